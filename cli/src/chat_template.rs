@@ -8,6 +8,8 @@ use bespoke_chat::{Inputs, Message, Template, Value, families};
 use bespoke_gguf::Gguf;
 use miette::{IntoDiagnostic, WrapErr, miette};
 
+use crate::text;
+
 /// Key of a file's template; named templates have `.NAME` behind it.
 const KEY: &str = "tokenizer.chat_template";
 
@@ -16,7 +18,7 @@ const KEY: &str = "tokenizer.chat_template";
 #[command(next_help_heading = "Chat")]
 pub struct TemplateArgs {
     /// System prompt: what the model is told before the conversation
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, alias = "system-prompt", value_name = "TEXT")]
     pub system: Option<String>,
     /// Chat template: a named one of the model's file, or a built-in one such as chatml, llama3, gemma or mistral-v3
     /// [default: the file's]
@@ -48,9 +50,19 @@ impl TemplateArgs {
     }
 }
 
+/// Variables that the program gives to a template, with the reason why no option replaces them.
+const GIVEN: [(&str, &str); 3] = [
+    ("messages", "is the conversation; --load in `chat` reads one from a file"),
+    ("tools", "is set by --tools FILE"),
+    ("add_generation_prompt", "is always true: the text ends where the answer begins"),
+];
+
 /// Parses `NAME=VALUE`.
 fn variable(text: &str) -> Result<(String, Value), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    if let Some((_, instead)) = GIVEN.iter().find(|(given, _)| *given == name) {
+        return Err(format!("`{name}` {instead}"));
+    }
     let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_') && !name.is_empty();
     if !is_name {
         return Err(format!("`{name}` is not the name of a variable"));
@@ -80,6 +92,13 @@ impl ChatFormat {
         let (source, origin) = source(args, gguf, tokenizer, tools.is_some())?;
         let template =
             Template::parse(&source).into_diagnostic().wrap_err_with(|| format!("cannot use {origin}"))?;
+        if tools.is_some() && !template.reads("tools") {
+            let help = "choose another template with --chat-template, or describe the tools in --system";
+            return Err(miette!(help = help, "--tools has no effect: {origin} does not read `tools`"));
+        }
+        for (name, _) in args.template_var.iter().filter(|(name, _)| !template.reads(name)) {
+            tracing::warn!("--template-var {name} has no effect: {origin} does not read `{name}`");
+        }
         let token = |id: Option<u32>| tokenizer.token(id?).map(str::to_owned);
         Ok(ChatFormat {
             template,
@@ -105,16 +124,27 @@ impl ChatFormat {
             variables: self.variables.clone(),
             ..Inputs::new(messages.to_vec())
         };
-        self.template.render(&inputs).into_diagnostic()
+        self.template.render(&inputs).map_err(|error| {
+            let line = error.line().and_then(|line| self.template.source().lines().nth(line.checked_sub(1)?));
+            let help = line
+                .map_or(self.origin.clone(), |line| format!("{}: {}", self.origin, shortened(line.trim())));
+            miette!(help = help, "{error}")
+        })
+    }
+}
+
+/// A line of a template, cut to a length that fits a message.
+fn shortened(line: &str) -> String {
+    const LONGEST: usize = 160;
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} …", &line[..end]),
+        None => line.to_owned(),
     }
 }
 
 fn read_tools(path: &Path) -> miette::Result<Vec<Value>> {
-    let read = || -> miette::Result<Vec<Value>> {
-        let text = std::fs::read_to_string(path).into_diagnostic()?;
-        serde_json::from_str(&text).into_diagnostic()
-    };
-    read().wrap_err_with(|| format!("cannot read tools from {}: a JSON array is expected", path.display()))
+    serde_json::from_str(&text::read(path)?)
+        .map_err(|error| miette!("{} is not a JSON array of tools: {error}", path.display()))
 }
 
 /// Source of the template, and its origin.
@@ -125,9 +155,7 @@ fn source(
     with_tools: bool,
 ) -> miette::Result<(String, String)> {
     if let Some(path) = &args.chat_template_file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| miette!("cannot read the chat template {}: {error}", path.display()))?;
-        return Ok((text, format!("the chat template {}", path.display())));
+        return Ok((text::read(path)?, format!("the chat template {}", path.display())));
     }
     let of_file = |name: Option<&str>| -> miette::Result<Option<(String, String)>> {
         let key = name.map_or(KEY.to_owned(), |name| format!("{KEY}.{name}"));
@@ -141,7 +169,17 @@ fn source(
         let named = if name == "default" { of_file(None)? } else { of_file(Some(name))? };
         return match (named, families::named(name)) {
             (Some(found), _) => Ok(found),
-            (None, Some(family)) => Ok(built_in(family)),
+            (None, Some(family)) => {
+                let lacks = |token: &&&str| tokenizer.id(token).is_none();
+                let missing: Vec<&str> = family.markers.iter().filter(lacks).copied().collect();
+                if !missing.is_empty() {
+                    tracing::warn!(
+                        "the vocabulary lacks {} of the chat template {name}: the model was probably not trained with it",
+                        missing.join(", ")
+                    );
+                }
+                Ok(built_in(family))
+            }
             (None, None) => Err(miette!(help = choices(gguf), "there is no chat template `{name}`")),
         };
     }

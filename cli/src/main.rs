@@ -6,6 +6,7 @@
 mod chat_template;
 mod commands;
 mod interrupt;
+mod llama_options;
 mod model;
 mod output;
 mod partial;
@@ -94,7 +95,11 @@ enum Command {
 /// Parses the command line and runs it.
 fn main() -> ExitCode {
     restore_sigpipe();
-    let cli = Cli::try_parse().unwrap_or_else(|error| with_suggestion(error).exit());
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        let arguments: Vec<String> =
+            std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+        llama_options::explained(with_suggestion(error), &arguments).exit()
+    });
     match init_output(&cli).and_then(|()| execute(&cli)) {
         Ok(_) if interrupt::requested() => ExitCode::from(interrupt::EXIT_CODE),
         Ok(code) => code,

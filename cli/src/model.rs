@@ -9,8 +9,12 @@ use bespoke_kernels::shape::{Mix, ModelShape, ShapeFile, builtin};
 use bespoke_quantize::QuantizeError;
 use miette::{IntoDiagnostic, WrapErr, miette};
 
+/// Help text of a `MODEL` argument.
+pub const MODEL: &str =
+    "The model: a GGUF file, a Hugging Face folder, or `demo`, the demo model in this binary";
+
 /// Help text of a `MODEL|SHAPE` argument.
-pub const HELP: &str = "A GGUF file, a Hugging Face folder, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
+pub const HELP: &str = "A GGUF file, a Hugging Face folder, or `demo`; or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0";
 
 /// Largest edit distance of a suggested name.
 const MAX_EDITS: usize = 3;
@@ -23,12 +27,17 @@ pub struct LoadArgs {
     pub quantize: Option<Mix>,
 }
 
-/// Shape of a GGUF file or a folder, of a built-in name, or of the demo model.
-pub fn resolve(text: &str, load: LoadArgs) -> miette::Result<ModelShape> {
+/// Path of a model that a `MODEL|SHAPE` argument names; `None` for a built-in shape.
+pub fn path_of(text: &str) -> Option<&Path> {
     let path = Path::new(text);
     let is_file =
         path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
-    if is_file || is_demo(path) || is_hf_folder(path) {
+    (is_file || is_demo(path) || is_hf_folder(path)).then_some(path)
+}
+
+/// Shape of a GGUF file or a folder, of a built-in name, or of the demo model.
+pub fn resolve(text: &str, load: LoadArgs) -> miette::Result<ModelShape> {
+    if let Some(path) = path_of(text) {
         return open_model_with(path, load).map(|model| model.shape);
     }
     let (file, mix) = named(text, &[demo::NAME])?;
@@ -148,6 +157,7 @@ pub fn open_model_with(path: &Path, load: LoadArgs) -> miette::Result<Model> {
             "`{name}` is a built-in shape, which has no weights; give a GGUF file"
         ));
     }
+    exists(path)?;
     let open = || -> miette::Result<Model> {
         let mut gguf = open_weights(path)?;
         if let Some(mix) = load.quantize {
@@ -160,8 +170,18 @@ pub fn open_model_with(path: &Path, load: LoadArgs) -> miette::Result<Model> {
     open().wrap_err_with(|| format!("cannot load {}", path.display()))
 }
 
+/// Fails if there is nothing at `path`.
+fn exists(path: &Path) -> miette::Result<()> {
+    std::fs::metadata(path).map(|_| ()).map_err(|error| miette!("cannot read {}: {error}", path.display()))
+}
+
+/// Files of a Hugging Face folder that are often given in place of the folder.
+fn is_in_hf_folder(path: &Path) -> bool {
+    path.is_file() && path.extension().is_some_and(|it| it == "safetensors" || it == "json")
+}
+
 /// Opens a GGUF file, or a Hugging Face folder as one.
-pub fn open_weights(path: &Path) -> miette::Result<Gguf> {
+fn open_weights(path: &Path) -> miette::Result<Gguf> {
     if is_hf_folder(path) {
         return bespoke_hf::open(path).into_diagnostic();
     }
@@ -169,7 +189,17 @@ pub fn open_weights(path: &Path) -> miette::Result<Gguf> {
         let help = "a folder must have config.json, tokenizer.json and safetensors files";
         return Err(miette!(help = help, "a folder without config.json is no model"));
     }
+    if is_in_hf_folder(path) {
+        let help = "give the folder that has config.json, tokenizer.json and the safetensors files";
+        return Err(miette!(help = help, "it is no GGUF file but a file of a Hugging Face folder"));
+    }
     Gguf::open(path).map_err(EngineError::from).into_diagnostic()
+}
+
+/// Files that a model is read from: all parts of a split file, and all files of a folder.
+pub fn files(path: &Path, gguf: &Gguf) -> Vec<PathBuf> {
+    let entries = path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    [path.to_owned()].into_iter().chain(gguf.paths().map(Path::to_owned)).chain(entries).collect()
 }
 
 /// Report of an error of quantisation, with what to do.
@@ -191,8 +221,11 @@ pub fn is_hf_folder(path: &Path) -> bool {
 /// Opens a model file or folder, or the demo model by its name, for its metadata: the model itself may be unsupported,
 /// or missing.
 pub fn open_gguf(path: &Path) -> miette::Result<Gguf> {
-    let gguf = if is_demo(path) { demo::model().into_diagnostic() } else { open_weights(path) };
-    gguf.wrap_err_with(|| format!("cannot load {}", path.display()))
+    if is_demo(path) {
+        return demo::model().into_diagnostic();
+    }
+    exists(path)?;
+    open_weights(path).wrap_err_with(|| format!("cannot load {}", path.display()))
 }
 
 /// Opens the demo model inside the binary.

@@ -59,6 +59,21 @@ impl Output {
     }
 }
 
+/// Fails if an output would replace one of the files that the command reads, also through a link.
+pub fn check_distinct(out: &Path, inputs: &[PathBuf]) -> miette::Result<()> {
+    // An output that does not exist is none of the inputs.
+    let Ok(real) = out.canonicalize() else { return Ok(()) };
+    match inputs.iter().find(|input| input.canonicalize().is_ok_and(|input| input == real)) {
+        Some(input) => Err(miette!(
+            help = "write to another file",
+            "the output {} is also an input ({})",
+            out.display(),
+            input.display()
+        )),
+        None => Ok(()),
+    }
+}
+
 /// The error for a file that cannot be written.
 pub fn cannot_write(path: &Path, error: &io::Error) -> miette::Report {
     miette!("cannot write {}: {error}", path.display())

@@ -4,23 +4,28 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use bespoke::engine::SamplingParams;
 use bespoke::tokenizer::Tokenizer;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use miette::miette;
 
 /// Arguments of the commands that sample.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
-    /// Temperature; 0 always chooses the most likely token
-    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true, value_parser = temperature)]
+    /// Check of the options below; first, since reading an option removes it from clap's matches.
+    #[command(flatten)]
+    draws: DrawsWithTemp,
+    /// Sample with this temperature, usually 0.6 to 1; at 0, the default, the most likely token is always chosen
+    #[arg(long, alias = "temperature", value_name = "T", default_value_t = 0.0, allow_negative_numbers = true, value_parser = temperature)]
     pub temp: f32,
     /// Draw from the K most likely tokens; 0 for all
-    #[arg(long, value_name = "K", default_value_t = 40, requires = "temp", allow_negative_numbers = true)]
+    #[arg(long, value_name = "K", default_value_t = 40, allow_negative_numbers = true)]
     pub top_k: u32,
     /// Draw from the most likely tokens whose probabilities add up to P; 1 for all
-    #[arg(long, value_name = "P", default_value_t = 0.95, requires = "temp", allow_negative_numbers = true, value_parser = probability)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true, value_parser = probability)]
     pub top_p: f32,
     /// Draw from the tokens that are at least P times as likely as the most likely one; 0 for all
-    #[arg(long, value_name = "P", default_value_t = 0.05, requires = "temp", allow_negative_numbers = true, value_parser = probability)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true, value_parser = probability)]
     pub min_p: f32,
     /// Divide positive logits of recent tokens by R, multiply negative ones by it; 1 for no penalty
     #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true, value_parser = repeat_penalty)]
@@ -39,11 +44,8 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "BIAS", value_parser = logit_bias)]
     pub logit_bias: Vec<LogitBias>,
     /// Seed: the same seed gives the same text [default: random; it is printed]
-    #[arg(long, value_name = "SEED", requires = "temp", allow_negative_numbers = true, value_parser = seed)]
+    #[arg(long, value_name = "SEED", allow_negative_numbers = true, value_parser = seed)]
     pub seed: Option<u64>,
-    /// Options of other samplers.
-    #[command(flatten)]
-    unsupported: Unsupported,
 }
 
 fn number(text: &str, range: &str, allowed: impl Fn(f32) -> bool) -> Result<f32, String> {
@@ -135,54 +137,35 @@ impl LogitBias {
     }
 }
 
-/// Options of samplers that are not supported, with what to use instead.
-const UNSUPPORTED: [(&[&str], &str); 7] = [
-    (
-        &["dry-multiplier", "dry-base", "dry-allowed-length", "dry-penalty-last-n", "dry-sequence-breaker"],
-        "DRY is not supported; --repeat-penalty, --presence-penalty and --frequency-penalty make repetition less likely",
-    ),
-    (
-        &["xtc-probability", "xtc-threshold"],
-        "XTC is not supported; a higher --temp with --min-p makes less likely tokens more frequent",
-    ),
-    (&["typical", "typical-p"], "typical-p is not supported; --top-p and --min-p remove unlikely tokens"),
-    (
-        &["mirostat", "mirostat-lr", "mirostat-ent"],
-        "Mirostat is not supported; --temp with --top-p or --min-p controls how surprising the text is",
-    ),
-    (&["dynatemp-range", "dynatemp-exp"], "a dynamic temperature is not supported; --temp sets a fixed one"),
-    (
-        &["top-nsigma", "top-n-sigma", "adaptive-target", "adaptive-decay"],
-        "this sampler is not supported; --top-k, --top-p and --min-p remove unlikely tokens",
-    ),
-    (
-        &["samplers", "sampler-seq", "sampling-seq"],
-        "the order is fixed: logit bias, penalties, top-k, top-p, min-p, temperature",
-    ),
-];
+/// Options that only a draw reads. Giving one of them without `--temp` is an error.
+const DRAWING: [&str; 4] = ["top_k", "top_p", "min_p", "seed"];
 
-/// Hidden options of samplers that are not supported; giving one is an error.
+/// Check of the command line: the options in [`DRAWING`] need `--temp`.
 #[derive(Clone, Debug)]
-struct Unsupported;
+struct DrawsWithTemp;
 
-impl clap::Args for Unsupported {
+impl clap::Args for DrawsWithTemp {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let options =
-            UNSUPPORTED.iter().flat_map(|(flags, hint)| flags.iter().map(move |flag| (*flag, *hint)));
-        options.fold(command, |command, (flag, hint)| {
-            let refuse = move |_: &str| Err::<String, _>(hint);
-            let option = clap::Arg::new(flag).long(flag).value_name("VALUE").hide(true);
-            command.arg(option.allow_hyphen_values(true).value_parser(refuse))
-        })
+        command
     }
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
+        command
     }
 }
 
-impl clap::FromArgMatches for Unsupported {
-    fn from_arg_matches(_: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Unsupported)
+impl clap::FromArgMatches for DrawsWithTemp {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        match DRAWING.iter().find(|id| given(id)) {
+            Some(id) if !given(&"temp") => {
+                let message = format!(
+                    "--{} has no effect without --temp, for example --temp 0.8: without it, decoding is greedy",
+                    id.replace('_', "-")
+                );
+                Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, message))
+            }
+            _ => Ok(DrawsWithTemp),
+        }
     }
     fn update_from_arg_matches(&mut self, _: &clap::ArgMatches) -> Result<(), clap::Error> {
         Ok(())
@@ -203,7 +186,7 @@ impl SamplingArgs {
             // `RandomState` is keyed with the system's random numbers.
             let seed = RandomState::new().build_hasher().finish() >> 32;
             if self.temp > 0.0 {
-                tracing::info!("--seed {seed} reproduces this text");
+                tracing::info!("sampling with a random seed; --seed {seed} repeats it");
             }
             seed
         });

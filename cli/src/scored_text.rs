@@ -26,10 +26,10 @@ pub struct TextArgs {
     file: PathBuf,
     /// Let windows overlap: start one every N tokens, and score its last N tokens [default: windows side by side, of
     /// which the second half is scored]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     stride: Option<u32>,
     /// Stop after this number of windows
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunks: Option<u32>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -67,7 +67,7 @@ impl ScoredText {
     /// Reads and encodes the text, and divides it. `--ctx` is the length of a window.
     pub fn read(args: &TextArgs, decode: &DecodeArgs, model: &Model) -> miette::Result<ScoredText> {
         let text = text::read(&args.file)?;
-        let context = decode.ctx.unwrap_or(WINDOW.min(model.shape.dimensions.context));
+        let context = decode.context(model).unwrap_or(WINDOW.min(model.shape.dimensions.context));
         let cut = Cut { context, stride: args.stride };
         let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
         // Names of control tokens in a text, such as `<unk>`, are text.

@@ -57,12 +57,14 @@ impl DeviceArgs {
 
 /// Arguments of every command that decodes.
 #[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Device and loading")]
 pub struct DecodeArgs {
     /// Where to run.
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Positions in the KV cache [default: 4096 or what the command needs, at most the model's context]
-    #[arg(long, short, value_name = "N")]
+    /// Positions in the KV cache, or 0 for the model's context [default: 4096 or what the command needs, at most the
+    /// model's context; for perplexity and compare 512]
+    #[arg(long, short, alias = "ctx-size", value_name = "N")]
     pub ctx: Option<u32>,
     /// Type of the KV cache: f16, or q8_0 for about half the memory [default: f16]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
@@ -81,13 +83,35 @@ pub struct DecodeArgs {
     pub rules: RulesArgs,
 }
 
+impl DecodeArgs {
+    /// Positions that `--ctx` asks for, if it was given.
+    pub fn context(&self, model: &Model) -> Option<u32> {
+        match self.ctx {
+            Some(0) => Some(model.shape.dimensions.context),
+            given => given,
+        }
+    }
+}
+
+/// Fails if a prompt is empty, or has a token that is not in the vocabulary. The engine checks that too, but only after
+/// the weights are loaded.
+pub fn check_prompt(prompt: &[u32], model: &Model) -> miette::Result<()> {
+    let vocab = model.shape.dimensions.vocab;
+    let error = match prompt.iter().find(|&&token| token >= vocab) {
+        _ if prompt.is_empty() => EngineError::EmptyPrompt,
+        Some(&token) => EngineError::NoSuchToken { token, vocab },
+        None => return Ok(()),
+    };
+    Err(engine_error(error))
+}
+
 /// Opens the device and loads the model for greedy decoding, as [`load_sampling`] does for sampling.
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
     load_sampling(model, args, context, SamplingParams::default())
 }
 
-/// Opens the device and loads the model, with a progress bar; logs the device. `context` is the size of the KV cache
-/// unless `--ctx` was given.
+/// Opens the device and loads the model, with a progress bar; logs the device. `context` is the number of positions in
+/// the KV cache.
 pub fn load_sampling(
     model: &Model,
     args: &DecodeArgs,
@@ -98,8 +122,7 @@ pub fn load_sampling(
     let tuning = args.rules.read()?;
     let opened = args.device.open(DECODING).map_err(device_error)?;
     let opening = start.elapsed();
-    tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
-    let context = args.ctx.unwrap_or(context);
+    tracing::info!("device: {}: {}", opened.device.info().name, opened.reason);
     let options = EngineOptions {
         context: Some(context),
         kv: args.kv,

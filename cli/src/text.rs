@@ -1,14 +1,18 @@
-//! Text input from files and standard input.
+//! Text input from arguments, files and standard input, and words for numbers.
 
 use std::io::Read;
 use std::path::Path;
+use std::str::FromStr;
 
 use miette::miette;
+
+/// Name of standard input as an argument.
+const STDIN: &str = "-";
 
 /// Reads a whole file, or standard input for `-`. Text that is not UTF-8 is an error with the offset of its first
 /// invalid byte.
 pub fn read(path: &Path) -> miette::Result<String> {
-    let (name, bytes) = if path.as_os_str() == "-" {
+    let (name, bytes) = if path.as_os_str() == STDIN {
         let mut bytes = Vec::new();
         ("standard input".to_owned(), std::io::stdin().read_to_end(&mut bytes).map(|_| bytes))
     } else {
@@ -19,8 +23,104 @@ pub fn read(path: &Path) -> miette::Result<String> {
         let at = error.utf8_error().valid_up_to();
         let byte = error.as_bytes()[at];
         miette!(
-            help = "convert the text to UTF-8, for example with `iconv -t UTF-8`",
+            help = "convert the text to UTF-8, for example with `iconv -f LATIN1 -t UTF-8`",
             "{name}: byte {at} ({byte:#04x}) is not UTF-8"
         )
     })
+}
+
+/// What happens to the newline at the end of a file or of standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinalNewline {
+    /// It is part of the text.
+    Kept,
+    /// It only ends the text.
+    Dropped,
+}
+
+/// Text of a prompt: the argument itself, standard input if it is `-`, or the content of a file; `None` if neither was
+/// given.
+pub fn prompt(
+    argument: Option<&str>,
+    file: Option<&Path>,
+    newline: FinalNewline,
+) -> miette::Result<Option<String>> {
+    let path = match (argument, file) {
+        (Some(STDIN), _) => Path::new(STDIN),
+        (Some(text), _) => return Ok(Some(text.to_owned())),
+        (None, Some(path)) => path,
+        (None, None) => return Ok(None),
+    };
+    let text = read(path)?;
+    let content = text.strip_suffix('\n').filter(|_| newline == FinalNewline::Dropped);
+    Ok(Some(content.map(str::to_owned).unwrap_or(text)))
+}
+
+/// Token ids as an argument: numbers between commas, spaces or brackets, or `-` for standard input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenIds {
+    /// The ids.
+    Given(Vec<u32>),
+    /// Standard input has the ids.
+    StandardInput,
+}
+
+impl FromStr for TokenIds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TokenIds, String> {
+        if text == STDIN { Ok(TokenIds::StandardInput) } else { ids(text).map(TokenIds::Given) }
+    }
+}
+
+impl TokenIds {
+    /// The ids, from standard input if it has them.
+    pub fn read(&self) -> miette::Result<Vec<u32>> {
+        match self {
+            TokenIds::Given(ids) => Ok(ids.clone()),
+            TokenIds::StandardInput => {
+                ids(&read(Path::new(STDIN))?).map_err(|error| miette!("standard input: {error}"))
+            }
+        }
+    }
+}
+
+/// Parses ids such as `1,2,3`, `1 2 3` or `[1, 2, 3]`.
+fn ids(text: &str) -> Result<Vec<u32>, String> {
+    let text = text.trim();
+    let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
+    words
+        .map(|word| {
+            word.parse().map_err(|_| format!("`{word}` is not a token id: expected ids such as 1,2,3"))
+        })
+        .collect()
+}
+
+/// A number and what it counts: `1 token`, `2 tokens`.
+pub fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_people_write_them() {
+        for text in ["1,2,3", "1, 2, 3", "[1, 2, 3]", " 1 2\n3\n", "[1,2,3]\n"] {
+            assert_eq!(text.parse(), Ok(TokenIds::Given(vec![1, 2, 3])), "{text:?}");
+        }
+        assert_eq!("-".parse(), Ok(TokenIds::StandardInput));
+        for (text, word) in [("1,x", "x"), ("[1", "[1"), ("-1", "-1"), ("4294967296", "4294967296")] {
+            let error = format!("`{word}` is not a token id: expected ids such as 1,2,3");
+            assert_eq!(text.parse::<TokenIds>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        let texts = [0, 1, 2].map(|count| counted(count, "token"));
+        assert_eq!(texts, ["0 tokens", "1 token", "2 tokens"]);
+    }
 }

@@ -14,7 +14,7 @@ pub enum Error {
     Io { path: PathBuf, source: std::io::Error },
 
     // The header.
-    #[error("not a GGUF file: it starts with \"{found}\", not \"GGUF\"")]
+    #[error("not a GGUF file: it {}", magic_hint(found))]
     Magic { found: String },
     #[error(
         "the file is big endian (its version field reads {version:#010x}); convert it to little endian first"
@@ -119,6 +119,11 @@ impl Error {
     pub(crate) fn wrong_kind(key: &str, expected: &'static str, found: impl ToString) -> Error {
         Error::WrongKind { key: key.into(), expected, found: found.to_string() }
     }
+}
+
+/// What a file begins with in place of `GGUF`.
+fn magic_hint(found: &str) -> String {
+    if found.is_empty() { "is empty".to_owned() } else { format!("starts with \"{found}\", not \"GGUF\"") }
 }
 
 fn version_hint(version: u32) -> &'static str {

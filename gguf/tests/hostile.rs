@@ -82,7 +82,7 @@ fn header() {
             ("too many keys", at(16, &[0, 0, 0, 1])),
         ],
         expect![[r#"
-            an empty file: not a GGUF file: it starts with "", not "GGUF"
+            an empty file: not a GGUF file: it is empty
             another magic: not a GGUF file: it starts with "PK\x03\x04", not "GGUF"
             cut in the version: byte 4: the version needs 4 more bytes, but the file has 6 bytes in all (truncated download?)
             big endian: the file is big endian (its version field reads 0x03000000); convert it to little endian first

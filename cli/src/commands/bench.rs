@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use miette::IntoDiagnostic;
 
 use crate::model;
-use crate::output::{Force, Output as OutputFile};
+use crate::output::{Force, Output as OutputFile, check_distinct};
 use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, DecodeArgs};
@@ -28,17 +28,17 @@ Bytes a token are all weights (of an embedding that is not also the head, one ro
 positions. The ceiling is a plain read of device memory, measured in the same run. There is none on the emulator: its \
 time says nothing about a GPU's.")]
 pub struct BenchArgs {
-    /// GGUF files
+    /// Models: GGUF files, Hugging Face folders, or `demo`
     #[arg(required = true)]
     pub models: Vec<PathBuf>,
     /// Tokens to decode
-    #[arg(short, long, default_value_t = 128, value_name = "N")]
+    #[arg(short, long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub n: u32,
     /// Positions in the cache at the start
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "0", value_name = "DEPTHS")]
     pub depth: Vec<u32>,
     /// Repetitions; the result is the median
-    #[arg(short, long, default_value_t = 5, value_name = "R")]
+    #[arg(short, long, default_value_t = 5, value_name = "R", value_parser = clap::value_parser!(u32).range(1..))]
     pub repetitions: u32,
     /// Format of the results
     #[arg(short, long, value_enum, default_value_t = Output::Md)]
@@ -83,6 +83,9 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
     };
     let mut results =
         Results { build, device: None, measurements: Vec::new(), profiles: Vec::new(), matrices: Vec::new() };
+    if let Some(path) = &args.trace {
+        check_distinct(path, &args.models)?;
+    }
     // Created first, so that an unwritable path fails before minutes of measuring.
     let trace = args.trace.as_deref().map(|path| OutputFile::create(path, args.force)).transpose()?;
     for path in &args.models {
@@ -102,7 +105,8 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
     let model = model::open_model_with(path, args.decode.load)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
-    let context = deepest.saturating_add(args.n).saturating_add(bespoke_bench::WARM_UP);
+    let needed = deepest.saturating_add(args.n).saturating_add(bespoke_bench::WARM_UP);
+    let context = args.decode.context(&model).unwrap_or(needed);
     let sampling = args.sampling.params(None)?;
     let engine = session::load_sampling(&model, &args.decode, context, sampling)?;
     let ceiling = match engine.device().info().kind {

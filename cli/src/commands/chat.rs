@@ -11,6 +11,7 @@ use bespoke::tokenizer::Tokenizer;
 use miette::IntoDiagnostic;
 
 use crate::chat_template::{ChatFormat, TemplateArgs};
+use crate::commands::run::token_limit;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, DecodeArgs};
 use crate::{interrupt, model};
@@ -20,7 +21,9 @@ use input::{Input, Line};
 
 /// Talk to a chat model
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Ctrl-C stops an answer, Ctrl-D ends the program; /help lists the commands.
+#[command(
+    after_help = "Ctrl-C stops an answer, Ctrl-D ends the program; /help lists the commands. `bespoke run MODEL --chat -p QUESTION` \
+answers one question.
 
 Examples:
   bespoke chat model.gguf
@@ -28,12 +31,13 @@ Examples:
   bespoke chat model.gguf --chat-template llama3
   bespoke chat model.gguf --template-var enable_thinking=false
   bespoke chat model.gguf --load yesterday.json
-  echo \"What is the capital of France?\" | bespoke chat model.gguf")]
+  echo \"What is the capital of France?\" | bespoke chat model.gguf"
+)]
 pub struct ChatArgs {
-    /// The model, a GGUF file or a Hugging Face folder
+    #[arg(help = model::MODEL)]
     pub model: PathBuf,
-    /// Longest answer, in tokens [default: until the context is full]
-    #[arg(short, long, value_name = "N")]
+    /// Longest answer in tokens, or -1 for no limit [default: -1]
+    #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", allow_negative_numbers = true, value_parser = token_limit)]
     pub n: Option<u32>,
     /// When the context is full, keep its first N tokens and the newer half of the others, and continue; a conversation
     /// that is too long loses its oldest messages [default: end the answer]
@@ -71,9 +75,9 @@ pub fn execute(args: &ChatArgs) -> miette::Result<()> {
         None => Vec::new(),
     };
     let context = model.shape.dimensions.context.min(engine::DEFAULT_CONTEXT);
-    let positions = args.decode.ctx.unwrap_or(context);
-    if let Some(keep) = args.keep.filter(|&keep| keep >= positions) {
-        return Err(session::engine_error(EngineError::KeepTooLarge { keep, context: positions }));
+    let context = args.decode.context(&model).unwrap_or(context);
+    if let Some(keep) = args.keep.filter(|&keep| keep >= context) {
+        return Err(session::engine_error(EngineError::KeepTooLarge { keep, context }));
     }
     let mut input = Input::new(!args.no_history)?;
     let engine = session::load_sampling(&model, &args.decode, context, sampling.clone())?;

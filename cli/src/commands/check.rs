@@ -31,7 +31,7 @@ use crate::progress::{DelayedSpinner, Progress};
   bespoke check model.gguf --steps 2
   bespoke check qwen2.5-0.5b --filter attention")]
 pub struct CheckArgs {
-    /// A PTX file, a GGUF file, a Hugging Face folder, or the name of a built-in shape; `demo` is the demo model
+    /// A PTX file; or a model: a GGUF file, a Hugging Face folder, `demo`, or a built-in shape
     #[arg(value_name = "FILE.ptx|MODEL.gguf|SHAPE")]
     subject: String,
     /// How the weights are loaded.

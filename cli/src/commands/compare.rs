@@ -25,9 +25,9 @@ Examples:
   bespoke compare FOLDER FOLDER --quantize q4_k_m --file wiki.test.raw"
 )]
 pub struct CompareArgs {
-    /// The reference, a GGUF file or a Hugging Face folder
+    /// The reference: a GGUF file, a Hugging Face folder, or `demo`
     pub reference: PathBuf,
-    /// The model that is compared with the reference, a GGUF file or a Hugging Face folder
+    /// The model that is compared with the reference: a GGUF file, a Hugging Face folder, or `demo`
     pub model: PathBuf,
     /// The text.
     #[command(flatten)]

@@ -3,32 +3,46 @@
 use std::path::PathBuf;
 
 use bespoke::engine::EngineError;
+use bespoke::tokenizer::Tokenizer;
 use bespoke_logits::{Reference, nmse, safetensors};
+use clap::ArgGroup;
+use miette::{IntoDiagnostic, miette};
 
-use crate::model;
-use crate::output::{Force, Output};
+use crate::model::{self, Model};
+use crate::output::{Force, Output, check_distinct};
 use crate::progress::Progress;
 use crate::session::{self, DecodeArgs};
+use crate::text::{self, FinalNewline, TokenIds, counted};
 
 /// Write the logits after every token of a prompt, or compare them with a reference
 #[derive(clap::Args, Debug)]
+#[command(group(ArgGroup::new("input").args(["prompt", "file", "tokens", "reference"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("given").args(["prompt", "file", "tokens"])))]
+#[command(group(ArgGroup::new("result").args(["out", "reference"]).required(true).multiple(true)))]
 #[command(
     after_help = "Writes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]). A \
 reference is such a file, and may store only some positions, listed in `positions` (i32); the error is \
 NMSE = Σ(ours - reference)² / Σ reference² over the stored positions.
 
 Examples:
+  bespoke logits model.gguf --prompt \"The quick brown fox\" --out logits.safetensors
   bespoke logits model.gguf --tokens 1,2,3 --out logits.safetensors
   bespoke logits model.gguf --reference oracle.safetensors --limit 1e-4"
 )]
 pub struct LogitsArgs {
-    /// The model, a GGUF file or a Hugging Face folder
+    #[arg(help = model::MODEL)]
     pub model: PathBuf,
-    /// Token ids [default: those of the reference]
-    #[arg(long, value_delimiter = ',', value_name = "IDS", required_unless_present = "reference")]
-    pub tokens: Option<Vec<u32>>,
+    /// The prompt as text, or - for standard input
+    #[arg(long, short)]
+    pub prompt: Option<String>,
+    /// A file with the prompt, or - for standard input; a final newline is not part of it
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+    /// The prompt as token ids, or - for ids on standard input [default: those of the reference]
+    #[arg(long, value_name = "IDS")]
+    pub tokens: Option<TokenIds>,
     /// The file to write
-    #[arg(long, short, value_name = "FILE", required_unless_present = "reference")]
+    #[arg(long, short, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Whether to replace an existing file.
     #[command(flatten)]
@@ -49,17 +63,25 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     let model = model::open_model_with(&args.model, args.decode.load)?;
     let shape = &model.shape;
     let reference = args.reference.as_deref().map(Reference::read).transpose()?;
-    let tokens = match (&args.tokens, &reference) {
-        (Some(tokens), _) => tokens.clone(),
-        (None, Some(reference)) => reference.tokens.clone(),
-        (None, None) => Vec::new(),
-    };
-    let count = tokens.len();
+    let given = given_tokens(args, &model)?;
     let vocab = shape.dimensions.vocab as usize;
-    let context = (count as u32).max(shape.dimensions.context.min(bespoke::engine::DEFAULT_CONTEXT));
-    // Created first, so that an unwritable path fails before the weights are loaded.
-    if let Some(context) = args.decode.ctx.filter(|&context| count as u64 > u64::from(context)) {
+    // All checks come before the weights are loaded.
+    if let (Some(reference), Some(path)) = (&reference, &args.reference) {
+        reference.check_comparable(given.as_deref(), vocab).map_err(|error| {
+            miette!("{} cannot be compared with {}: {error}", args.model.display(), path.display())
+        })?;
+    }
+    let tokens = given.or_else(|| Some(reference.as_ref()?.tokens.clone())).unwrap_or_default();
+    session::check_prompt(&tokens, &model)?;
+    let count = tokens.len();
+    let needed = (count as u32).max(shape.dimensions.context.min(bespoke::engine::DEFAULT_CONTEXT));
+    let context = args.decode.context(&model).unwrap_or(needed);
+    if count as u64 > u64::from(context) {
         return Err(session::engine_error(EngineError::ContextFull { needed: count as u64, context }));
+    }
+    if let Some(out) = &args.out {
+        let inputs = model::files(&args.model, &model.gguf);
+        check_distinct(out, &inputs.into_iter().chain(args.reference.clone()).collect::<Vec<_>>())?;
     }
     let file = args.out.as_deref().map(|out| Output::create(out, args.force)).transpose()?;
     let mut engine = session::load(&model, &args.decode, context)?;
@@ -67,7 +89,7 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     let bar = Progress::count("positions", count as u64);
     let mut all = Vec::new();
     all.try_reserve_exact(count * vocab).map_err(|_| {
-        miette::miette!("{count} x {vocab} logits do not fit this machine's memory; use fewer tokens")
+        miette!("{count} x {vocab} logits do not fit this machine's memory; use fewer tokens")
     })?;
     for done in 0..count {
         engine.step().map_err(session::engine_error)?;
@@ -77,20 +99,15 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     bar.finish();
     if let (Some(file), Some(out)) = (file, &args.out) {
         file.write(&safetensors(&tokens, &all, vocab)?)?;
-        eprintln!("{count} positions x {vocab} logits in {}", out.display());
+        eprintln!("{} x {vocab} logits in {}", counted(count, "position"), out.display());
     }
     if let Some(reference) = &reference {
         let at = |position: u32| all.get(position as usize * vocab..(position as usize + 1) * vocab);
         let ours: Vec<f32> = reference.positions.iter().filter_map(|&it| at(it)).flatten().copied().collect();
-        let error = nmse(&ours, &reference.logits).ok_or_else(|| {
-            miette::miette!(
-                "the reference has {} logits, the model gave {}",
-                reference.logits.len(),
-                ours.len()
-            )
-        })?;
-        let positions = reference.positions.len();
-        println!("{} NMSE {error:.3e} over {positions} positions", model::model_name(&args.model));
+        let error = nmse(&ours, &reference.logits);
+        let error = error.ok_or_else(|| miette!("the reference has another number of logits (a bug)"))?;
+        let positions = counted(reference.positions.len(), "position");
+        println!("{} NMSE {error:.3e} over {positions}", model::model_name(&args.model));
         if let Some(limit) = args.limit
             && (error > limit || error.is_nan())
         {
@@ -98,4 +115,18 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Tokens that the command line gives, as ids or as text.
+fn given_tokens(args: &LogitsArgs, model: &Model) -> miette::Result<Option<Vec<u32>>> {
+    if let Some(tokens) = &args.tokens {
+        return tokens.read().map(Some);
+    }
+    match text::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Dropped)? {
+        Some(text) => {
+            let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
+            tokenizer.encode(&text).map(Some).into_diagnostic()
+        }
+        None => Ok(None),
+    }
 }

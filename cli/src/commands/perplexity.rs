@@ -24,7 +24,7 @@ Examples:
   bespoke perplexity model.gguf --file book.txt --ctx 1024 --stride 512 --format json"
 )]
 pub struct PerplexityArgs {
-    /// The model, a GGUF file or a Hugging Face folder
+    #[arg(help = model::MODEL)]
     pub model: PathBuf,
     /// The text.
     #[command(flatten)]

@@ -1,15 +1,17 @@
 //! `bespoke quantize`: writes a model with fewer bits per weight.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use bespoke::device::Bytes;
+use bespoke_gguf::GgmlType;
 use bespoke_kernels::shape::Mix;
 use bespoke_quantize::{Quantization, QuantizeError};
 use miette::{IntoDiagnostic, WrapErr, miette};
 
 use crate::model;
-use crate::output::{Force, Output, cannot_write};
+use crate::output::{Force, Output, cannot_write, check_distinct};
 use crate::progress::Progress;
 
 /// Write a model with fewer bits a weight
@@ -19,14 +21,15 @@ use crate::progress::Progress;
   bespoke quantize model-f16.gguf model-q8_0.gguf --type q8_0
   bespoke quantize SmolLM2-135M smollm2-bf16.gguf --type bf16
 
-Types and their mixes are llama.cpp's, and so is the way scales are chosen (without an importance matrix).")]
+Types and their mixes are llama.cpp's, and so is the way scales are chosen (without an importance matrix). One type is \
+that of all matrices, the embedding included, as by `llama-quantize --pure`.")]
 pub struct QuantizeArgs {
-    /// The model: a GGUF file or a Hugging Face folder of F32, F16 or BF16
+    #[arg(help = model::MODEL)]
     model: PathBuf,
     /// The file to write
     out: PathBuf,
     /// A mix (q4_k_m, q5_k_m) or one type for all matrices: q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl,
-    /// iq4_xs, mxfp4, q4_0, q4_1, q5_0, q5_1, q8_0, f16, bf16
+    /// iq4_xs, mxfp4, q4_0, q4_1, q5_0, q5_1, q8_0, f16, bf16, f32
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "q4_k_m")]
     mix: Mix,
     #[command(flatten)]
@@ -41,11 +44,15 @@ pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
     args.force.check(&args.out)?;
     let start = Instant::now();
     let cannot = || format!("cannot quantise {}", args.model.display());
-    let gguf = model::open_weights(&args.model).wrap_err_with(cannot)?;
+    let gguf = model::open_gguf(&args.model).wrap_err_with(cannot)?;
+    check_distinct(&args.out, &model::files(&args.model, &gguf))?;
     let plan = match Quantization::new(&gguf, args.mix, args.allow_requantize) {
         Err(error) => return Err(model::quantize_error(error)).wrap_err_with(cannot),
         Ok(plan) => plan,
     };
+    if let Some(fallbacks) = fallbacks(plan.fallbacks()) {
+        tracing::warn!("{fallbacks}");
+    }
     for (info, ty) in plan.tensors() {
         tracing::debug!("{:<32} {:?} {} -> {ty}", info.name, info.dims, info.ty);
     }
@@ -69,4 +76,22 @@ pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
         counts.join(", ")
     );
     Ok(())
+}
+
+/// Message about matrices that got another type than the mix gives them, if there are any.
+fn fallbacks(fallbacks: BTreeMap<(GgmlType, GgmlType), usize>) -> Option<String> {
+    let list: Vec<String> = fallbacks
+        .iter()
+        .map(|((wanted, ty), count)| {
+            format!("{count} in {ty}, since {wanted} needs multiples of {}", wanted.block_elements())
+        })
+        .collect();
+    let count = counted_matrices(fallbacks.values().sum());
+    (!list.is_empty()).then(|| {
+        format!("{count} not stored in the type of the mix, by the length of their rows: {}", list.join("; "))
+    })
+}
+
+fn counted_matrices(count: usize) -> String {
+    if count == 1 { "1 matrix is".to_owned() } else { format!("{count} matrices are") }
 }

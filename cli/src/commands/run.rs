@@ -4,7 +4,6 @@ mod demo;
 mod printer;
 
 use std::cell::Cell;
-use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -13,6 +12,7 @@ use bespoke::engine::{self, Engine, EngineError};
 use bespoke::generation::{FinishReason, Generation, Request, Summary, room};
 use bespoke::tokenizer::Tokenizer;
 use bespoke_chat::Message;
+use clap::error::ErrorKind;
 use clap::{ArgGroup, ValueEnum};
 use miette::{IntoDiagnostic, miette};
 use printer::{Printer, Streamed, TokenLogprob};
@@ -24,6 +24,7 @@ use crate::model;
 use crate::progress::DelayedBar;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, DecodeArgs};
+use crate::text::{self, FinalNewline, TokenIds, counted};
 
 /// Decode a model, greedily or (with --temp) sampling
 #[derive(clap::Args, Debug)]
@@ -39,24 +40,27 @@ use crate::session::{self, DecodeArgs};
   bespoke run model.gguf --tokens 1,2,3 -n 16 --format json
   bespoke run model.gguf --prompt Hello --device emulator")]
 pub struct RunArgs {
-    /// The model, a GGUF file [default: the demo model in this binary, which does arithmetic and tells short stories]
-    #[arg(requires = "input")]
+    /// Check that there is a prompt; first, since reading an option removes it from clap's matches.
+    #[command(flatten)]
+    pub needs_prompt: NeedsPrompt,
+    /// The model: a GGUF file, a Hugging Face folder, or `demo` [default: demo, the demo model in this binary, which does
+    /// arithmetic and tells short stories]
     pub model: Option<PathBuf>,
     /// The prompt as text, or - for standard input; the demo model has default prompts. The model gets the prompt as it
     /// is, but for --chat
     #[arg(long, short)]
     pub prompt: Option<String>,
-    /// A file with the prompt
+    /// A file with the prompt, or - for standard input; a final newline is not part of it
     #[arg(long, short)]
     pub file: Option<PathBuf>,
-    /// The prompt as token ids
-    #[arg(long, value_delimiter = ',', value_name = "IDS")]
-    pub tokens: Option<Vec<u32>>,
+    /// The prompt as token ids, or - for ids on standard input; the output is then ids too, not text
+    #[arg(long, value_name = "IDS")]
+    pub tokens: Option<TokenIds>,
     /// Treat the prompt as a question: write it by the model's chat template
     #[arg(long, conflicts_with = "tokens")]
     pub chat: bool,
-    /// Tokens to generate; the context limits them [default: 128; with --chat, until the answer ends]
-    #[arg(short, long, value_name = "N")]
+    /// Tokens to generate, or -1 for all until the text ends or the context is full [default: 128; with --chat, -1]
+    #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", allow_negative_numbers = true, value_parser = token_limit)]
     pub n: Option<u32>,
     /// When the context is full, keep its first N tokens and the newer half of the others, and continue [default: end]
     #[arg(long, value_name = "N")]
@@ -82,6 +86,46 @@ pub struct RunArgs {
     /// Device, context and mode.
     #[command(flatten)]
     pub decode: DecodeArgs,
+}
+
+/// `-n -1`: no limit.
+pub const UNLIMITED: u32 = u32::MAX;
+
+/// Parses a number of tokens; -1 is [`UNLIMITED`].
+pub fn token_limit(text: &str) -> Result<u32, String> {
+    if text == "-1" {
+        return Ok(UNLIMITED);
+    }
+    text.parse().map_err(|_| "expected a number of tokens, or -1 for no limit".to_owned())
+}
+
+/// Check of the command line: only the demo model has prompts of its own.
+#[derive(Clone, Debug)]
+pub struct NeedsPrompt;
+
+impl clap::Args for NeedsPrompt {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+impl clap::FromArgMatches for NeedsPrompt {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        match matches.get_one::<PathBuf>("model") {
+            Some(path) if !model::is_demo(path) && !matches.contains_id("input") => {
+                let message = "a prompt is needed: --prompt TEXT, --file FILE or --tokens IDS; `bespoke chat MODEL` holds \
+                               a conversation";
+                Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, message))
+            }
+            _ => Ok(NeedsPrompt),
+        }
+    }
+    fn update_from_arg_matches(&mut self, _: &clap::ArgMatches) -> Result<(), clap::Error> {
+        Ok(())
+    }
 }
 
 /// Output format.
@@ -132,8 +176,9 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         Some(path) => model::open_model_with(path, args.decode.load)?,
         None => model::open_demo()?,
     };
-    let text = prompt_text(args)?;
-    if text.is_none() && args.tokens.is_none() {
+    let text = text::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Dropped)?;
+    let ids = args.tokens.as_ref().map(TokenIds::read).transpose()?;
+    if text.is_none() && ids.is_none() {
         if args.chat {
             return Err(miette!("--chat needs --prompt or --file"));
         }
@@ -145,7 +190,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         (Some(_), Err(error)) => return Err(error).into_diagnostic(),
         (None, Err(_)) => None,
     };
-    let prompt = match (&text, &args.tokens, &tokenizer) {
+    let prompt = match (&text, &ids, &tokenizer) {
         (Some(text), _, Some(tokenizer)) if args.chat => {
             let format = ChatFormat::new(&args.template, &model.gguf, tokenizer)?;
             let system = args.template.system.iter().map(|text| Message::new("system", text));
@@ -159,12 +204,19 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         (_, Some(tokens), _) => tokens.clone(),
         _ => Vec::new(),
     };
-    let wanted = args.n.unwrap_or(if args.chat { u32::MAX } else { DEFAULT_TOKENS });
-    let positions = prompt.len() as u64 + u64::from(args.n.unwrap_or(DEFAULT_TOKENS));
+    let wanted = args.n.unwrap_or(if args.chat { UNLIMITED } else { DEFAULT_TOKENS });
+    let limit = args.n.filter(|&n| n != UNLIMITED);
+    let positions = prompt.len() as u64 + u64::from(limit.unwrap_or(DEFAULT_TOKENS));
     let most = u64::from(model.shape.dimensions.context);
-    let context = args.decode.ctx.unwrap_or(most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32);
+    let default = most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32;
+    let context = args.decode.context(&model).unwrap_or(default);
     // Checked before the weights are loaded.
-    room(prompt.len(), context).map_err(session::engine_error)?;
+    session::check_prompt(&prompt, &model)?;
+    if room(prompt.len(), context).is_err() {
+        // The last token needs no position in the cache.
+        let needed = prompt.len() as u64 + u64::from(limit.unwrap_or(1).saturating_sub(1));
+        return Err(session::engine_error(EngineError::ContextFull { needed, context }));
+    }
     if let Some(keep) = args.keep.filter(|&keep| keep >= context) {
         return Err(session::engine_error(EngineError::KeepTooLarge { keep, context }));
     }
@@ -182,7 +234,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         Format::Text if text.is_some() => Streamed::Text,
         Format::Text => Streamed::Ids,
     };
-    let mut printer = Printer::new(tokenizer.as_ref(), streamed);
+    let mut printer = Printer::new(tokenizer.as_ref(), streamed, !args.stop.is_empty());
     let bar = DelayedBar::new("prompt");
     let request = Request {
         sampling,
@@ -227,9 +279,9 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     match args.format {
         Format::Text => {
             eprintln!(
-                "{} after a {} on {}",
-                counted("token", generated.tokens.len(), timings.tokens_per_second),
-                counted("prompt of", prompt.len(), timings.prompt_tokens_per_second),
+                "{} after a prompt of {} on {}",
+                at_rate(counted(generated.tokens.len(), "token"), timings.tokens_per_second),
+                at_rate(prompt.len().to_string(), timings.prompt_tokens_per_second),
                 engine.device().info().name
             );
         }
@@ -256,33 +308,9 @@ fn stop_tokens<'a>(args: &RunArgs, tokenizer: Option<&'a Tokenizer>) -> &'a [u32
     tokenizer.filter(|_| !args.ignore_eos).map_or(&[], Tokenizer::end_tokens)
 }
 
-/// Text of the prompt from the argument, standard input or a file, without a final newline; `None` for token ids.
-fn prompt_text(args: &RunArgs) -> miette::Result<Option<String>> {
-    let read = |from: &str, text: std::io::Result<String>| -> miette::Result<Option<String>> {
-        let text = text.map_err(|error| miette!("cannot read the prompt from {from}: {error}"))?;
-        Ok(Some(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)))
-    };
-    match (&args.prompt, &args.file) {
-        (Some(text), _) if text == "-" => {
-            let mut text = String::new();
-            let outcome = std::io::stdin().read_to_string(&mut text);
-            read("standard input", outcome.map(|_| text))
-        }
-        (Some(text), _) => Ok(Some(text.clone())),
-        (None, Some(path)) => read(&path.display().to_string(), std::fs::read_to_string(path)),
-        (None, None) => Ok(None),
-    }
-}
-
-/// Formats a count and a rate as `12 tokens at 3.40 tokens/s` or `prompt of 7 at …`; without the rate if it was not
-/// measured.
-fn counted(what: &str, count: usize, per_second: f64) -> String {
-    let text = match (what, count) {
-        ("token", 1) => "1 token".to_owned(),
-        ("token", count) => format!("{count} tokens"),
-        (what, count) => format!("{what} {count}"),
-    };
-    if per_second > 0.0 { format!("{text} at {per_second:.2} tokens/s") } else { text }
+/// A count and a rate, as in `12 tokens at 3.40 tokens/s`; without the rate if it was not measured.
+fn at_rate(count: String, per_second: f64) -> String {
+    if per_second > 0.0 { format!("{count} at {per_second:.2} tokens/s") } else { count }
 }
 
 /// Reason why generation ended, as spelled in the JSON output.
@@ -346,7 +374,7 @@ fn generate(
     if let Some(bar) = bar {
         bar.finish();
     }
-    printer.end(&summary.rest).into_diagnostic()?;
+    printer.end(&summary).into_diagnostic()?;
     Ok(summary)
 }
 

@@ -34,7 +34,7 @@ pub struct SelftestArgs {
     /// Only kernels whose name contains this
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
-    /// Only the kernels of these built-in shapes or GGUF files
+    /// Only the kernels of these models: GGUF files, Hugging Face folders, `demo`, or built-in shapes
     #[arg(long, value_name = "NAME", num_args = 1..)]
     shape: Vec<String>,
     /// Test the kernels of every built-in shape on the emulator too; that takes hours

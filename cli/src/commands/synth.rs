@@ -11,7 +11,7 @@ use miette::{IntoDiagnostic, miette};
 
 use crate::model;
 use crate::model::builtin_named;
-use crate::output::{Force, Output, cannot_write};
+use crate::output::{Force, Output, cannot_write, check_distinct};
 use crate::progress::Progress;
 
 /// Write a synthetic model: a real model's shape with random weights, and a working tokenizer
@@ -30,7 +30,7 @@ pub struct SynthArgs {
     /// A built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0
     #[arg(long, value_name = "NAME")]
     shape: Option<String>,
-    /// A GGUF file to take shape and types from
+    /// A model to take shape and types from: a GGUF file, a Hugging Face folder, or `demo`
     #[arg(long, value_name = "MODEL", conflicts_with = "shape")]
     like: Option<PathBuf>,
     /// Types of the weights: q4_k_m, q5_k_m, q6_k, q8_0, f16, ... [default: the shape's, or q4_k_m]
@@ -120,6 +120,7 @@ impl DimensionArgs {
 /// Writes the model.
 pub fn execute(args: &SynthArgs) -> miette::Result<()> {
     let spec = spec(args)?;
+    check_distinct(&args.out, args.like.as_slice())?;
     let file = Output::create(&args.out, args.force)?;
     let start = Instant::now();
     let bar = Progress::bytes("writing", 0);
@@ -155,6 +156,12 @@ fn spec(args: &SynthArgs) -> miette::Result<SynthSpec> {
     spec.mix = args.mix.unwrap_or(spec.mix);
     spec.seed = args.seed;
     args.dimensions.apply(&mut spec);
+    if args.shape.is_none() && args.like.is_none() && args.dimensions.layers.is_none() {
+        // Layers of every kind that the architecture has.
+        let Architecture { window_period, unrotated_period, .. } = spec.architecture;
+        let period = window_period.max(unrotated_period.unwrap_or(0));
+        spec.dimensions.layers = spec.dimensions.layers.max(period);
+    }
     Ok(spec)
 }
 

@@ -7,7 +7,8 @@ use clap::{ArgGroup, ValueEnum};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde::Serialize;
 
-use crate::{model, text};
+use crate::model;
+use crate::text::{self, FinalNewline, TokenIds};
 
 /// Encode text as a model's token ids, or decode ids
 #[derive(clap::Args, Debug)]
@@ -23,17 +24,17 @@ Examples:
   bespoke tokenize model.gguf --decode 1,2,3"
 )]
 pub struct TokenizeArgs {
-    /// The model, a GGUF file; `demo` for the demo model
+    #[arg(help = model::MODEL)]
     pub model: PathBuf,
-    /// The text
+    /// The text, or - for standard input
     #[arg(long, short)]
     pub prompt: Option<String>,
-    /// A file with the text, or - for standard input; it is encoded as it is, with its final newline
+    /// A file with the text, or - for standard input; the final newline is part of the text
     #[arg(long, short)]
     pub file: Option<PathBuf>,
-    /// Token ids to decode
-    #[arg(long, value_delimiter = ',', value_name = "IDS")]
-    pub decode: Option<Vec<u32>>,
+    /// Token ids to decode, or - for ids on standard input
+    #[arg(long, value_name = "IDS")]
+    pub decode: Option<TokenIds>,
     /// Leave out the beginning-of-sequence token that the file asks for
     #[arg(long)]
     pub no_bos: bool,
@@ -78,13 +79,10 @@ pub fn execute(args: &TokenizeArgs) -> miette::Result<()> {
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot read the tokenizer of {}", args.model.display()))?;
     if let Some(ids) = &args.decode {
-        return decode(args, &tokenizer, ids);
+        return decode(args, &tokenizer, &ids.read()?);
     }
-    let text = match (&args.prompt, &args.file) {
-        (Some(text), _) => text.clone(),
-        (None, Some(path)) => text::read(path)?,
-        (None, None) => String::new(),
-    };
+    let text = text::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Kept)?;
+    let text = text.unwrap_or_default();
     let options = EncodeOptions { bos: !args.no_bos, eos: true, special: !args.no_parse_special };
     let tokens = tokenizer.encode_with(&text, options).into_diagnostic()?;
     match args.format {
@@ -94,7 +92,7 @@ pub fn execute(args: &TokenizeArgs) -> miette::Result<()> {
                 lines += &format!("{id:>7}  \"{}\"\n", readable(bytes(&tokenizer, id)));
             }
             print!("{lines}");
-            eprintln!("{} {}", tokens.len(), if tokens.len() == 1 { "token" } else { "tokens" });
+            eprintln!("{}", text::counted(tokens.len(), "token"));
         }
         Format::Json => print_json(&tokenizer, &tokens, None)?,
     }

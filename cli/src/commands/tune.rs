@@ -12,7 +12,7 @@ use bespoke_tune::{Comparison, DeviceMeter, Effort, Found, Search};
 use miette::{IntoDiagnostic, miette};
 
 use crate::model::{self, LoadArgs};
-use crate::output::{Force, Output};
+use crate::output::{Force, Output, check_distinct};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
 use crate::session::{self, DecodeArgs, DeviceArgs};
@@ -30,7 +30,7 @@ whole token, a replay of the captured graph by the device's clock, alternating w
 if it is faster by more than the noise. At the end it measures the result against the cost model once more and compares \
 the logits. Takes minutes; nothing else should use the GPU meanwhile.")]
 pub struct TuneArgs {
-    /// The model, a GGUF file; with --dry-run also a built-in shape
+    /// The model: a GGUF file, a Hugging Face folder, or `demo`; with --dry-run also a built-in shape
     #[arg(value_name = "MODEL")]
     model: String,
     /// How the weights are loaded.
@@ -86,6 +86,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     let model = model::open_model_with(args.model.as_ref(), args.load)?;
     let name = model::model_name(args.model.as_ref());
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tune.toml")));
+    check_distinct(&out, &model::files(args.model.as_ref(), &model.gguf))?;
     // Created first, so that an unwritable path fails before minutes of measuring.
     let file = Output::create(&out, args.force)?;
     let decode = DecodeArgs {

@@ -57,6 +57,14 @@ fn the_conversation_is_given_to_the_template() {
     assert_eq!(answers(count, &["--system", "s"], "a\nb\n"), " 2\n 4\n");
     assert_eq!(answers(count, &[], "a\n/system Be brief.\nb\n/system\n"), " 1\n 4\nBe brief.\n");
     assert_eq!(answers(count, &[], "a\n/regenerate\nb\n"), " 1\n 1\n 3\n");
+    let ran = chat(count, &[], "a\n/regenerate\n");
+    assert!(
+        ran.stderr.contains("the same answer, since decoding is greedy; start with --temp"),
+        "{}",
+        ran.stderr
+    );
+    // An empty system prompt is none.
+    assert_eq!(answers(count, &["--system", "s"], "/system \"\"\na\n/system\n"), " 1\n(no system prompt)\n");
 }
 
 #[test]
@@ -83,8 +91,14 @@ fn conversations_are_saved_and_loaded() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 1);
 
     for (text, part) in [
-        ("{}", "line 1 column"),
+        ("{}", "it is not a JSON array of messages: "),
+        ("Hello", "it is not a JSON array of messages: "),
         ("[{\"role\": 1}]", "a message is an object with a text `role`"),
+        ("[{\"role\": \"bogus\", \"content\": \"x\"}]", "message 1 has the role `bogus`"),
+        (
+            "[{\"role\": \"user\", \"content\": 3}]",
+            "message 1: `content` is neither a text nor a list of texts",
+        ),
         ("[", "EOF"),
     ] {
         std::fs::write(&path, text).unwrap();
@@ -123,6 +137,41 @@ fn a_full_context_ends_the_answer_or_forgets_the_oldest_messages() {
     );
     let message = error(&["chat", "demo", "--chat-template", "chatml", "--ctx", "16", "--keep", "16"]);
     assert!(message.contains("16"), "{message}");
+}
+
+#[test]
+fn options_that_a_template_ignores_are_named() {
+    let (_folder, path, tools) = scratch("tools.json");
+    std::fs::write(&path, "[]").unwrap();
+    let ran = chat(LAST, &["--tools", &tools], "?\n");
+    assert!(ran.code == Some(1) && ran.stderr.contains("--tools has no effect: "), "{}", ran.stderr);
+    std::fs::write(&path, "no tools").unwrap();
+    let message = error(&["chat", "demo", "--chat-template", "chatml", "--tools", &tools]);
+    assert!(message.contains("tools.json is not a JSON array of tools: "), "{message}");
+
+    let ran = chat(LAST, &["--template-var", "sum=1"], "17 + 25 =\n");
+    assert!(
+        ran.stderr.contains("WARN --template-var sum has no effect: the chat template "),
+        "{}",
+        ran.stderr
+    );
+    let ran = chat("{% if sum is defined %}{% endif %}17 + 25 =", &["--template-var", "sum=1"], "?\n");
+    assert!(ran.stdout == " 42\n" && !ran.stderr.contains("no effect"), "{}", ran.stderr);
+    let ran = chat(LAST, &["--template-var", "messages=1"], "");
+    assert!(ran.code == Some(2) && ran.stderr.contains("`messages` is the conversation"), "{}", ran.stderr);
+
+    let ran =
+        command(&["chat", "demo", "--device", "emulator", "--chat-template", "llama3"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(stderr.contains("the vocabulary lacks <|start_header_id|>"), "{stderr}");
+}
+
+#[test]
+fn an_error_of_a_template_shows_its_line() {
+    let ran = chat("{# first #}\n{{ messages[0].nothing.more }}", &[], "?\n");
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("chat template, line 2: undefined value"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("template.jinja: {{ messages[0].nothing.more }}"), "{}", ran.stderr);
 }
 
 #[test]

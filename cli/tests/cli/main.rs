@@ -47,7 +47,7 @@ fn error(args: &[&str]) -> String {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{args:?}\n{}", ran.stderr);
     assert!(!ran.stderr.contains('\x1b') && !ran.stderr.contains("panicked"), "{}", ran.stderr);
     // Log lines may come before the message.
-    let log = |line: &&str| line.starts_with(" INFO ");
+    let log = |line: &&str| line.starts_with(" INFO ") || line.starts_with(" WARN ");
     let message: String = ran.stderr.split_inclusive('\n').skip_while(log).collect();
     assert!(message.starts_with("error: "), "{}", ran.stderr);
     message
@@ -257,6 +257,16 @@ fn synth_writes_models_that_the_others_read() {
 }
 
 #[test]
+fn a_synthetic_model_has_layers_of_every_kind() {
+    for (architecture, layers) in [("llama", 2), ("gemma2", 2), ("smollm3", 4), ("gemma3", 6)] {
+        let (_folder, _, text) = scratch("kinds.gguf");
+        output(&["synth", &text, "--arch", architecture]);
+        let summary = json(&["inspect", &text, "--stage", "model", "--format", "json"]);
+        assert_eq!(summary["layers"], layers, "{architecture}");
+    }
+}
+
+#[test]
 fn synth_refuses_what_is_no_model() {
     let (_folder, path, text) = scratch("none.gguf");
     assert!(error(&["synth", &text, "--heads", "3"]).contains("3 heads cannot share 2 KV heads evenly"));
@@ -370,13 +380,26 @@ fn logits_compare_with_what_they_wrote() {
     let compare = ["logits", &model, "--reference", &reference, "--limit", "1e-9"];
     let text = output(&[&compare[..], &on[..]].concat());
     assert_eq!(text, "llama-q4_0 NMSE 0.000e0 over 4 positions\n");
-    // Other tokens give other logits.
-    let ran = bespoke(&[&compare[..], &["--tokens", "7,8,9,11"], &on[..]].concat());
+    let same = ["--tokens", "[7, 8, 9, 10]"];
+    assert_eq!(output(&[&compare[..], &same, &on[..]].concat()), text);
+    // Another model of the same vocabulary has other logits.
+    let other = fixture("llama-q8_0.gguf");
+    let ran = bespoke(&[&["logits", &other, "--reference", &reference, "--limit", "1e-9"], &on[..]].concat());
     assert_eq!(ran.code, Some(1), "{}", ran.stdout);
     assert!(ran.stderr.contains("is above the limit of 1.000e-9"), "{}", ran.stderr);
-    // With fewer tokens than the reference, the numbers of logits differ.
-    let message = error(&[&compare[..], &["--tokens", "7,8"], &on[..]].concat());
-    assert!(message.contains("the reference has 1600 logits, the model gave 800"), "{message}");
+    // What cannot be compared is refused before anything is loaded.
+    let large = fixture("llama-q4_k_m.gguf");
+    for (model, tokens, message) in [
+        (&model, "7,8,9,11", "the reference has token 10 at position 3, the prompt has 11; without a prompt"),
+        (&model, "7,8", "the reference has 4 tokens, the prompt has 2"),
+        (&large, "7,8,9,10", "the reference has logits of 400 tokens, the model has a vocabulary of 512"),
+    ] {
+        let ran = bespoke(&["logits", model, "--reference", &reference, "--tokens", tokens]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
+        assert!(ran.stderr.contains(message) && !ran.stderr.contains("loaded in"), "{}", ran.stderr);
+    }
+    let missing = bespoke(&["logits", &model]).stderr;
+    assert!(missing.contains("--reference <FILE>") && missing.contains("--prompt <PROMPT>"), "{missing}");
 }
 
 #[test]

@@ -57,6 +57,10 @@ fn a_text_that_fills_no_window_is_an_error() {
         message.contains("which do not fill a window of ")
             && message.contains("help: use a longer text, or --ctx ")
     );
+    for none in [["--chunks", "0"], ["--stride", "0"]] {
+        let ran = bespoke(&[&["perplexity", "demo", "--file", &text], &none[..]].concat());
+        assert!(ran.code == Some(2) && ran.stderr.contains("0 is not in 1..="), "{}", ran.stderr);
+    }
     let message = error(&["perplexity", "demo", "--device", "emulator", "--file", "missing.txt"]);
     assert!(message.starts_with("error: cannot read missing.txt: "), "{message}");
 }

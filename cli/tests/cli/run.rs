@@ -62,11 +62,21 @@ fn no_jit_says_how_to_build_the_kernels_in() {
 fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
     let model = fixture("llama-q8_0.gguf");
     let args = ["--device", "emulator", "--ctx", "4", "--tokens", "1,2,3,4,5"];
-    for (command, more) in [("run", ["-n", "5"]), ("logits", ["--out", "never-written"])] {
+    // The last token needs no position in the cache.
+    for (command, more, needed) in [("run", ["-n", "5"], 9), ("logits", ["--out", "never-written"], 5)] {
         let ran = bespoke(&[&[command, &model], &args[..], &more].concat());
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-        let message = "error: the context is full: 5 positions are needed and the cache holds 4; use --ctx 5";
-        assert!(ran.stderr.starts_with(message), "{}", ran.stderr);
+        let message = format!(
+            "error: the context is full: {needed} positions are needed and the cache holds 4; use --ctx {needed}"
+        );
+        assert!(ran.stderr.starts_with(&message), "{}", ran.stderr);
+    }
+    for (prompt, message) in [
+        ([&model, "--tokens", "1,400"], "error: token 400 is not in the vocabulary of 400 tokens"),
+        (["demo", "--prompt", ""], "error: the prompt is empty"),
+    ] {
+        let ran = bespoke(&[&["run", "--device", "emulator"], &prompt[..]].concat());
+        assert!(ran.code == Some(1) && ran.stderr.starts_with(message), "{}", ran.stderr);
     }
 }
 
@@ -101,8 +111,14 @@ fn a_prompt_comes_from_a_file_or_from_standard_input_too() {
     let input = std::fs::File::open(&path).unwrap();
     let piped = command(&[&args[..], &["-p", "-"]].concat()).stdin(input).output().unwrap();
     assert_eq!(ids(serde_json::from_slice(&piped.stdout).unwrap()), given);
+    let input = std::fs::File::open(&path).unwrap();
+    let piped = command(&[&args[..], &["-f", "-"]].concat()).stdin(input).output().unwrap();
+    assert_eq!(ids(serde_json::from_slice(&piped.stdout).unwrap()), given);
     let message = error(&["run", "--device", "emulator", "-f", "/no/such/file"]);
-    assert!(message.starts_with("error: cannot read the prompt from /no/such/file: "), "{message}");
+    assert!(message.starts_with("error: cannot read /no/such/file: "), "{message}");
+    std::fs::write(&path, b"caf\xe9").unwrap();
+    let message = error(&["run", "--device", "emulator", "-f", &file]);
+    assert!(message.contains("prompt.txt: byte 3 (0xe9) is not UTF-8\n  help: convert"), "{message}");
 }
 
 #[test]
@@ -184,7 +200,7 @@ fn run_draws_tokens_by_seed() {
     assert_eq!(again["tokens"], object["tokens"]);
     assert_eq!(json(&with(&["--format", "json"]))["seed"], Value::Null);
     let ran = bespoke(&with(&["--temp", "1.5"]));
-    assert!(ran.stderr.contains("reproduces this text"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("sampling with a random seed; --seed "), "{}", ran.stderr);
 }
 
 #[test]
@@ -206,10 +222,10 @@ fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
         (&["--logit-bias", "5+inf"], "'--logit-bias <BIAS>': expected a finite number or -inf as the value"),
         (&["--logprobs", "-1"], "'--logprobs <N>': -1 is not in 0..=4294967295"),
         (&["--stop", ""], "a value is required for '--stop <TEXT>'"),
-        (&["--dry-multiplier", "0.8"], "'--dry-multiplier <VALUE>': DRY is not supported; --repeat-penalty"),
+        (&["--dry-multiplier", "0.8"], "error: --dry-multiplier: DRY is not supported; --repeat-penalty"),
         (&["--xtc-probability", "0.5"], "XTC is not supported; a higher --temp"),
         (&["--typical", "0.9"], "typical-p is not supported; --top-p and --min-p"),
-        (&["--mirostat", "2"], "'--mirostat <VALUE>': Mirostat is not supported; --temp"),
+        (&["--mirostat", "2"], "--mirostat: Mirostat is not supported; --temp"),
         (&["--dynatemp-range", "0.5"], "a dynamic temperature is not supported; --temp sets a fixed one"),
         (&["--repeat-last-n", "-2"], "'--repeat-last-n <N>': -2 is not in -1..=4294967295"),
         (&["--temp", "1", "--top-k", "-1"], "'--top-k <K>': -1 is not in 0..=4294967295"),
@@ -217,12 +233,43 @@ fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
             &["--temp", "1", "--seed", "-1"],
             "'--seed <SEED>': expected a whole number from 0 to 2^64 - 1; leave it out",
         ),
-        (&["--top-k", "40"], "--temp <T>"),
-        (&["--seed", "1"], "--temp <T>"),
+        (&["--top-k", "40"], "--top-k has no effect without --temp, for example --temp 0.8"),
+        (&["--seed", "1"], "--seed has no effect without --temp, for example --temp 0.8"),
     ] {
         let ran = bespoke(&[&["run", &model, "--tokens", "1", "-n", "1"], options].concat());
         assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(message), "{options:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn options_of_llama_cpp_bring_what_to_write_instead() {
+    for (options, message) in [
+        (&["-ngl", "99"][..], "error: -ngl: leave it out: all layers run on the GPU"),
+        (&["--n-gpu-layers", "99"], "error: --n-gpu-layers: leave it out"),
+        (&["-cnv"], "error: -cnv: `bespoke chat MODEL` holds a conversation"),
+        (&["-m", "x.gguf"], "error: -m: the model is an argument without an option"),
+        (&["--model=x.gguf"], "error: --model: the model is an argument"),
+        (&["--reverse-prompt", "User:"], "error: --reverse-prompt: --stop TEXT ends the text"),
+        (&["--grammar", "root"], "error: --grammar: grammars and JSON schemas are not supported"),
+        (&["--cache-type-k", "q8_0"], "error: --cache-type-k: --kv f16 or --kv q8_0"),
+        (&["-t", "8"], "error: -t: leave it out: RAYON_NUM_THREADS=N limits the threads"),
+        (&["-n", "-2"], "'--n <N>': expected a number of tokens, or -1 for no limit"),
+    ] {
+        let ran = bespoke(&[&["run", "demo", "-p", "1"], options].concat());
+        assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{options:?}: {}", ran.stderr);
+    }
+    let ran = bespoke(&["quantize", "in.gguf", "out.gguf", "q4_k_m"]);
+    assert!(
+        ran.code == Some(2) && ran.stderr == "error: q4_k_m: the type is an option: --type q4_k_m\n",
+        "{}",
+        ran.stderr
+    );
+    // Names with the same meaning are accepted.
+    let args = ["run", "--device", "emulator", "-p", "17 + 25 =", "--ctx-size", "0"];
+    for limit in [["-n", "-1"], ["--n-predict", "5"]] {
+        assert_eq!(output(&[&args[..], &limit].concat()), " 42\n");
     }
 }
 
@@ -272,6 +319,18 @@ fn text_ends_before_a_stop_string() {
     assert_eq!(output(&with(&["wer. It"])), " lives in the to\n");
     let object = json(&with(&["no such text", "--stop", "tower", "--format", "json"]));
     assert_eq!((&object["text"], &object["stopped"]), (&" lives in the ".into(), &"stop".into()));
+    // Neither ids nor log-probabilities show the tokens that are cut off.
+    let all = ["run", "--device", "emulator", "-p", "17 + 25 =", "--logprobs", "0"];
+    let lines =
+        |more: &[&str]| output(&[&all[..], more].concat()).lines().map(str::to_owned).collect::<Vec<_>>();
+    let (whole, cut, kept) = (lines(&[]), lines(&["--stop", "2"]), lines(&["--stop", "x"]));
+    assert!(whole.len() > 2 && whole[1].contains("\"2\""), "{whole:?}");
+    assert_eq!((&cut[..], &kept), (&whole[..1], &whole));
+    let prompt = json(&[&all[..], &["--format", "json"]].concat());
+    let prompt: Vec<String> =
+        prompt["prompt_tokens"].as_array().unwrap().iter().map(Value::to_string).collect();
+    let args = ["run", "--device", "emulator", "--tokens", &prompt.join(","), "--stop", "2"];
+    assert_eq!(output(&args).trim(), whole[0].split_whitespace().next().unwrap());
     let (_folder, model) = with_unsupported_vocabulary();
     let message = error(&["run", &model, "--tokens", "1", "--stop", "x"]);
     assert!(message.starts_with("error: --stop needs a model with a vocabulary"), "{message}");

@@ -29,6 +29,22 @@ fn ids_become_text_again() {
     let found = run_json(&["tokenize", "demo", "-p", text, "--no-bos", "--format", "json"]);
     let ids: Vec<String> = found["tokens"].as_array().unwrap().iter().map(Value::to_string).collect();
     assert_eq!(output(&["tokenize", "demo", "--decode", &ids.join(",")]), format!("{text}\n"));
+    assert_eq!(
+        output(&["tokenize", "demo", "--decode", &format!("[{}]", ids.join(", "))]),
+        format!("{text}\n")
+    );
+    for (args, input, expected) in [
+        (["--decode", "-"], ids.join(" "), format!("{text}\n")),
+        (["--prompt", "-"], "17".to_owned(), output(&["tokenize", "demo", "-p", "17"])),
+    ] {
+        let mut child = command(&[&["tokenize", "demo"], &args[..]].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap(), expected);
+    }
     let back = run_json(&["tokenize", "demo", "--decode", &ids.join(","), "--format", "json"]);
     assert_eq!(back["text"], json!(text));
     assert_eq!(back["pieces"], found["pieces"]);

@@ -11,7 +11,7 @@ pub enum Command {
     Ask(String),
     /// Starts a new conversation.
     Reset,
-    /// Shows the system prompt, or sets it.
+    /// Shows the system prompt, or sets it; an empty one is none.
     System(Option<String>),
     /// Answers the last question again.
     Regenerate,
@@ -31,14 +31,14 @@ pub enum Command {
 
 /// Names, arguments and descriptions of the commands.
 const COMMANDS: [(&str, &str, &str); 8] = [
-    ("/reset", "", "start a new conversation; the system prompt stays"),
-    ("/system", "[TEXT]", "show or set the system prompt"),
+    ("/reset", "", "start a new conversation; the system prompt stays (also /clear)"),
+    ("/system", "[TEXT]", "show or set the system prompt; /system \"\" removes it"),
     ("/regenerate", "", "answer the last question again"),
     ("/stats", "", "tokens, speed, and how much of the context is used"),
     ("/save", "[-f] FILE", "write the conversation to a file, as JSON; -f replaces the file"),
     ("/load", "FILE", "continue the conversation of a file"),
     ("/help", "", "this list"),
-    ("/exit", "", "end the program, as Ctrl-D does"),
+    ("/exit", "", "end the program, as Ctrl-D does (also /quit, /bye)"),
 ];
 
 /// Text of `/help`.
@@ -52,6 +52,13 @@ pub fn help() -> String {
             "A message that begins with / is written with //.\n".to_owned(),
         ])
         .collect()
+}
+
+/// An argument without the quotes around it, if it has some and none within.
+fn unquoted(argument: &str) -> &str {
+    let within =
+        |quote: char| argument.strip_prefix(quote)?.strip_suffix(quote).filter(|text| !text.contains(quote));
+    within('"').or_else(|| within('\'')).unwrap_or(argument)
 }
 
 impl Command {
@@ -69,7 +76,8 @@ impl Command {
             return Ok(Command::Ask(command.to_owned()));
         }
         let (name, argument) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
-        let argument = argument.trim();
+        let has_argument = !argument.trim().is_empty();
+        let argument = unquoted(argument.trim());
         let file = || {
             if argument.is_empty() {
                 Err(miette!("/{name} needs a file"))
@@ -78,22 +86,21 @@ impl Command {
             }
         };
         let parsed = match name {
-            "system" => {
-                return Ok(Command::System(Some(argument.to_owned()).filter(|text| !text.is_empty())));
-            }
+            // Only `/system` alone shows the prompt: `/system ""` sets an empty one.
+            "system" => return Ok(Command::System(has_argument.then(|| argument.to_owned()))),
             "load" => return Ok(Command::Load(file()?)),
             "save" => {
                 let path = file()?;
                 return Ok(match argument.strip_prefix("-f ") {
-                    Some(path) => Command::Save { path: path.trim().into(), force: true },
+                    Some(path) => Command::Save { path: unquoted(path.trim()).into(), force: true },
                     None => Command::Save { path, force: false },
                 });
             }
-            "reset" => Command::Reset,
+            "reset" | "clear" => Command::Reset,
             "regenerate" => Command::Regenerate,
             "stats" => Command::Stats,
             "help" => Command::Help,
-            "exit" | "quit" => Command::Exit,
+            "exit" | "quit" | "bye" => Command::Exit,
             _ => {
                 return Err(miette!(
                     help = "/help lists the commands; a message that begins with / is written with //",
@@ -122,6 +129,16 @@ mod tests {
             (" /stats ", Command::Stats),
             ("/system", Command::System(None)),
             ("/system  Be brief. ", Command::System(Some("Be brief.".into()))),
+            ("/system \"Be brief.\"", Command::System(Some("Be brief.".into()))),
+            ("/system \"\"", Command::System(Some(String::new()))),
+            ("/system ''", Command::System(Some(String::new()))),
+            ("/system Say \"no\"", Command::System(Some("Say \"no\"".into()))),
+            ("/system \"Yes\" or \"no\"", Command::System(Some("\"Yes\" or \"no\"".into()))),
+            ("/save \"a b.json\"", Command::Save { path: "a b.json".into(), force: false }),
+            ("/save -f 'x.json'", Command::Save { path: "x.json".into(), force: true }),
+            ("/load \"x.json\"", Command::Load("x.json".into())),
+            ("/clear", Command::Reset),
+            ("/bye", Command::Exit),
             ("/save a b.json", Command::Save { path: "a b.json".into(), force: false }),
             ("/save -f x.json", Command::Save { path: "x.json".into(), force: true }),
             ("/load x.json", Command::Load("x.json".into())),

@@ -16,6 +16,7 @@ use super::command::{Command, help};
 use crate::chat_template::ChatFormat;
 use crate::output::{Force, Output};
 use crate::progress::DelayedBar;
+use crate::text::{self, counted};
 use crate::{interrupt, session};
 
 /// The messages so far, and everything to answer them.
@@ -98,6 +99,10 @@ impl<'a> Conversation<'a> {
                 let outcome = self.answer();
                 if !matches!(outcome, Ok(true)) {
                     self.messages.extend(answers);
+                } else if self.messages[last + 1..] == answers && self.sampling.temperature == 0.0 {
+                    eprintln!(
+                        "the same answer, since decoding is greedy; start with --temp 0.8 for other answers"
+                    );
                 }
                 outcome?;
             }
@@ -106,15 +111,15 @@ impl<'a> Conversation<'a> {
                 eprintln!("a new conversation");
             }
             Command::System(None) => println!("{}", self.system.as_deref().unwrap_or("(no system prompt)")),
-            Command::System(Some(text)) => self.system = Some(text),
+            Command::System(Some(text)) => self.system = Some(text).filter(|text| !text.is_empty()),
             Command::Stats => print!("{}", self.stats()),
             Command::Save { path, force } => {
                 self.save(&path, force)?;
-                eprintln!("{} messages in {}", self.all_messages().len(), path.display());
+                eprintln!("{} in {}", counted(self.all_messages().len(), "message"), path.display());
             }
             Command::Load(path) => {
                 self.replace(read(&path)?);
-                eprintln!("{} messages from {}", self.all_messages().len(), path.display());
+                eprintln!("{} from {}", counted(self.all_messages().len(), "message"), path.display());
             }
             Command::Help => print!("{}", help()),
             Command::Nothing | Command::Exit => {}
@@ -158,7 +163,7 @@ impl<'a> Conversation<'a> {
             FinishReason::MaxTokens => eprintln!("stopped at -n {}", self.max_tokens),
             FinishReason::ContextFull => {
                 eprintln!(
-                    "the context of {context} positions is full; /reset starts again, --ctx N gives more"
+                    "the context of {context} positions is full; /reset starts again, --ctx N gives more, --keep N continues without the oldest tokens"
                 )
             }
             FinishReason::StopToken | FinishReason::StopString => {}
@@ -231,8 +236,8 @@ impl<'a> Conversation<'a> {
                 None => {
                     return Err(miette!(
                         help = "/reset starts a new conversation; --ctx N gives a longer context, --keep N forgets old messages",
-                        "the conversation has {} tokens, the context only {context} positions",
-                        prompt.len()
+                        "the conversation has {}, the context only {context} positions",
+                        counted(prompt.len(), "token")
                     ));
                 }
             }
@@ -242,7 +247,8 @@ impl<'a> Conversation<'a> {
     /// Text of `/stats`.
     fn stats(&self) -> String {
         let context = self.engine.plan().params.context;
-        let used = self.engine.position();
+        // The cache may still have the tokens of a conversation that was dropped.
+        let used = if self.messages.is_empty() { 0 } else { self.engine.position() };
         let mut lines = vec![
             format!("messages   {}", self.all_messages().len()),
             format!(
@@ -255,20 +261,21 @@ impl<'a> Conversation<'a> {
                 |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
             let new = last.prompt - last.reused as usize;
             lines.push(format!(
-                "prompt     {} tokens, {} of them from the cache; {:.2} tokens/s",
-                last.prompt,
+                "prompt     {}, {} of them from the cache; {:.2} tokens/s",
+                counted(last.prompt, "token"),
                 last.reused,
                 rate(new, last.prompt_seconds)
             ));
             lines.push(format!(
-                "answer     {} tokens; {:.2} tokens/s",
-                last.generated,
+                "answer     {}; {:.2} tokens/s",
+                counted(last.generated, "token"),
                 rate(last.generated.saturating_sub(1), last.decode_seconds)
             ));
             let (tokens, seconds) = self.stats.generated;
             lines.push(format!(
-                "session    {} answers, {tokens} tokens in {seconds:.1} s",
-                self.stats.answers
+                "session    {}, {} in {seconds:.1} s",
+                counted(self.stats.answers, "answer"),
+                counted(tokens, "token")
             ));
         }
         lines.push(format!("device     {}", self.engine.device().info().name));
@@ -305,17 +312,36 @@ impl Stats {
 /// Largest file of a conversation, in bytes.
 const LARGEST: u64 = 64 << 20;
 
+/// Roles of a conversation.
+const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+
 /// Reads the messages of a file.
 ///
 /// # Errors
-/// If the file is not a JSON array of messages; the message has the line.
+/// If the file is not a JSON array of messages; the message has the line. If a message has an unknown role, or a content
+/// that is no text.
 pub fn read(path: &Path) -> miette::Result<Vec<Message>> {
     let read = || -> miette::Result<Vec<Message>> {
         let bytes = std::fs::metadata(path).into_diagnostic()?.len();
         if bytes > LARGEST {
             return Err(miette!("it has {bytes} bytes; at most {LARGEST} are read"));
         }
-        serde_json::from_slice(&std::fs::read(path).into_diagnostic()?).into_diagnostic()
+        let messages: Vec<Message> = serde_json::from_str(&text::read(path)?)
+            .map_err(|error| miette!("it is not a JSON array of messages: {error}"))?;
+        for (number, message) in (1..).zip(&messages) {
+            let role = message.role();
+            if !ROLES.contains(&role.as_str()) {
+                let roles = ROLES.join(", ");
+                return Err(miette!(
+                    help = format!("roles are {roles}"),
+                    "message {number} has the role `{role}`"
+                ));
+            }
+            if !message.has_text() {
+                return Err(miette!("message {number}: `content` is neither a text nor a list of texts"));
+            }
+        }
+        Ok(messages)
     };
     read().wrap_err_with(|| format!("cannot read a conversation from {}", path.display()))
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use bespoke::generation::Request;
+use bespoke::generation::{FinishReason, Request};
 use bespoke::tokenizer::Tokenizer;
 use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
@@ -25,7 +25,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     let sampling = args.sampling.params(Some(&tokenizer))?;
     let mut engine = session::load_sampling(model, &args.decode, context, sampling.clone())?;
     let (mut tokens, mut time) = (0, Duration::ZERO);
-    let (mut asked, mut right) = (0, 0);
+    let (mut asked, mut right, mut cut) = (0, 0, 0);
     for text in demo::PROMPTS {
         let prompt = tokenizer.encode(text).into_diagnostic()?;
         let mut out = std::io::stdout().lock();
@@ -39,20 +39,28 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
             stop_strings: &args.stop,
             ..Request::new(&prompt)
         };
-        let generated =
-            generate(&mut engine, &request, &mut Printer::new(Some(&tokenizer), Streamed::Text), None)?;
+        let generated = generate(
+            &mut engine,
+            &request,
+            &mut Printer::new(Some(&tokenizer), Streamed::Text, false),
+            None,
+        )?;
         if interrupt::requested() {
             return Ok(());
         }
         tokens += prompt.len() + generated.tokens.len();
         time += generated.prompt_time + generated.decode_time;
         if let Ok(question) = text.parse::<Question>() {
-            asked += 1;
-            right += usize::from(generated.text.trim() == question.answer().to_string());
+            let is_right = generated.text.trim() == question.answer().to_string();
+            let is_cut = generated.reason == FinishReason::MaxTokens && !is_right;
+            asked += usize::from(!is_cut);
+            right += usize::from(is_right);
+            cut += usize::from(is_cut);
         }
     }
+    let cut = if cut > 0 { format!(", {cut} cut off by -n") } else { String::new() };
     eprintln!(
-        "{right} of {asked} answers right; {tokens} tokens, prompts included, in {:.1?} on {}",
+        "{right} of {asked} answers right{cut}; {tokens} tokens, prompts included, in {:.1?} on {}",
         time,
         engine.device().info().name
     );

@@ -1,10 +1,11 @@
 //! Output of a generation: text, token ids or log-probabilities, token by token.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write;
 
-use bespoke::generation::Token;
-use bespoke::tokenizer::Tokenizer;
+use bespoke::generation::{FinishReason, Summary, Token};
+use bespoke::tokenizer::{DecodeStream, Tokenizer};
 use serde::Serialize;
 
 /// What is written to standard output while tokens are generated.
@@ -39,24 +40,56 @@ pub struct Printer<'a> {
     pub tokenizer: Option<&'a Tokenizer>,
     streamed: Streamed,
     first: bool,
+    held: Option<Held<'a>>,
     /// Log-probabilities of the tokens so far.
     pub logprobs: Vec<TokenLogprob>,
 }
 
+/// Output of tokens that a stop string may still cut off.
+struct Held<'a> {
+    /// The text of all tokens, before any of it is held back.
+    stream: DecodeStream<'a>,
+    /// Bytes of that text.
+    generated: usize,
+    /// Bytes of the text that no stop string can cut off any more.
+    released: usize,
+    /// Outputs, each with the number of text bytes before its token.
+    outputs: VecDeque<(usize, String)>,
+}
+
+impl Held<'_> {
+    /// Adds a token's output; returns the outputs that are certain now.
+    fn push(&mut self, token: &Token, output: String) -> String {
+        self.outputs.push_back((self.generated, output));
+        self.generated += self.stream.push(token.id).len();
+        self.released += token.text.len();
+        let mut certain = String::new();
+        while self.outputs.front().is_some_and(|(start, _)| *start < self.released) {
+            certain.extend(self.outputs.pop_front().map(|(_, output)| output));
+        }
+        certain
+    }
+}
+
 impl<'a> Printer<'a> {
-    /// Creates a printer.
-    pub fn new(tokenizer: Option<&'a Tokenizer>, streamed: Streamed) -> Self {
-        Printer { tokenizer, streamed, first: true, logprobs: Vec::new() }
+    /// Creates a printer. With `stops`, the tokens of a stop string are not written.
+    pub fn new(tokenizer: Option<&'a Tokenizer>, streamed: Streamed, stops: bool) -> Self {
+        let held = tokenizer.filter(|_| stops).map(|tokenizer| Held {
+            stream: tokenizer.decode_stream(),
+            generated: 0,
+            released: 0,
+            outputs: VecDeque::new(),
+        });
+        Printer { tokenizer, streamed, first: true, held, logprobs: Vec::new() }
     }
 
     /// Writes a token.
     pub fn token(&mut self, token: &Token) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
-        match self.streamed {
-            Streamed::Nothing | Streamed::Logprobs => {}
-            Streamed::Text => write!(out, "{}", token.text)?,
-            Streamed::Ids => write!(out, "{}{}", if self.first { "" } else { "," }, token.id)?,
-        }
+        let mut output = match self.streamed {
+            Streamed::Nothing | Streamed::Logprobs => String::new(),
+            Streamed::Text => token.text.clone(),
+            Streamed::Ids => format!("{}{}", if self.first { "" } else { "," }, token.id),
+        };
         self.first = false;
         if let Some(logprobs) = &token.logprobs {
             let named =
@@ -64,16 +97,25 @@ impl<'a> Printer<'a> {
             let top = logprobs.top.iter().map(|&(token, logprob)| named(token, logprob, None)).collect();
             let entry = named(token.id, logprobs.logprob, Some(top));
             if self.streamed == Streamed::Logprobs {
-                writeln!(out, "{}", line(&entry))?;
+                output = format!("{}\n", line(&entry));
             }
             self.logprobs.push(entry);
         }
-        out.flush()
+        if let Some(held) = self.held.as_mut().filter(|_| self.streamed != Streamed::Text) {
+            output = held.push(token, output);
+        }
+        let mut out = std::io::stdout().lock();
+        out.write_all(output.as_bytes()).and_then(|()| out.flush())
     }
 
-    /// Writes the text that remains after the last token, and ends the line.
-    pub fn end(&mut self, rest: &str) -> std::io::Result<()> {
+    /// Writes what remains after the last token, and ends the line.
+    pub fn end(&mut self, summary: &Summary) -> std::io::Result<()> {
+        let rest = &summary.rest;
         let mut out = std::io::stdout().lock();
+        let is_cut = summary.reason == FinishReason::StopString;
+        for (_, output) in self.held.iter_mut().filter(|_| !is_cut).flat_map(|held| held.outputs.drain(..)) {
+            out.write_all(output.as_bytes())?;
+        }
         match self.streamed {
             Streamed::Nothing | Streamed::Logprobs => Ok(()),
             Streamed::Text => writeln!(out, "{rest}"),
