@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bespoke::tokenizer::Tokenizer;
-use bespoke_gguf::Gguf;
+use bespoke_gguf::{Gguf, Value};
 use serde::Serialize;
 
 /// Key of the chat template; named templates have `.NAME` behind it.
@@ -84,10 +84,7 @@ impl ModelSummary {
     pub fn of(gguf: &Gguf) -> ModelSummary {
         let text = |key: &str| gguf.opt_str(key).ok().flatten().map(str::to_owned);
         let architecture = text("general.architecture");
-        let number = |key: &str| {
-            let prefix = architecture.as_deref()?;
-            gguf.opt_u32(&format!("{prefix}.{key}")).ok().flatten()
-        };
+        let number = |key: &str| number(gguf, &format!("{}.{key}", architecture.as_deref()?));
         let templates = gguf.metadata().filter_map(|(key, _)| match key.strip_prefix(TEMPLATE)? {
             "" => Some("default".to_owned()),
             name => name.strip_prefix('.').map(str::to_owned),
@@ -141,6 +138,19 @@ impl TokenizerSummary {
                 TokenizerSummary { tokens, unsupported: Some(error.to_string()), ..without }
             }
         }
+    }
+}
+
+/// An integer, or the one that all elements of an array are: some files give a number for each layer.
+fn number(gguf: &Gguf, key: &str) -> Option<u32> {
+    let integer = |value: Value<'_>| u32::try_from(value.as_integer()?).ok();
+    match gguf.get(key)? {
+        Value::Array(array) => {
+            let mut values = array.iter().map(integer);
+            let first = values.next()??;
+            values.all(|value| value == Some(first)).then_some(first)
+        }
+        value => integer(value),
     }
 }
 
