@@ -1,39 +1,33 @@
-//! Handling of Ctrl-C (SIGINT).
+//! Handling of signals: Ctrl-C (SIGINT), SIGTERM and SIGHUP. Also as process 1 of a container, for which these signals
+//! have no default action.
 //!
-//! While a command loads or measures, Ctrl-C clears the progress bar and ends the process. While text is streamed, the
-//! first Ctrl-C requests a stop after the current token, so that the line is complete; the second ends the process.
-//! `chat` resets this for each answer. Incomplete files are removed.
+//! A signal ends the process: incomplete files are removed, the progress bar is cleared, and the exit code is 128 + the
+//! signal's number, as in shells. A second signal ends the process at once. While text is streamed, the first Ctrl-C
+//! only requests a stop after the current token, so that the line is complete; `chat` resets this for each answer.
+//!
+//! A signal that was ignored when the process started stays ignored: SIGHUP after `nohup`, SIGINT in a background job of
+//! a script.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::partial;
+use bespoke_files::remove_unfinished;
 
-/// Exit code after Ctrl-C: 128 + SIGINT, as in shells.
+use crate::console::note;
+
+/// Exit code after Ctrl-C: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
 static DEFER_FIRST: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Installs the handler for Ctrl-C.
-pub fn install_handler() {
+/// Installs the handlers.
+pub fn install_handlers() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        let installed = ctrlc::set_handler(|| {
-            if DEFER_FIRST.load(Ordering::Relaxed) && !REQUESTED.swap(true, Ordering::Relaxed) {
-                return;
-            }
-            let removed = partial::remove_unfinished();
-            clear_line();
-            if removed {
-                eprintln!("interrupted: nothing was written");
-            }
-            exit_now();
-        });
-        // Without the handler, Ctrl-C ends the process, as by default.
-        if let Err(error) = installed {
-            tracing::debug!("cannot install a handler for Ctrl-C: {error}");
+        if let Err(error) = install() {
+            tracing::debug!("cannot handle signals: {error}");
         }
     });
 }
@@ -54,24 +48,84 @@ pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Ends the process immediately, without destructors and exit handlers: other threads may be inside the CUDA driver,
-/// which would crash in its own exit handlers.
-fn exit_now() -> ! {
-    #[cfg(unix)]
-    {
-        unsafe extern "C" {
-            fn _exit(code: i32) -> !;
-        }
-        // SAFETY: POSIX's `_exit` can be called at any time, on any thread.
-        unsafe { _exit(EXIT_CODE.into()) }
-    }
-    #[cfg(not(unix))]
-    std::process::exit(EXIT_CODE.into())
+/// Takes Ctrl-C as a request to stop; returns whether it is one.
+fn request() -> bool {
+    DEFER_FIRST.load(Ordering::Relaxed) && !REQUESTED.swap(true, Ordering::Relaxed)
 }
 
-/// Clears a progress bar's line and shows the cursor, on a terminal.
-fn clear_line() {
+/// Removes incomplete files and clears a progress bar's line.
+fn clean_up() {
+    let removed = remove_unfinished();
     if stderr().is_terminal() {
-        eprint!("\x1b[?25h\r\x1b[K");
+        // Shows the cursor, too. If the terminal is gone, there is nothing to clear.
+        let _ = stderr().write_all(b"\x1b[?25h\r\x1b[K");
+    }
+    if removed {
+        note!("interrupted: nothing was written");
+    }
+}
+
+#[cfg(unix)]
+fn install() -> io::Result<()> {
+    use std::sync::Arc;
+
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::flag::register_conditional_shutdown;
+    use signal_hook::iterator::Signals;
+
+    let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&it| !is_ignored(it)).collect();
+    // While this is set, a signal ends the process at once: until the thread below runs, and while it cleans up.
+    let at_once = Arc::new(AtomicBool::new(true));
+    for &signal in &signals {
+        register_conditional_shutdown(signal, 128 + signal, Arc::clone(&at_once))?;
+    }
+    let mut received = Signals::new(&signals)?;
+    let cleaning_up = Arc::clone(&at_once);
+    let handle = move || {
+        for signal in received.forever() {
+            if signal == SIGINT && request() {
+                continue;
+            }
+            cleaning_up.store(true, Ordering::Relaxed);
+            clean_up();
+            // Without destructors and exit handlers: other threads may be inside the CUDA driver, which would crash in
+            // its own exit handlers.
+            signal_hook::low_level::exit(128 + signal);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(handle)?;
+    at_once.store(false, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether a signal was ignored when the process started.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action, `sigaction` only writes the present one to `action`, which has room for it.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+#[cfg(not(unix))]
+fn install() -> io::Result<()> {
+    let handle = || {
+        if !request() {
+            clean_up();
+            std::process::exit(EXIT_CODE.into());
+        }
+    };
+    ctrlc::set_handler(handle).map_err(io::Error::other)
+}
+
+/// Makes a write beyond the limit on a file's size (`ulimit -f`) an error, as on a full disk, instead of the end of the
+/// process.
+pub fn ignore_file_size_signal() {
+    // SAFETY: ignoring a signal installs no handler.
+    #[cfg(unix)]
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }

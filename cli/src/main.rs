@@ -1,15 +1,18 @@
 //! The `bespoke` binary. `commands` has a file for each subcommand, with its arguments and its `execute`.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 1 after an error, with one message; 2
-//! for a wrong command line; 130 after Ctrl-C. `check` has its own exit codes.
+//! for a wrong command line; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP; 141 if the reader of standard output has
+//! gone. `check` has its own exit codes.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod chat_template;
 mod commands;
+mod console;
 mod interrupt;
 mod llama_options;
 mod model;
 mod output;
-mod partial;
 mod progress;
 mod report;
 mod rules;
@@ -17,8 +20,9 @@ mod sampling;
 mod scored_text;
 mod session;
 mod text;
+mod threads;
 
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, stderr, stdout};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
@@ -29,6 +33,7 @@ use commands::{
     bench, chat, check, compare, devices, inspect, logits, perplexity, quantize, run, selftest, specialize,
     synth, tokenize, tune,
 };
+use console::{Unwritable, note, out};
 
 /// Display order of the options that every command has: at the end of the help.
 const LAST: usize = 1000;
@@ -94,20 +99,49 @@ enum Command {
 
 /// Parses the command line and runs it.
 fn main() -> ExitCode {
-    restore_sigpipe();
-    let cli = Cli::try_parse().unwrap_or_else(|error| {
-        let arguments: Vec<String> =
-            std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-        llama_options::explained(with_suggestion(error), &arguments).exit()
-    });
-    match init_output(&cli).and_then(|()| execute(&cli)) {
-        Ok(_) if interrupt::requested() => ExitCode::from(interrupt::EXIT_CODE),
-        Ok(code) => code,
-        Err(report) => {
-            eprintln!("{report:?}");
-            ExitCode::FAILURE
+    interrupt::ignore_file_size_signal();
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => init_output(&cli).and_then(|()| execute(&cli)),
+        Err(error) => {
+            let arguments: Vec<String> =
+                std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+            print_usage(&llama_options::explained(with_suggestion(error), &arguments))
         }
+    };
+    let code = outcome.unwrap_or_else(|report| exit_code_of(&report, ExitCode::FAILURE));
+    if interrupt::requested() {
+        ExitCode::from(interrupt::EXIT_CODE)
+    } else if code == ExitCode::SUCCESS && console::notes_lost() {
+        ExitCode::FAILURE
+    } else {
+        code
     }
+}
+
+/// Prints an error, unless the reader of standard output has gone; returns the exit code, which is `code` otherwise.
+fn exit_code_of(report: &miette::Report, code: ExitCode) -> ExitCode {
+    if let Some(Unwritable::Closed) = report.downcast_ref() {
+        return ExitCode::from(console::CLOSED_PIPE);
+    }
+    note!("{report:?}");
+    code
+}
+
+/// Prints the help, the version, or what is wrong with the command line.
+fn print_usage(error: &clap::Error) -> miette::Result<ExitCode> {
+    let text = error.render();
+    let shown = |terminal: bool| if color(terminal) { text.ansi().to_string() } else { text.to_string() };
+    if error.use_stderr() {
+        note!("{}", shown(stderr().is_terminal()).trim_end());
+    } else {
+        out!("{}", shown(stdout().is_terminal()))?;
+    }
+    Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)))
+}
+
+/// Whether to colour text for a stream.
+fn color(terminal: bool) -> bool {
+    terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Adds the most similar command to the error for an unknown command. Unlike clap's suggestion, recognises transposed
@@ -127,9 +161,10 @@ fn with_suggestion(mut error: clap::Error) -> clap::Error {
 }
 
 fn execute(cli: &Cli) -> miette::Result<ExitCode> {
-    interrupt::install_handler();
+    interrupt::install_handlers();
+    threads::start();
     match &cli.command {
-        Some(Command::Check(args)) => return Ok(check::execute(args)),
+        Some(Command::Check(args)) => return check::execute(args),
         Some(Command::Run(args)) => run::execute(args),
         Some(Command::Chat(args)) => chat::execute(args),
         Some(Command::Tokenize(args)) => tokenize::execute(args),
@@ -144,17 +179,14 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
         Some(Command::Bench(args)) => bench::execute(args),
         Some(Command::Tune(args)) => tune::execute(args),
         Some(Command::Devices(args)) => devices::execute(args),
-        None => {
-            print!("{WELCOME}");
-            Ok(())
-        }
+        None => out!("{WELCOME}").map_err(Into::into),
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Initialises error reports (miette) and the log, both on standard error.
 fn init_output(cli: &Cli) -> miette::Result<()> {
-    let color = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let color = color(stderr().is_terminal());
     miette::set_hook(Box::new(move |_| Box::new(report::Plain { color })))?;
     let filter = match std::env::var("BESPOKE_LOG") {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text)
@@ -167,28 +199,12 @@ fn init_output(cli: &Cli) -> miette::Result<()> {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(stderr)
+        .with_writer(|| console::Stderr)
         .with_ansi(color)
         .with_target(cli.verbose > 0)
         .without_time()
         .init();
     Ok(())
-}
-
-/// Restores the default action of SIGPIPE, so that a closed pipe ends the process. Rust ignores the signal, and
-/// `println!` would panic.
-fn restore_sigpipe() {
-    #[cfg(unix)]
-    {
-        unsafe extern "C" {
-            fn signal(number: i32, handler: usize) -> usize;
-        }
-        /// The signal's number on every Unix that Rust supports.
-        const SIGPIPE: i32 = 13;
-        const SIG_DFL: usize = 0;
-        // SAFETY: `signal` with the default disposition installs no handler; no other thread runs yet.
-        unsafe { signal(SIGPIPE, SIG_DFL) };
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,10 @@
-//! Output files. A command opens them before its work, so that an unwritable path fails early. A file is complete or
-//! absent, and replaces another only with `--force`.
+//! Arguments and errors of output files, which [`bespoke_files`] writes. A command creates its output before its work, so
+//! that an unwritable path fails early.
 
-use std::fs::File;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use bespoke_files::{FileError, OutputFile, Replace};
 use miette::miette;
-
-use crate::partial::Partial;
 
 /// Argument `--force` of every command that writes a file or a folder.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -18,44 +15,27 @@ pub struct Force {
 }
 
 impl Force {
-    /// Fails if `out` exists and `--force` was not given.
-    pub fn check(self, out: &Path) -> miette::Result<()> {
-        if out.exists() && !self.force {
-            return Err(miette!(help = "--force replaces it", "{} already exists", out.display()));
-        }
-        Ok(())
+    /// Whether an output may replace what has its name.
+    pub fn replace(self) -> Replace {
+        if self.force { Replace::Allowed } else { Replace::Never }
     }
 }
 
-/// Output file with a temporary name, which gets its final name when it is complete.
-pub struct Output {
-    partial: Partial,
-    path: PathBuf,
+/// Creates an output file.
+pub fn create(path: &Path, force: Force) -> miette::Result<OutputFile> {
+    OutputFile::create(path, force.replace()).map_err(file_error)
 }
 
-impl Output {
-    /// Opens the file; fails if `path` cannot be written, or exists and `force` is not set.
-    pub fn create(path: &Path, force: Force) -> miette::Result<Output> {
-        force.check(path)?;
-        let partial = Partial::create(path).map_err(|error| cannot_write(path, &error))?;
-        Ok(Output { partial, path: path.to_owned() })
-    }
+/// Writes the content of an output file and completes it.
+pub fn write(file: OutputFile, bytes: &[u8]) -> miette::Result<()> {
+    file.write_whole(bytes).map_err(file_error)
+}
 
-    /// Writes the whole content and renames the file.
-    pub fn write(self, bytes: &[u8]) -> miette::Result<()> {
-        self.file().write_all(bytes).map_err(|error| cannot_write(&self.path, &error))?;
-        self.finish()
-    }
-
-    /// The open file, for writing in parts.
-    pub fn file(&self) -> &File {
-        self.partial.file()
-    }
-
-    /// Renames the complete file to its final name.
-    pub fn finish(self) -> miette::Result<()> {
-        let Output { partial, path } = self;
-        partial.finish().map_err(|error| cannot_write(&path, &error))
+/// Report of an output's error.
+pub fn file_error(error: FileError) -> miette::Report {
+    match &error {
+        FileError::Exists(_) => miette!(help = "--force replaces it", "{error}"),
+        _ => miette!("{error}"),
     }
 }
 
@@ -74,35 +54,7 @@ pub fn check_distinct(out: &Path, inputs: &[PathBuf]) -> miette::Result<()> {
     }
 }
 
-/// The error for a file that cannot be written.
-pub fn cannot_write(path: &Path, error: &io::Error) -> miette::Report {
-    miette!("cannot write {}: {error}", path.display())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_replaced_as_a_whole_and_only_with_force() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rules.toml");
-        let (force, keep) = (Force { force: true }, Force { force: false });
-        for (text, force) in [("version = 1\n", keep), ("version = 1\n[[rule]]\n", force)] {
-            Output::create(&path, force).unwrap().write(text.as_bytes()).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-        }
-        let error = Output::create(&path, keep).err().unwrap().to_string();
-        assert!(error.ends_with("rules.toml already exists"), "{error}");
-        assert_eq!(folder.path().read_dir().unwrap().count(), 1, "a temporary file is left");
-    }
-
-    #[test]
-    fn an_unwritable_path_fails_on_creation() {
-        let folder = tempfile::tempdir().unwrap();
-        for path in [folder.path().to_owned(), folder.path().join("no/rules.toml")] {
-            let error = Output::create(&path, Force { force: true }).err().unwrap().to_string();
-            assert!(error.starts_with(&format!("cannot write {}: ", path.display())), "{error}");
-        }
-    }
+/// Report of an error while an output was written in parts.
+pub fn cannot_write(path: &Path, source: std::io::Error) -> miette::Report {
+    file_error(FileError::Io { path: path.to_owned(), source })
 }

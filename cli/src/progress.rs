@@ -10,10 +10,13 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 /// Delay before a bar or spinner appears.
 const DELAY: Duration = Duration::from_secs(1);
+/// Time between two drawings of a bar without progress.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Progress bar on standard error, hidden if standard error is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
+    ticker: Option<Ticker>,
 }
 
 impl Progress {
@@ -30,22 +33,32 @@ impl Progress {
     /// A bar over a few long steps, with the elapsed time.
     pub fn steps(label: &str, total: u64) -> Progress {
         let steps = Progress::new(label, total, "{prefix} {wide_bar} {pos}/{len} {elapsed} {left}");
-        steps.bar.enable_steady_tick(Duration::from_millis(200));
-        steps
+        steps.ticking(Duration::ZERO)
     }
 
     /// A spinner, for work of unknown length.
     pub fn spinner(label: &str) -> Progress {
-        let spinner = Progress::new(label, 0, "{prefix} {spinner} {elapsed}");
-        spinner.bar.enable_steady_tick(Duration::from_millis(100));
-        spinner
+        Progress::new(label, 0, "{prefix} {spinner} {elapsed}").ticking(Duration::ZERO)
+    }
+
+    /// A spinner that appears after [`DELAY`].
+    pub fn delayed_spinner(label: &str) -> Progress {
+        Progress::new(label, 0, "{prefix} {spinner} {elapsed}").ticking(DELAY)
     }
 
     fn new(label: &str, total: u64, template: &str) -> Progress {
         let style = ProgressStyle::with_template(template).expect("the templates above are valid");
         let style = style.with_key("left", left);
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        Progress { bar: bar.with_style(style).with_prefix(label.to_owned()) }
+        Progress { bar: bar.with_style(style).with_prefix(label.to_owned()), ticker: None }
+    }
+
+    /// Draws the bar from now on also without progress, after a delay.
+    fn ticking(mut self, delay: Duration) -> Progress {
+        if !self.bar.is_hidden() {
+            self.ticker = Ticker::start(self.bar.clone(), delay);
+        }
+        self
     }
 
     /// Sets the progress to `done`.
@@ -76,33 +89,36 @@ fn left(state: &ProgressState, out: &mut dyn Write) {
 impl Drop for Progress {
     /// Removes the bar, so that an error message starts on an empty line.
     fn drop(&mut self) {
+        drop(self.ticker.take());
         self.finish();
     }
 }
 
-/// Spinner on its own thread, which appears after [`DELAY`] and disappears when dropped.
-pub struct DelayedSpinner {
+/// Thread that draws a bar again and again. Unlike `indicatif`'s own, it does not panic if the system refuses a thread:
+/// then there is none.
+struct Ticker {
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl DelayedSpinner {
-    /// Starts the delay before the spinner appears.
-    pub fn new(label: &'static str) -> DelayedSpinner {
+impl Ticker {
+    /// Starts the thread.
+    fn start(bar: ProgressBar, delay: Duration) -> Option<Ticker> {
         let (over, told) = mpsc::channel();
-        let turn = move || {
-            if told.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout) {
-                let _spinner = Progress::spinner(label);
-                // The receiver sees an error when the sender is dropped.
-                let _ = told.recv();
+        let tick = move || {
+            let mut wait = delay;
+            while told.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) && !bar.is_finished() {
+                bar.tick();
+                wait = TICK;
             }
         };
-        DelayedSpinner { over: Some(over), thread: Some(thread::spawn(turn)) }
+        let thread = thread::Builder::new().name("progress".to_owned()).spawn(tick).ok()?;
+        Some(Ticker { over: Some(over), thread: Some(thread) })
     }
 }
 
-impl Drop for DelayedSpinner {
-    /// Waits until the spinner has cleared its line.
+impl Drop for Ticker {
+    /// Waits until the thread draws no more.
     fn drop(&mut self) {
         drop(self.over.take());
         if let Some(thread) = self.thread.take() {

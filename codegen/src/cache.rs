@@ -9,7 +9,6 @@ use std::fmt;
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
@@ -105,14 +104,12 @@ impl Cache {
             return Ok(());
         }
         create_private(&self.folder)?;
-        let unfinished = self.unfinished(key);
-        let written =
-            write_entry(&unfinished, content).and_then(|()| fs::rename(&unfinished, self.path(key)));
-        if written.is_err() {
-            // The unfinished file may not exist.
-            let _ = fs::remove_file(&unfinished);
-        }
-        written?;
+        // A random name: another process may have the same number, in another container that shares the folder.
+        let (prefix, suffix) = (format!("{key}."), format!(".{UNFINISHED}"));
+        let mut unfinished =
+            tempfile::Builder::new().prefix(&prefix).suffix(&suffix).tempfile_in(&self.folder)?;
+        write_entry(unfinished.as_file_mut(), content)?;
+        unfinished.persist(self.path(key))?;
         self.evict(key)
     }
 
@@ -130,13 +127,6 @@ impl Cache {
 
     fn path(&self, key: Key) -> PathBuf {
         self.folder.join(format!("{key}.{EXTENSION}"))
-    }
-
-    /// Temporary file name for an entry, unique to this writer.
-    fn unfinished(&self, key: Key) -> PathBuf {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.folder.join(format!("{key}.{}-{number}.{UNFINISHED}", std::process::id()))
     }
 
     /// Removes the least recently used entries until the folder is within the limit; never removes `newest`.
@@ -218,8 +208,7 @@ fn create_private(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-fn write_entry(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = File::create_new(path)?;
+fn write_entry(file: &mut File, content: &[u8]) -> io::Result<()> {
     file.write_all(&MAGIC)?;
     file.write_all(&Sha256::digest(content))?;
     file.write_all(&(content.len() as u64).to_le_bytes())?;

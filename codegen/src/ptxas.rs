@@ -6,9 +6,9 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, io};
 
+use bespoke_files::Scratch;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{Cache, Key};
@@ -194,55 +194,30 @@ impl Ptxas {
     }
 
     fn run(&self, kernel: &str, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
-        let files = Scratch::new();
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| PtxasError::Io { path, source }
         };
-        fs::write(&files.ptx, ptx).map_err(failed(&files.ptx))?;
+        let scratch = Scratch::create().map_err(failed(&env::temp_dir()))?;
+        let (input, cubin) = (scratch.path().join("kernel.ptx"), scratch.path().join("kernel.cubin"));
+        fs::write(&input, ptx).map_err(failed(&input))?;
         let target_name = target.to_string();
         let mut arguments: Vec<&OsStr> = OPTIONS.iter().map(OsStr::new).collect();
         arguments.extend(["-arch", &target_name, "-o"].map(OsStr::new));
-        arguments.extend([files.cubin.as_os_str(), files.ptx.as_os_str()]);
+        arguments.extend([cubin.as_os_str(), input.as_os_str()]);
         let output = self.output(&arguments)?;
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         if !output.status.success() {
             return Err(PtxasError::Rejected { target, message: text.trim().to_owned() });
         }
         let usage = parse(&text, kernel).ok_or_else(|| PtxasError::NoReport(kernel.to_owned()))?;
-        let cubin = fs::read(&files.cubin).map_err(failed(&files.cubin))?;
+        let cubin = fs::read(&cubin).map_err(failed(&cubin))?;
         Ok(Assembled { usage, cubin })
     }
 
     fn output(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Output, PtxasError> {
         let run = Command::new(&self.path).args(arguments).output();
         run.map_err(|source| PtxasError::Io { path: self.path.clone(), source })
-    }
-}
-
-/// Two temporary files of this process: PTX input and machine-code output.
-struct Scratch {
-    ptx: PathBuf,
-    cubin: PathBuf,
-}
-
-impl Scratch {
-    fn new() -> Scratch {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let named = |extension: &str| {
-            env::temp_dir().join(format!("bespoke-{}-{number}.{extension}", std::process::id()))
-        };
-        Scratch { ptx: named("ptx"), cubin: named("cubin") }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        for path in [&self.ptx, &self.cubin] {
-            // The temporary file may not exist.
-            let _ = fs::remove_file(path);
-        }
     }
 }
 

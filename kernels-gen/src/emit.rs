@@ -36,7 +36,7 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use bespoke_codegen::emit::{self, Entry};
+use bespoke_codegen::emit::{self, Entry, Files};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Ptxas;
 use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
@@ -66,14 +66,6 @@ pub enum EmitError {
     /// A kernel cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// A file cannot be written.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
     /// `bespoke_codegen`'s `Emission::write` failed: it compiles the kernels and writes their files.
     #[error(transparent)]
     Kernels(#[from] emit::EmitError),
@@ -164,8 +156,8 @@ impl Emission {
         self
     }
 
-    /// Writes all files to the folder `out`, which is created. Returns the kernels of each target, sorted by name.
-    pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<emit::Emitted>>, EmitError> {
+    /// Builds the plans and compiles their kernels; returns the kernels and all files.
+    pub fn files(&self) -> Result<Files, EmitError> {
         let mut emission = emit::Emission::new();
         if let Some(ptxas) = &self.ptxas {
             emission = emission.assembler(ptxas.clone());
@@ -173,22 +165,34 @@ impl Emission {
         let mut plans = Vec::new();
         for &target in &self.targets {
             emission = emission.target(target);
-            let planned = self.plan(target, out)?;
+            let planned = self.plan(target)?;
             plans.extend(planned.plans);
             let entries: Vec<Entry> = planned.specs.par_iter().map(|spec| entry(spec, target)).collect();
             emission =
                 entries.into_iter().fold(emission, |emission, entry| emission.entry_for(target, entry));
         }
-        let emitted = emission.write(out)?;
+        let mut files = emission.files()?;
         for plan in &plans {
-            let kernels = emitted.get(&plan.target).map_or(&[][..], Vec::as_slice);
-            write_report(out, plan, kernels)?;
+            files.content.insert(plan_path(plan, "json"), serde_json::to_vec_pretty(plan)?);
+            let kernels = files.kernels.get(&plan.target).map_or(&[][..], Vec::as_slice);
+            let report = plan_path(plan, "report.json");
+            match PlanReport::of(plan, kernels) {
+                Some(content) => drop(files.content.insert(report, serde_json::to_vec_pretty(&content)?)),
+                None => files.stale.push(report),
+            }
         }
-        Ok(emitted)
+        Ok(files)
     }
 
-    /// Builds and writes the plans for `target`. Returns them with their kernels and those of [`Emission::kernel`].
-    fn plan(&self, target: Target, out: &Path) -> Result<Planned, EmitError> {
+    /// Writes all files to the folder `out`, which is created. Returns the kernels of each target, sorted by name.
+    pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<emit::Emitted>>, EmitError> {
+        let files = self.files()?;
+        files.write(out)?;
+        Ok(files.kernels)
+    }
+
+    /// Builds the plans for `target`. Returns them with their kernels and those of [`Emission::kernel`].
+    fn plan(&self, target: Target) -> Result<Planned, EmitError> {
         let planned = self.shapes.par_iter().map(|shape| {
             let params = PlanParams::single(shape.dimensions.context.min(PlanParams::MAX_CONTEXT));
             let plan = |params| {
@@ -199,10 +203,7 @@ impl Emission {
             for &kv in &self.caches {
                 others.extend(plan(params.clone().with_kv(kv))?.kernels);
             }
-            let plan = plan(params)?;
-            let json = serde_json::to_string_pretty(&plan)?;
-            write(&plan_path(out, &plan, "json"), &json)?;
-            Ok((plan, others))
+            Ok((plan(params)?, others))
         });
         let planned: Vec<_> = planned.collect::<Result<_, EmitError>>()?;
         let mut specs: BTreeMap<String, KernelSpec> =
@@ -220,37 +221,13 @@ struct Planned {
     specs: Vec<KernelSpec>,
 }
 
-/// Path in `out` of a plan's file with the given extension.
-fn plan_path(out: &Path, plan: &Plan, extension: &str) -> PathBuf {
-    out.join("plans").join(format!("{}.{}.{extension}", plan.shape.name, plan.target))
-}
-
-/// Writes the report of a plan. Without an assembler, removes the report of an earlier emission.
-fn write_report(out: &Path, plan: &Plan, kernels: &[emit::Emitted]) -> Result<(), EmitError> {
-    let path = plan_path(out, plan, "report.json");
-    match PlanReport::of(plan, kernels) {
-        Some(report) => write(&path, &serde_json::to_string_pretty(&report)?),
-        None => match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(EmitError::Io { path, source })
-            }
-            _ => Ok(()),
-        },
-    }
+/// Path of a plan's file with the given extension, in the folder.
+fn plan_path(plan: &Plan, extension: &str) -> PathBuf {
+    Path::new("plans").join(format!("{}.{}.{extension}", plan.shape.name, plan.target))
 }
 
 fn entry(spec: &KernelSpec, target: Target) -> Entry {
     Entry::new(spec.kernel(target), spec.geometry().into()).summary(spec.summary()).constants(spec)
-}
-
-fn write(path: &Path, text: &str) -> Result<(), EmitError> {
-    let attempt = || {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        std::fs::write(path, text)
-    };
-    attempt().map_err(|source| EmitError::Io { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -271,18 +248,19 @@ mod tests {
 
     #[test]
     fn kernels_of_a_target_are_sorted_and_unique() {
-        let folder = std::env::temp_dir().join(format!("bespoke-emit-{}", std::process::id()));
         let mut shapes =
             builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap().shapes().unwrap();
         shapes.push(shapes[0].clone());
         let emission = shapes.into_iter().fold(Emission::new(), Emission::shape);
-        let specs = emission.plan(Target::Sm80, &folder).unwrap().specs;
+        let emission = emission.target(Target::Sm80);
+        let specs = emission.plan(Target::Sm80).unwrap().specs;
         let names: Vec<String> = specs.iter().map(KernelSpec::name).collect();
         assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
-        let mut plans: Vec<_> =
-            folder.join("plans").read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        plans.sort();
-        assert_eq!(plans, ["llama-3.2-1b-q8_0.sm_80.json", "llama-3.2-1b.sm_80.json"]);
-        std::fs::remove_dir_all(folder).unwrap();
+        let files = emission.files().unwrap();
+        let plans: Vec<_> = files.content.keys().filter(|path| path.starts_with("plans")).collect();
+        assert_eq!(
+            plans,
+            ["plans/llama-3.2-1b-q8_0.sm_80.json", "plans/llama-3.2-1b.sm_80.json"].map(Path::new).each_ref()
+        );
     }
 }

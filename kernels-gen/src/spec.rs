@@ -1,5 +1,7 @@
 //! Kernels with their compile-time parameters: the unit of specialisation.
 
+mod check;
+
 use bespoke_codegen::Recorded;
 use bespoke_codegen::emit;
 use bespoke_codegen::ptx::Target;

@@ -9,8 +9,9 @@ use bespoke_bench::{Build, Results, Subject, Workload, text};
 use clap::ValueEnum;
 use miette::IntoDiagnostic;
 
+use crate::console::{self, out};
 use crate::model;
-use crate::output::{Force, Output as OutputFile, check_distinct};
+use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, DecodeArgs};
@@ -87,17 +88,18 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         check_distinct(path, &args.models)?;
     }
     // Created first, so that an unwritable path fails before minutes of measuring.
-    let trace = args.trace.as_deref().map(|path| OutputFile::create(path, args.force)).transpose()?;
+    let trace = args.trace.as_deref().map(|path| output::create(path, args.force)).transpose()?;
     for path in &args.models {
         bench_model(path, args, &mut results)?;
     }
     if let Some(file) = trace {
-        file.write(&serde_json::to_vec(&bespoke_bench::trace(&results.profiles)).into_diagnostic()?)?;
+        let trace = serde_json::to_vec(&bespoke_bench::trace(&results.profiles)).into_diagnostic()?;
+        output::write(file, &trace)?;
     }
     match args.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&results).into_diagnostic()?),
-        Output::Md => print!("{}", text::markdown(&results, args.profile)),
-        Output::Csv => print!("{}", text::csv(&results.measurements)),
+        Output::Json => console::json(&results)?,
+        Output::Md => out!("{}", text::markdown(&results, args.profile))?,
+        Output::Csv => out!("{}", text::csv(&results.measurements))?,
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use miette::IntoDiagnostic;
 
 use crate::chat_template::{ChatFormat, TemplateArgs};
 use crate::commands::run::token_limit;
+use crate::console::note;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, DecodeArgs};
 use crate::{interrupt, model};
@@ -83,7 +84,7 @@ pub fn execute(args: &ChatArgs) -> miette::Result<()> {
     let engine = session::load_sampling(&model, &args.decode, context, sampling.clone())?;
     let mut conversation = Conversation::new(engine, &tokenizer, &format, sampling, args, messages);
     if input.is_terminal() {
-        eprintln!("/help lists the commands; Ctrl-C stops an answer; Ctrl-D ends the program");
+        note!("/help lists the commands; Ctrl-C stops an answer; Ctrl-D ends the program");
     }
     loop {
         interrupt::end_on_next();
@@ -99,7 +100,7 @@ pub fn execute(args: &ChatArgs) -> miette::Result<()> {
         match outcome {
             // A script must not go on with the next line as if nothing had happened.
             Err(report) if !input.is_terminal() => return Err(report),
-            Err(report) => eprintln!("{report:?}"),
+            Err(report) => note!("{report:?}"),
             Ok(()) => {}
         }
     }

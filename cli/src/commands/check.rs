@@ -11,12 +11,13 @@ use bespoke_check::{
 };
 use bespoke_kernels::kernels::attention::KvType;
 use clap::{Args, ValueEnum};
-use miette::{IntoDiagnostic, miette};
+use miette::miette;
 use serde_json::json;
 
-use crate::interrupt;
+use crate::console::{self, Unwritable, out, outln};
+use crate::exit_code_of;
 use crate::model::{self, LoadArgs};
-use crate::progress::{DelayedSpinner, Progress};
+use crate::progress::Progress;
 
 /// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
 ///
@@ -106,18 +107,16 @@ const NOT_CHECKED: u8 = 2;
 const DEFAULT_STEPS: u32 = 3;
 
 /// Runs the check and prints the report or the error.
-pub fn execute(args: &CheckArgs) -> ExitCode {
-    interrupt::install_handler();
-    match run(args) {
-        Ok(code) => code,
-        Err(error) => {
-            if args.format == Format::Json {
-                println!("{:#}", json!(failure(args, &error)));
-            }
-            print_error(args, &error);
-            ExitCode::from(NOT_CHECKED)
+pub fn execute(args: &CheckArgs) -> miette::Result<ExitCode> {
+    let reported = run(args).or_else(|error| {
+        let unwritable = error.downcast_ref::<Unwritable>().is_some();
+        if args.format == Format::Json && !unwritable {
+            console::json(&failure(args, &error))?;
         }
-    }
+        print_error(args, error)
+    });
+    // The report could not be written: nobody may take that for findings.
+    Ok(reported.unwrap_or_else(|error| exit_code_of(&error, ExitCode::from(NOT_CHECKED))))
 }
 
 fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
@@ -130,7 +129,7 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
             Ok(Some(report)) => report,
             // There were no launches, and a template of them was printed.
             Ok(None) => return Ok(ExitCode::SUCCESS),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         },
         Kind::Model => {
             let model = model::open_model_with(path, args.load)?;
@@ -226,7 +225,7 @@ fn check_ptx(
     path: &Path,
     open: Option<Box<dyn Read>>,
     options: &Options,
-) -> Result<Option<Report>, CheckError> {
+) -> miette::Result<Option<Report>> {
     let text = match open {
         Some(file) => std::io::read_to_string(file),
         None => std::fs::read_to_string(path),
@@ -235,13 +234,13 @@ fn check_ptx(
     let loaded = Loaded::parse(&args.subject, &text)?;
     if let Some(launches) = &args.launches {
         let launches = Launches::read(launches)?;
-        let _bar = DelayedSpinner::new("checking");
-        return loaded.check(&launches, options).map(Some);
+        let _bar = Progress::delayed_spinner("checking");
+        return Ok(Some(loaded.check(&launches, options)?));
     }
     let template = check::template(&loaded);
     match args.format {
-        Format::Text => print!("{template}"),
-        Format::Json => println!("{:#}", listing(&loaded, &template)),
+        Format::Text => out!("{template}")?,
+        Format::Json => console::json(&listing(&loaded, &template))?,
     }
     tracing::info!(
         "{}: no errors in the text; fill in the launches above and pass them with --launches",
@@ -272,14 +271,15 @@ fn listing(loaded: &Loaded, template: &str) -> serde_json::Value {
 }
 
 /// Prints why nothing was checked: problems of a PTX text to standard output, because they are a result; other errors
-/// to standard error.
-fn print_error(args: &CheckArgs, error: &miette::Report) {
+/// to standard error. Returns the exit code.
+fn print_error(args: &CheckArgs, error: miette::Report) -> miette::Result<ExitCode> {
     match error.downcast_ref() {
         Some(CheckError::Ptx { text, problems, .. }) if args.format == Format::Text => {
             let renderer = Renderer::new(color(), Some(Path::new(&args.subject)));
-            println!("{}{error}", renderer.problems(&args.subject, text, problems));
+            outln!("{}{error}", renderer.problems(&args.subject, text, problems))?;
+            Ok(ExitCode::from(NOT_CHECKED))
         }
-        _ => eprintln!("{error:?}"),
+        _ => Err(error),
     }
 }
 
@@ -302,13 +302,13 @@ fn failure(args: &CheckArgs, error: &miette::Report) -> Failure {
 /// Prints the report; `ptx` is the checked file, if the subject was one.
 fn print_report(args: &CheckArgs, ptx: Option<&Path>, report: &Report, denied: bool) -> miette::Result<()> {
     match args.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
+        Format::Json => console::json(report)?,
         Format::Text => {
-            print!("{}", Renderer::new(color(), ptx).report(report, denied));
+            out!("{}", Renderer::new(color(), ptx).report(report, denied))?;
             for profile in &report.profiles {
-                println!("{}", text::profile(profile));
+                outln!("{}", text::profile(profile))?;
             }
-            println!("{}", text::summary(report));
+            outln!("{}", text::summary(report))?;
         }
     }
     Ok(())
@@ -316,5 +316,5 @@ fn print_report(args: &CheckArgs, ptx: Option<&Path>, report: &Report, denied: b
 
 /// Whether to colour standard output.
 fn color() -> bool {
-    stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    crate::color(stdout().is_terminal())
 }

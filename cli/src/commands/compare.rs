@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_perplexity::{Comparison, check_vocabularies, compare, text};
-use miette::{IntoDiagnostic, miette};
+use miette::miette;
 use serde::Serialize;
 
+use crate::console::{self, out};
 use crate::model;
 use crate::scored_text::{Division, Format, ScoredText, TextArgs};
 use crate::session::{self, DecodeArgs};
@@ -66,7 +67,7 @@ pub fn execute(args: &CompareArgs) -> miette::Result<()> {
     };
     let result = text.measure(measurement, |result| result.work.scored)?;
     match args.text.format {
-        Format::Text => print!("{}", text::comparison(&result)),
+        Format::Text => out!("{}", text::comparison(&result))?,
         Format::Json => {
             let output = Output {
                 reference_model: reference.shape.name,
@@ -75,7 +76,7 @@ pub fn execute(args: &CompareArgs) -> miette::Result<()> {
                 text: text.division(),
                 result,
             };
-            println!("{}", serde_json::to_string_pretty(&output).into_diagnostic()?);
+            console::json(&output)?;
         }
     }
     Ok(())

@@ -5,6 +5,8 @@ use bespoke::device::{self, Bytes, DeviceInfo};
 use bespoke_codegen::ptx::Target;
 use comfy_table::{Table, presets};
 
+use crate::console::outln;
+
 /// List the devices of this machine, with their limits
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
@@ -37,16 +39,16 @@ pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
             Err(error) => failures.push(error),
         }
     }
-    println!("{}", table.trim_fmt());
+    outln!("{}", table.trim_fmt())?;
     for error in failures {
-        println!("\nCUDA is not available: {error}");
+        outln!("\nCUDA is not available: {error}")?;
         if let Some(advice) = error.advice() {
-            println!("  help: {advice}");
+            outln!("  help: {advice}")?;
         }
     }
     let built: Vec<String> = builtin::targets().iter().map(|&target| built_in(target)).collect();
-    println!("\nbuilt in: {}", built.join(", "));
-    println!("{}", cached());
+    outln!("\nbuilt in: {}", built.join(", "))?;
+    outln!("{}", cached())?;
     Ok(())
 }
 

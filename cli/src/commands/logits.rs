@@ -8,8 +8,9 @@ use bespoke_logits::{Reference, nmse, safetensors};
 use clap::ArgGroup;
 use miette::{IntoDiagnostic, miette};
 
+use crate::console::{note, outln};
 use crate::model::{self, Model};
-use crate::output::{Force, Output, check_distinct};
+use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::session::{self, DecodeArgs};
 use crate::text::{self, FinalNewline, TokenIds, counted};
@@ -83,7 +84,7 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
         let inputs = model::files(&args.model, &model.gguf);
         check_distinct(out, &inputs.into_iter().chain(args.reference.clone()).collect::<Vec<_>>())?;
     }
-    let file = args.out.as_deref().map(|out| Output::create(out, args.force)).transpose()?;
+    let file = args.out.as_deref().map(|out| output::create(out, args.force)).transpose()?;
     let mut engine = session::load(&model, &args.decode, context)?;
     engine.start(&tokens).map_err(session::engine_error)?;
     let bar = Progress::count("positions", count as u64);
@@ -98,8 +99,8 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     }
     bar.finish();
     if let (Some(file), Some(out)) = (file, &args.out) {
-        file.write(&safetensors(&tokens, &all, vocab)?)?;
-        eprintln!("{} x {vocab} logits in {}", counted(count, "position"), out.display());
+        output::write(file, &safetensors(&tokens, &all, vocab)?)?;
+        note!("{} x {vocab} logits in {}", counted(count, "position"), out.display());
     }
     if let Some(reference) = &reference {
         let at = |position: u32| all.get(position as usize * vocab..(position as usize + 1) * vocab);
@@ -107,7 +108,7 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
         let error = nmse(&ours, &reference.logits);
         let error = error.ok_or_else(|| miette!("the reference has another number of logits (a bug)"))?;
         let positions = counted(reference.positions.len(), "position");
-        println!("{} NMSE {error:.3e} over {positions}", model::model_name(&args.model));
+        outln!("{} NMSE {error:.3e} over {positions}", model::model_name(&args.model))?;
         if let Some(limit) = args.limit
             && (error > limit || error.is_nan())
         {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use bespoke_perplexity::{Perplexity, perplexity, text};
-use miette::IntoDiagnostic;
 use serde::Serialize;
 
+use crate::console::{self, out};
 use crate::model;
 use crate::scored_text::{Division, Format, ScoredText, TextArgs};
 use crate::session::{self, DecodeArgs};
@@ -53,11 +53,11 @@ pub fn execute(args: &PerplexityArgs) -> miette::Result<()> {
     };
     let result = text.measure(measurement, |result| result.work.scored)?;
     match args.text.format {
-        Format::Text => print!("{}", text::perplexity(&result)),
+        Format::Text => out!("{}", text::perplexity(&result))?,
         Format::Json => {
             let device = engine.device().info().name.clone();
             let output = Output { model: model.shape.name, device, text: text.division(), result };
-            println!("{}", serde_json::to_string_pretty(&output).into_diagnostic()?);
+            console::json(&output)?;
         }
     }
     Ok(())

@@ -10,8 +10,9 @@ use bespoke_kernels::shape::Mix;
 use bespoke_quantize::{Quantization, QuantizeError};
 use miette::{IntoDiagnostic, WrapErr, miette};
 
+use crate::console::note;
 use crate::model;
-use crate::output::{Force, Output, cannot_write, check_distinct};
+use crate::output::{self, Force, cannot_write, check_distinct, file_error};
 use crate::progress::Progress;
 
 /// Write a model with fewer bits a weight
@@ -41,8 +42,9 @@ pub struct QuantizeArgs {
 
 /// Quantises the model and writes the file.
 pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
-    args.force.check(&args.out)?;
     let start = Instant::now();
+    // Created first, so that an unwritable path fails before the model is read.
+    let file = output::create(&args.out, args.force)?;
     let cannot = || format!("cannot quantise {}", args.model.display());
     let gguf = model::open_gguf(&args.model).wrap_err_with(cannot)?;
     check_distinct(&args.out, &model::files(&args.model, &gguf))?;
@@ -58,16 +60,15 @@ pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
     }
     let counts: Vec<String> = plan.counts().iter().map(|(ty, count)| format!("{count} {ty}")).collect();
     let bar = Progress::bytes("quantising", 0);
-    let file = Output::create(&args.out, args.force).wrap_err_with(cannot)?;
-    let written = plan.write(file.file(), &|done, total| bar.update(done, total));
+    let written = plan.write(file, &|done, total| bar.update(done, total));
     bar.finish();
-    let written = written.map(|_| ()).map_err(|error| match error {
-        QuantizeError::Io(error) => cannot_write(&args.out, &error),
+    let written = written.map_err(|error| match error {
+        QuantizeError::Io(error) => cannot_write(&args.out, error),
         error => miette!("{error}"),
     });
-    written.and_then(|()| file.finish()).wrap_err_with(cannot)?;
+    written.and_then(|file| file.finish().map_err(file_error)).wrap_err_with(cannot)?;
     let bytes = args.out.metadata().into_diagnostic()?.len();
-    eprintln!(
+    note!(
         "{}: {} from {} in {:.1} s: {}",
         args.out.display(),
         Bytes(bytes),

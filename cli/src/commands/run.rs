@@ -19,6 +19,7 @@ use printer::{Printer, Streamed, TokenLogprob};
 use serde::Serialize;
 
 use crate::chat_template::{ChatFormat, TemplateArgs};
+use crate::console::{self, note};
 use crate::interrupt;
 use crate::model;
 use crate::progress::DelayedBar;
@@ -278,7 +279,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     }
     match args.format {
         Format::Text => {
-            eprintln!(
+            note!(
                 "{} after a prompt of {} on {}",
                 at_rate(counted(generated.tokens.len(), "token"), timings.tokens_per_second),
                 at_rate(prompt.len().to_string(), timings.prompt_tokens_per_second),
@@ -297,7 +298,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
                 tokens: generated.tokens,
                 timings,
             };
-            println!("{}", serde_json::to_string_pretty(&output).into_diagnostic()?);
+            console::json(&output)?;
         }
     }
     Ok(())
@@ -364,7 +365,7 @@ fn generate(
         let token = token.map_err(session::engine_error)?;
         interrupt::defer_first();
         streaming.set(true);
-        printer.token(&token).into_diagnostic()?;
+        printer.token(&token)?;
         cancelled = interrupt::requested();
         if cancelled {
             break;
@@ -374,7 +375,7 @@ fn generate(
     if let Some(bar) = bar {
         bar.finish();
     }
-    printer.end(&summary).into_diagnostic()?;
+    printer.end(&summary)?;
     Ok(summary)
 }
 

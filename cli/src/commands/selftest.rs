@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, miette};
 
+use crate::console::{self, outln};
 use crate::model;
 use crate::session::{self, DeviceArgs};
 
@@ -64,10 +65,10 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
     let specs = specs(args, info.kind, target)?;
     let report = run(device, args, &specs)?;
     match args.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
+        Format::Json => console::json(&report)?,
         Format::Text => {
-            println!("{}", text::table(&report));
-            println!("{} on {} ({}): {}", report.summary(), report.device, report.target, report.origin());
+            outln!("{}", text::table(&report))?;
+            outln!("{} on {} ({}): {}", report.summary(), report.device, report.target, report.origin())?;
         }
     }
     let failures: Vec<String> = report.failures().map(text::describe).collect();

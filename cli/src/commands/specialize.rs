@@ -2,21 +2,20 @@
 
 mod earlier;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use bespoke::device::Bytes;
-use bespoke_codegen::emit;
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Ptxas;
-use bespoke_kernels::emit::{Emission, EmitError};
+use bespoke_files::{FileError, OutputFolder};
+use bespoke_kernels::emit::Emission;
 use miette::{IntoDiagnostic, miette};
 
-use crate::interrupt;
+use crate::console::{note, outln};
 use crate::model::{self, LoadArgs};
-use crate::output::{Force, cannot_write};
-use crate::partial::PartialFolder;
-use crate::progress::DelayedSpinner;
+use crate::output::{Force, file_error};
+use crate::progress::Progress;
 use crate::rules::RulesArgs;
 
 /// Write a model's kernels as PTX (and machine code, if there is a ptxas), its decode plan and a Rust module with
@@ -53,11 +52,13 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     for target in &args.targets {
         args.rules.warn_if_unused(&tuning, *target);
     }
+    let force = Force { force: args.force };
     if let Some(file) = earlier::existing_output(&args.out) {
-        Force { force: args.force }.check(&file)?;
+        if !args.force {
+            return Err(file_error(FileError::Exists(file)));
+        }
     }
-    interrupt::install_handler();
-    let folder = PartialFolder::create(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
+    let folder = OutputFolder::create(&args.out, force.replace()).map_err(file_error)?;
     let start = Instant::now();
     let mut emission = args
         .targets
@@ -68,42 +69,32 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     if let Some(ptxas) = &ptxas {
         emission = emission.assembler(ptxas.clone());
     }
-    let bar = DelayedSpinner::new(if ptxas.is_some() { "assembling" } else { "compiling" });
-    let emitted = emission.write(folder.path()).map_err(|error| match error {
-        EmitError::Io { path, source } | EmitError::Kernels(emit::EmitError::Io { path, source }) => {
-            cannot_write(&final_path(&path, folder.path(), &args.out), &source)
-        }
-        error => miette!("{error}"),
-    })?;
+    let bar = Progress::delayed_spinner(if ptxas.is_some() { "assembling" } else { "compiling" });
+    let files = emission.files().map_err(|error| miette!("{error}"))?;
     drop(bar);
-    // The earlier files are removed only when the new ones are complete.
-    if args.force {
-        earlier::remove(&args.out)?;
-    }
-    folder.finish().map_err(|error| cannot_write(&args.out, &error))?;
+    // The manifest last, because other programs read it first.
+    files.content.iter().rev().try_for_each(|(file, bytes)| folder.write(file, bytes)).map_err(file_error)?;
+    let earlier = if args.force { earlier::files(&args.out) } else { Vec::new() };
+    folder.finish(&earlier).map_err(file_error)?;
+    let emitted = files.kernels;
     let seconds = start.elapsed().as_secs_f64();
     let kernels = || emitted.values().flatten();
     for kernel in kernels() {
         let compiled = &kernel.compiled;
         for extension in extensions {
             let file = format!("{}.{extension}", compiled.name);
-            println!("{}", args.out.join(compiled.target.to_string()).join(file).display());
+            outln!("{}", args.out.join(compiled.target.to_string()).join(file).display())?;
         }
     }
     for target in emitted.keys() {
         for extension in if ptxas.is_some() { &["json", "report.json"][..] } else { &["json"] } {
-            println!("{}", args.out.join("plans").join(format!("{name}.{target}.{extension}")).display());
+            outln!("{}", args.out.join("plans").join(format!("{name}.{target}.{extension}")).display())?;
         }
     }
     for file in ["kernels.rs", "kernels.json"] {
-        println!("{}", args.out.join(file).display());
+        outln!("{}", args.out.join(file).display())?;
     }
     let bytes: usize = kernels().map(|kernel| kernel.compiled.ptx.len()).sum();
-    eprintln!("{} kernels for {name}, {} of PTX, in {seconds:.2} s", kernels().count(), Bytes(bytes as u64));
+    note!("{} kernels for {name}, {} of PTX, in {seconds:.2} s", kernels().count(), Bytes(bytes as u64));
     Ok(())
-}
-
-/// Final path in `out` of the file `path` in the temporary folder `partial`.
-fn final_path(path: &Path, partial: &Path, out: &Path) -> PathBuf {
-    path.strip_prefix(partial).map_or_else(|_| path.to_owned(), |inside| out.join(inside))
 }

@@ -4,15 +4,26 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bespoke::device::Bytes;
+use bespoke::engine::DEFAULT_CONTEXT;
+use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
-use bespoke_kernels::shape::{Architecture, Blueprint, Mix, ModelShape, ShapeFile};
+use bespoke_kernels::plan::{Plan, PlanParams};
+use bespoke_kernels::shape::{
+    Architecture, Blueprint, LARGEST_DIMENSION, MOST_LAYERS, Mix, ModelShape, ShapeFile,
+};
 use bespoke_synth::{self as synth, SynthError, SynthSpec};
+use clap::builder::RangedU64ValueParser;
+use clap::value_parser;
 use miette::{IntoDiagnostic, miette};
 
+use crate::console::note;
 use crate::model;
 use crate::model::builtin_named;
-use crate::output::{Force, Output, cannot_write, check_distinct};
+use crate::output::{self, Force, cannot_write, check_distinct, file_error};
 use crate::progress::Progress;
+
+/// The target for which a model must have a plan: of those with the most shared memory.
+const TARGET: Target = Target::Sm90;
 
 /// Write a synthetic model: a real model's shape with random weights, and a working tokenizer
 #[derive(clap::Args, Debug)]
@@ -53,34 +64,34 @@ struct DimensionArgs {
     #[arg(long)]
     arch: Option<Architecture>,
     /// Width of the residual stream
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = width())]
     hidden: Option<u32>,
     /// Layers
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MOST_LAYERS)))]
     layers: Option<u32>,
     /// Query heads
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = width())]
     heads: Option<u32>,
     /// Key and value heads
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = width())]
     kv_heads: Option<u32>,
     /// Elements of a head
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = width())]
     head_dim: Option<u32>,
     /// Width of the feed-forward network
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = width())]
     ffn: Option<u32>,
     /// Tokens
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = width())]
     vocab: Option<u32>,
     /// Longest context
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     context: Option<u32>,
     /// RoPE's base frequency
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = positive)]
     rope_base: Option<f32>,
     /// Epsilon of the norms
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = positive)]
     eps: Option<f32>,
     /// Use the embedding as the output matrix
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
@@ -88,6 +99,20 @@ struct DimensionArgs {
     /// RoPE's frequencies are divided by factors, as in Llama 3.1 and Phi-3
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     rope_factors: Option<bool>,
+}
+
+/// Parser of a dimension: within the limits that reading a model has.
+fn width() -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(1..=u64::from(LARGEST_DIMENSION))
+}
+
+/// Parses a positive, finite number.
+fn positive(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
+        Ok(_) => Err("it must be positive and finite".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 impl DimensionArgs {
@@ -120,27 +145,35 @@ impl DimensionArgs {
 /// Writes the model.
 pub fn execute(args: &SynthArgs) -> miette::Result<()> {
     let spec = spec(args)?;
+    check(&spec)?;
     check_distinct(&args.out, args.like.as_slice())?;
-    let file = Output::create(&args.out, args.force)?;
+    let file = output::create(&args.out, args.force)?;
     let start = Instant::now();
     let bar = Progress::bytes("writing", 0);
-    synth::write(&spec, file.file(), &|done, total| bar.update(done, total)).map_err(
-        |error| match error {
-            SynthError::Io(error) => cannot_write(&args.out, &error),
-            error => miette!("{error}"),
-        },
-    )?;
-    file.finish()?;
+    let written = synth::write(&spec, file, &|done, total| bar.update(done, total));
+    let file = written.map_err(|error| match error {
+        SynthError::Io(error) => cannot_write(&args.out, error),
+        error => miette!("{error}"),
+    })?;
+    file.finish().map_err(file_error)?;
     bar.finish();
     let seconds = start.elapsed().as_secs_f64();
     let bytes = args.out.metadata().into_diagnostic()?.len();
-    eprintln!(
+    note!(
         "{}: {} ({}) in {seconds:.1} s, {:.2} GB/s",
         args.out.display(),
         Bytes(bytes),
         spec.mix,
         bytes as f64 / seconds / 1e9
     );
+    Ok(())
+}
+
+/// Fails for a model that `run` would refuse.
+fn check(spec: &SynthSpec) -> miette::Result<()> {
+    let shape = spec.blueprint().shape(&spec.name, spec.mix).into_diagnostic()?;
+    let context = shape.dimensions.context.min(DEFAULT_CONTEXT);
+    Plan::new(&shape, TARGET, PlanParams::single(context)).into_diagnostic()?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use clap::{ArgGroup, ValueEnum};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde::Serialize;
 
+use crate::console::{self, exact, note, out};
 use crate::model;
 use crate::text::{self, FinalNewline, TokenIds};
 
@@ -91,8 +92,8 @@ pub fn execute(args: &TokenizeArgs) -> miette::Result<()> {
             for &id in &tokens {
                 lines += &format!("{id:>7}  \"{}\"\n", readable(bytes(&tokenizer, id)));
             }
-            print!("{lines}");
-            eprintln!("{}", text::counted(tokens.len(), "token"));
+            out!("{lines}")?;
+            note!("{}", text::counted(tokens.len(), "token"));
         }
         Format::Json => print_json(&tokenizer, &tokens, None)?,
     }
@@ -106,7 +107,7 @@ fn decode(args: &TokenizeArgs, tokenizer: &Tokenizer, ids: &[u32]) -> miette::Re
     }
     let text = tokenizer.decode(ids);
     match args.format {
-        Format::Text => println!("{text}"),
+        Format::Text => exact(&text)?,
         Format::Json => print_json(tokenizer, ids, Some(text))?,
     }
     Ok(())
@@ -118,8 +119,7 @@ fn print_json(tokenizer: &Tokenizer, tokens: &[u32], text: Option<String>) -> mi
         std::str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text)
     };
     let output = Output { tokens, pieces: tokens.iter().map(piece).collect(), text };
-    println!("{}", serde_json::to_string(&output).into_diagnostic()?);
-    Ok(())
+    console::json_line(&output)
 }
 
 /// Bytes that a token stands for, or its name if it stands for none.

@@ -11,8 +11,9 @@ use bespoke_tune::text::{candidates, changes, verdict};
 use bespoke_tune::{Comparison, DeviceMeter, Effort, Found, Search};
 use miette::{IntoDiagnostic, miette};
 
+use crate::console::{note, outln};
 use crate::model::{self, LoadArgs};
-use crate::output::{Force, Output, check_distinct};
+use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
 use crate::session::{self, DecodeArgs, DeviceArgs};
@@ -88,7 +89,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tune.toml")));
     check_distinct(&out, &model::files(args.model.as_ref(), &model.gguf))?;
     // Created first, so that an unwritable path fails before minutes of measuring.
-    let file = Output::create(&out, args.force)?;
+    let file = output::create(&out, args.force)?;
     let decode = DecodeArgs {
         device: DeviceArgs::on(args.device),
         ctx: None,
@@ -114,14 +115,14 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     let found = search.run(&mut meter, &|done| bar.set(done as u64)).map_err(session::engine_error)?;
     bar.finish();
     if found.changes.is_empty() {
-        println!("none of {} other choices is faster than the cost model's", found.measured);
+        outln!("none of {} other choices is faster than the cost model's", found.measured)?;
         return Ok(());
     }
-    println!("{}\n", changes(&found));
+    outln!("{}\n", changes(&found))?;
     let confirmed = confirm(&mut meter, &start, &found)?;
-    println!("{}", verdict(&confirmed));
+    outln!("{}", verdict(&confirmed))?;
     if !confirmed.is_better() {
-        println!("no rules written: together they gain no more than the noise");
+        outln!("no rules written: together they gain no more than the noise")?;
         return Ok(());
     }
     let comment = format!(
@@ -133,8 +134,8 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         args.depth,
         verdict(&confirmed)
     );
-    file.write(found.tuning.to_toml(&comment).as_bytes())?;
-    eprintln!("{} of {} measured choices in {}", found.changes.len(), found.measured, out.display());
+    output::write(file, found.tuning.to_toml(&comment).as_bytes())?;
+    note!("{} of {} measured choices in {}", found.changes.len(), found.measured, out.display());
     Ok(())
 }
 
@@ -158,8 +159,8 @@ fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
     let target = engine::target_for(device).map_err(session::engine_error)?;
     let context = args.depth.saturating_add(REPLAYS[1]);
     let plan = Plan::new(&shape, target, PlanParams::single(context)).into_diagnostic()?;
-    println!("{}", candidates(&plan, args.quick));
+    outln!("{}", candidates(&plan, args.quick))?;
     let passes = if args.quick { 1 } else { 2 };
-    println!("\nat most {} comparisons", Search { start: &plan, quick: args.quick, passes }.trials());
+    outln!("\nat most {} comparisons", Search { start: &plan, quick: args.quick, passes }.trials())?;
     Ok(())
 }

@@ -154,7 +154,7 @@ fn a_manifest_that_no_gpu_could_launch_is_an_error() {
     };
     for block in [json!([0, 1, 1]), json!([65536, 65536, 1])] {
         let message = with(&|kernel| kernel["block"] = block.clone());
-        assert!(message.contains("`blend`: a CTA of"), "{message}");
+        assert!(message.contains("`blend`: `block`: a CTA of"), "{message}");
     }
     let message = with(&|kernel| kernel["dynamic_shared"] = json!(u32::MAX));
     assert!(message.contains("bytes of shared memory"), "{message}");

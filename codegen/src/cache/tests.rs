@@ -111,8 +111,8 @@ fn files_of_others_stay_and_those_of_dead_writers_go() {
     let files = [
         (cache.folder().join("notes.bin"), 9999, true),
         (cache.folder().join("notes.tmp"), 9999, true),
-        (cache.unfinished(key("b")), 9999, false),
-        (cache.unfinished(key("b")), 1, true),
+        (cache.folder().join(format!("{}.xyz.tmp", key("b"))), 9999, false),
+        (cache.folder().join(format!("{}.abc.tmp", key("b"))), 1, true),
     ];
     for (path, seconds, _) in &files {
         fs::write(path, [0; 1000]).unwrap();

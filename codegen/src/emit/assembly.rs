@@ -1,7 +1,5 @@
 //! Machine code of emitted kernels, and the error for spilled registers.
 
-use std::path::Path;
-
 use super::{EmitError, Emitted};
 use crate::ptxas::Ptxas;
 
@@ -21,20 +19,6 @@ pub(super) fn assemble(ptxas: &Ptxas, kernel: &mut Emitted) -> Result<(), EmitEr
     }
     kernel.assembled = Some(assembled);
     Ok(())
-}
-
-/// Writes the kernel's machine code beside its PTX. If there is none, removes the file of an earlier emission, which
-/// may hold another kernel's code.
-pub(super) fn write(kernel: &Emitted, folder: &Path) -> Result<(), EmitError> {
-    let path = folder.join(format!("{}.cubin", kernel.compiled.name));
-    let outcome = match &kernel.assembled {
-        Some(assembled) => std::fs::write(&path, &assembled.cubin),
-        None => match std::fs::remove_file(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            outcome => outcome,
-        },
-    };
-    outcome.map_err(|source| EmitError::Io { path, source })
 }
 
 #[cfg(all(test, unix))]

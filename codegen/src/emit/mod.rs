@@ -66,11 +66,11 @@
 mod assembly;
 mod entry;
 mod error;
+mod files;
 mod manifest;
 mod stubs;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -81,6 +81,7 @@ use crate::ptxas::Ptxas;
 
 pub use entry::{Emitted, Entry, Geometry};
 pub use error::EmitError;
+pub use files::Files;
 pub use manifest::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
 
 /// A set of kernels to emit for a set of targets.
@@ -174,23 +175,23 @@ impl Emission {
         Ok(emitted)
     }
 
-    /// Writes all files below `out`, which is created; returns the compiled kernels.
-    pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
+    /// Compiles all kernels; returns them and all files.
+    pub fn files(&self) -> Result<Files, EmitError> {
         let targets = self.compile()?;
         let kernels = by_name(&targets)?;
         let module = stubs::module(&targets, &kernels)?;
         let manifest = serde_json::to_string_pretty(&Manifest::of(&kernels))?;
-        targets.par_iter().try_for_each(|(target, kernels)| {
-            let folder = out.join(target.to_string());
-            create(&folder)?;
-            kernels.par_iter().try_for_each(|kernel| {
-                write(&folder.join(format!("{}.ptx", kernel.compiled.name)), &kernel.compiled.ptx)?;
-                assembly::write(kernel, &folder)
-            })
-        })?;
-        write(&out.join("kernels.rs"), &module)?;
-        write(&out.join("kernels.json"), &manifest)?;
-        Ok(targets)
+        let mut files = Files::of(targets);
+        files.content.insert("kernels.rs".into(), module.into_bytes());
+        files.content.insert("kernels.json".into(), manifest.into_bytes());
+        Ok(files)
+    }
+
+    /// Writes all files below `out`, which is created; returns the compiled kernels.
+    pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
+        let files = self.files()?;
+        files.write(out)?;
+        Ok(files.kernels)
     }
 
     /// The body of a `build.rs`: writes into `OUT_DIR` and tells cargo when to run again. An error fails the build with
@@ -227,12 +228,4 @@ fn by_name(targets: &BTreeMap<Target, Vec<Emitted>>) -> Result<BTreeMap<&str, Va
         variants.push(kernel);
     }
     Ok(kernels)
-}
-
-fn create(folder: &Path) -> Result<(), EmitError> {
-    fs::create_dir_all(folder).map_err(|source| EmitError::Io { path: folder.to_owned(), source })
-}
-
-fn write(path: &Path, text: &str) -> Result<(), EmitError> {
-    fs::write(path, text).map_err(|source| EmitError::Io { path: path.to_owned(), source })
 }

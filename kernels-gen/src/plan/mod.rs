@@ -271,6 +271,9 @@ impl Plan {
             let Some(kernel) = self.kernels.get(launch.kernel) else {
                 return fail(format!("kernel {} does not exist", launch.kernel));
             };
+            if let Err(what) = kernel.spec.check() {
+                return fail(format!("{}: {what}", kernel.name));
+            }
             let geometry = kernel.spec.geometry();
             if (geometry.grid, geometry.threads, geometry.dynamic_shared)
                 != (launch.grid, launch.threads, launch.dynamic_shared)
@@ -291,7 +294,7 @@ impl Plan {
                 let Some(buffer) = self.buffers.get(arg.buffer) else {
                     return fail(format!("{}: buffer {} does not exist", arg.param, arg.buffer));
                 };
-                if arg.offset + arg.bytes > buffer.bytes {
+                if arg.offset.checked_add(arg.bytes).is_none_or(|end| end > buffer.bytes) {
                     return fail(format!("{}: the view ends past the end of {}", arg.param, buffer.name));
                 }
                 for (earlier, other) in self.launches[..index].iter().enumerate() {

@@ -88,8 +88,11 @@ pub struct Dimensions {
     pub eps: f32,
 }
 
-/// Largest width, and largest number of heads, layers and tokens: far above any model, and far below overflow.
-const LIMIT: u32 = 1 << 24;
+/// Largest width, and largest number of heads and tokens: far above any model, and far below overflow.
+pub const LARGEST_DIMENSION: u32 = 1 << 24;
+
+/// Largest number of layers: far above any model. Descriptions and plans take memory for each layer.
+pub const MOST_LAYERS: u32 = 1 << 16;
 
 impl Dimensions {
     /// Width of the queries: heads × head dimension.
@@ -116,8 +119,9 @@ impl Dimensions {
             ("feed_forward_length", self.ffn.into()),
             ("vocab_size", self.vocab.into()),
         ] {
-            if value == 0 || value > u64::from(LIMIT) {
-                return refuse(format!("{name} is {value}; 1 to {LIMIT} are supported"));
+            let most = if name == "block_count" { MOST_LAYERS } else { LARGEST_DIMENSION };
+            if value == 0 || value > u64::from(most) {
+                return refuse(format!("{name} is {value}; 1 to {most} are supported"));
             }
         }
         if self.context == 0 {

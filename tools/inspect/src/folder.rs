@@ -1,7 +1,10 @@
 //! The kernels of an emitted folder, of any program, without a model or a plan.
 
+mod manifest;
+mod within;
+
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use bespoke_codegen::emit::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
 use bespoke_codegen::ptx::Target;
@@ -10,6 +13,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Demand, InspectError, Occupancy, Tools};
+use manifest::Invalid;
+pub(crate) use manifest::is_identifier;
+pub(crate) use within::read;
 
 /// Why a folder cannot be inspected.
 #[derive(Debug, thiserror::Error)]
@@ -45,10 +51,10 @@ pub enum FolderError {
         /// Version of the manifest.
         version: u32,
     },
-    /// A kernel of the manifest cannot be launched on any GPU.
+    /// A kernel of the manifest or the plan has values that no compiler wrote.
     #[error("{}: `{kernel}`: {what}", path.display())]
     Kernel {
-        /// Path of the manifest.
+        /// Path of the manifest or the plan.
         path: PathBuf,
         /// Name of the kernel.
         kernel: String,
@@ -66,24 +72,6 @@ pub enum FolderError {
     /// An error of a tool.
     #[error(transparent)]
     Inspect(#[from] InspectError),
-}
-
-/// Reads a text file.
-pub(super) fn read(path: &Path) -> Result<String, FolderError> {
-    fs::read_to_string(path).map_err(|source| FolderError::Io { path: path.to_owned(), source })
-}
-
-/// Checks the values from which occupancy is computed, since any program may have written the manifest.
-fn check(kernel: &ManifestKernel) -> Result<(), String> {
-    let threads: u64 = kernel.block.iter().map(|&size| u64::from(size)).product();
-    if !(1..=1024).contains(&threads) {
-        return Err(format!("a CTA of {:?} has {threads} threads, not 1 to 1024", kernel.block));
-    }
-    let most = |module: &ManifestModule| u64::from(module.static_shared) + u64::from(kernel.dynamic_shared);
-    match kernel.modules.iter().map(most).max() {
-        Some(bytes) if bytes > 1 << 20 => Err(format!("a CTA takes {bytes} bytes of shared memory")),
-        _ => Ok(()),
-    }
 }
 
 /// Manifest and files of an emitted folder.
@@ -134,21 +122,19 @@ impl Folder {
     /// Reads the manifest, `kernels.json`.
     pub fn read(path: &Path) -> Result<Folder, FolderError> {
         let file = path.join("kernels.json");
-        if !file.exists() {
+        if file.symlink_metadata().is_err() {
             return Err(FolderError::NoManifest(path.to_owned()));
         }
-        let manifest: Manifest = serde_json::from_str(&read(&file)?)
+        let manifest: Manifest = serde_json::from_str(&read(path, "kernels.json".as_ref())?)
             .map_err(|source| FolderError::Json { path: file.clone(), source })?;
         if manifest.version != Manifest::VERSION {
             return Err(FolderError::Version { path: file, version: manifest.version });
         }
-        for kernel in &manifest.kernels {
-            check(kernel).map_err(|what| FolderError::Kernel {
-                path: file.clone(),
-                kernel: kernel.name.clone(),
-                what,
-            })?;
-        }
+        manifest::check(&manifest).map_err(|Invalid { kernel, what }| FolderError::Kernel {
+            path: file,
+            kernel,
+            what,
+        })?;
         Ok(Folder { path: path.to_owned(), manifest })
     }
 
@@ -207,7 +193,7 @@ impl Folder {
         module: &ManifestModule,
         tools: &Tools,
     ) -> Result<FolderKernel, FolderError> {
-        let ptx = read(&self.path.join(&module.ptx))?;
+        let ptx = read(&self.path, module.ptx.as_ref())?;
         let assembled = tools.assemble_text(&kernel.name, &ptx, module.target);
         let ptxas = assembled.as_ref().map(|assembled| assembled.usage).or(module.usage);
         let static_shared = ptxas.map_or(module.static_shared, |usage| usage.static_shared);

@@ -1,11 +1,11 @@
 //! NVIDIA's disassembler: SASS as text, with source lines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, io};
 
 use bespoke_codegen::ptxas::Ptxas;
+use bespoke_files::Scratch;
 
 /// Environment variable that names a disassembler, or disables it.
 pub const VARIABLE: &str = "BESPOKE_NVDISASM";
@@ -59,18 +59,15 @@ impl Nvdisasm {
 
     /// Disassembles a cubin, with comments that name source lines.
     pub fn disassemble(&self, cubin: &[u8]) -> Result<String, NvdisasmError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let file = env::temp_dir().join(format!("bespoke-{}-{number}.nvdisasm.cubin", std::process::id()));
-        let run = fs::write(&file, cubin)
-            .map_err(|source| NvdisasmError::Io { path: file.clone(), source })
-            .and_then(|()| {
-                let run = Command::new(&self.path).args(["-c", "-gi"]).arg(&file).output();
-                run.map_err(|source| NvdisasmError::Io { path: self.path.clone(), source })
-            });
-        // The file may not exist.
-        let _ = fs::remove_file(&file);
-        let output = run?;
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| NvdisasmError::Io { path, source }
+        };
+        let scratch = Scratch::create().map_err(failed(&env::temp_dir()))?;
+        let file = scratch.path().join("kernel.cubin");
+        fs::write(&file, cubin).map_err(failed(&file))?;
+        let run = Command::new(&self.path).args(["-c", "-gi"]).arg(&file).output();
+        let output = run.map_err(failed(&self.path))?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned();
             return Err(NvdisasmError::Refused(text));

@@ -1,7 +1,6 @@
 //! A conversation, and the engine that answers.
 
 use std::cell::Cell;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -9,12 +8,14 @@ use bespoke::engine::{Engine, SamplingParams};
 use bespoke::generation::{FinishReason, Generation, Request, Summary};
 use bespoke::tokenizer::Tokenizer;
 use bespoke_chat::Message;
+use bespoke_files::{FileError, OutputFile, Replace};
 use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::ChatArgs;
 use super::command::{Command, help};
 use crate::chat_template::ChatFormat;
-use crate::output::{Force, Output};
+use crate::console::{TextStream, exact, note, out};
+use crate::output::file_error;
 use crate::progress::DelayedBar;
 use crate::text::{self, counted};
 use crate::{interrupt, session};
@@ -100,7 +101,7 @@ impl<'a> Conversation<'a> {
                 if !matches!(outcome, Ok(true)) {
                     self.messages.extend(answers);
                 } else if self.messages[last + 1..] == answers && self.sampling.temperature == 0.0 {
-                    eprintln!(
+                    note!(
                         "the same answer, since decoding is greedy; start with --temp 0.8 for other answers"
                     );
                 }
@@ -108,20 +109,20 @@ impl<'a> Conversation<'a> {
             }
             Command::Reset => {
                 self.messages.clear();
-                eprintln!("a new conversation");
+                note!("a new conversation");
             }
-            Command::System(None) => println!("{}", self.system.as_deref().unwrap_or("(no system prompt)")),
+            Command::System(None) => exact(self.system.as_deref().unwrap_or("(no system prompt)"))?,
             Command::System(Some(text)) => self.system = Some(text).filter(|text| !text.is_empty()),
-            Command::Stats => print!("{}", self.stats()),
+            Command::Stats => out!("{}", self.stats())?,
             Command::Save { path, force } => {
                 self.save(&path, force)?;
-                eprintln!("{} in {}", counted(self.all_messages().len(), "message"), path.display());
+                note!("{} in {}", counted(self.all_messages().len(), "message"), path.display());
             }
             Command::Load(path) => {
                 self.replace(read(&path)?);
-                eprintln!("{} from {}", counted(self.all_messages().len(), "message"), path.display());
+                note!("{} from {}", counted(self.all_messages().len(), "message"), path.display());
             }
-            Command::Help => print!("{}", help()),
+            Command::Help => out!("{}", help())?,
             Command::Nothing | Command::Exit => {}
         }
         Ok(())
@@ -157,12 +158,12 @@ impl<'a> Conversation<'a> {
         let context = self.engine.plan().params.context;
         match summary.reason {
             FinishReason::Cancelled if summary.tokens.is_empty() => {
-                eprintln!("stopped; the question is forgotten")
+                note!("stopped; the question is forgotten")
             }
-            FinishReason::Cancelled => eprintln!("stopped"),
-            FinishReason::MaxTokens => eprintln!("stopped at -n {}", self.max_tokens),
+            FinishReason::Cancelled => note!("stopped"),
+            FinishReason::MaxTokens => note!("stopped at -n {}", self.max_tokens),
             FinishReason::ContextFull => {
-                eprintln!(
+                note!(
                     "the context of {context} positions is full; /reset starts again, --ctx N gives more, --keep N continues without the oldest tokens"
                 )
             }
@@ -195,12 +196,12 @@ impl<'a> Conversation<'a> {
         };
         let mut generation = Generation::start(&mut self.engine, Some(self.tokenizer), &request)
             .map_err(session::engine_error)?;
-        let mut out = std::io::stdout().lock();
+        let mut out = TextStream::new();
         for token in &mut generation {
             bar.finish();
             streaming.set(true);
             let token = token.map_err(session::engine_error)?;
-            out.write_all(token.text.as_bytes()).and_then(|()| out.flush()).into_diagnostic()?;
+            out.write(&token.text)?;
             if interrupt::requested() {
                 break;
             }
@@ -208,7 +209,7 @@ impl<'a> Conversation<'a> {
         bar.finish();
         let summary = if interrupt::requested() { generation.cancel() } else { generation.finish() };
         if !summary.tokens.is_empty() {
-            writeln!(out, "{}", summary.rest).into_diagnostic()?;
+            out.write(&format!("{}\n", summary.rest))?;
         }
         self.stats.record(&summary, prompt.len());
         Ok(summary)
@@ -231,7 +232,7 @@ impl<'a> Conversation<'a> {
             match later.filter(|_| self.keep.is_some()) {
                 Some(question) => {
                     self.messages.drain(..=question);
-                    eprintln!("the context is full: the {} oldest messages are forgotten", question + 1);
+                    note!("the context is full: the {} oldest messages are forgotten", question + 1);
                 }
                 None => {
                     return Err(miette!(
@@ -284,11 +285,13 @@ impl<'a> Conversation<'a> {
 
     /// Writes the messages as JSON.
     fn save(&self, path: &Path, force: bool) -> miette::Result<()> {
-        if path.exists() && !force {
-            return Err(miette!(help = "/save -f FILE replaces it", "{} already exists", path.display()));
-        }
         let text = serde_json::to_string_pretty(&self.all_messages()).into_diagnostic()?;
-        Output::create(path, Force { force })?.write(format!("{text}\n").as_bytes())
+        let replace = if force { Replace::Allowed } else { Replace::Never };
+        let file = OutputFile::create(path, replace);
+        file.and_then(|file| file.write_whole(format!("{text}\n").as_bytes())).map_err(|error| match error {
+            FileError::Exists(_) => miette!(help = "/save -f FILE replaces it", "{error}"),
+            error => file_error(error),
+        })
     }
 }
 

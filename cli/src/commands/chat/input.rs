@@ -3,10 +3,13 @@
 use std::io::{BufRead, IsTerminal, stdin, stdout};
 use std::path::PathBuf;
 
+use bespoke_files::{OutputFile, Replace};
 use miette::{IntoDiagnostic, miette};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
+
+use crate::console::note;
 
 /// Source of lines.
 pub enum Input {
@@ -71,7 +74,7 @@ impl Input {
                             // The text so far is discarded, as in shells.
                             hinted = text.is_empty();
                             text.clear();
-                            eprintln!("Ctrl-C again, Ctrl-D or /exit ends the program");
+                            note!("Ctrl-C again, Ctrl-D or /exit ends the program");
                             continue;
                         }
                         Err(error) => return Err(miette!("cannot read from the terminal: {error}")),
@@ -101,8 +104,14 @@ impl Input {
         let added = editor.add_history_entry(text);
         let Some(path) = history.as_ref().filter(|_| matches!(added, Ok(true))) else { return };
         let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        if let Err(error) = folder.map_err(ReadlineError::from).and_then(|()| editor.save_history(path)) {
-            tracing::warn!("cannot write the history {}: {error}", path.display());
+        let save = || -> miette::Result<()> {
+            folder.into_diagnostic()?;
+            let file = OutputFile::create(path, Replace::Allowed).into_diagnostic()?;
+            editor.save_history(file.temporary_path()).into_diagnostic()?;
+            file.finish().into_diagnostic()
+        };
+        if let Err(error) = save() {
+            tracing::warn!("cannot save the history {}: {error}", path.display());
             *history = None;
         }
     }

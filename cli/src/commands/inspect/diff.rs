@@ -7,10 +7,9 @@ use bespoke_inspect::diff::{Code, Diff, Side, once};
 use bespoke_inspect::{Tools, text};
 use miette::{IntoDiagnostic, miette};
 
-use super::{
-    Format, InspectArgs, Stage, TARGET, code, is_folder, plan_of, print_json, sass_tools, with_target,
-};
-use crate::progress::DelayedSpinner;
+use super::{Format, InspectArgs, Stage, TARGET, code, is_folder, plan_of, sass_tools, with_target};
+use crate::console::{json, out};
+use crate::progress::Progress;
 
 /// Compares two subjects and prints the differences.
 pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()> {
@@ -21,7 +20,7 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
     });
     let code = stage.transpose()?.flatten();
     let tools = if code == Some(Code::Sass) { sass_tools()? } else { Tools::find().into_diagnostic()? };
-    let bar = tools.ptxas.is_some().then(|| DelayedSpinner::new("assembling"));
+    let bar = tools.ptxas.is_some().then(|| Progress::delayed_spinner("assembling"));
     let side = |subject, context| side(args, subject, context, &tools, code);
     // A plan read from a folder determines the context of the other plan.
     let (a, b) = if is_folder(with_target(b)?.0) {
@@ -40,9 +39,9 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
     }
     let diff = Diff::of(&a, &b, args.role.as_deref(), code);
     match args.format {
-        Format::Json => print_json(&diff),
+        Format::Json => json(&diff),
         Format::Text => {
-            print!("{}", text::diff(&diff, std::io::stdout().is_terminal()));
+            out!("{}", text::diff(&diff, std::io::stdout().is_terminal()))?;
             Ok(())
         }
     }

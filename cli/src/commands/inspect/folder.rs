@@ -7,8 +7,9 @@ use bespoke_inspect::folder::{Folder, FolderKernel};
 use bespoke_inspect::{Tools, text};
 use miette::{IntoDiagnostic, miette};
 
-use super::{Format, InspectArgs, Stage, find, print_json, sass_tools};
-use crate::progress::DelayedSpinner;
+use super::{Format, InspectArgs, Stage, find, sass_tools};
+use crate::console::{self, exact, out};
+use crate::progress::Progress;
 
 /// Prints the requested stage of the folder's kernels.
 pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -> miette::Result<()> {
@@ -25,17 +26,17 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
         Stage::Stats => Tools { nvdisasm: None, ..Tools::find().into_diagnostic()? },
         _ => Tools::default(),
     };
-    let bar = tools.ptxas.is_some().then(|| DelayedSpinner::new("assembling"));
+    let bar = tools.ptxas.is_some().then(|| Progress::delayed_spinner("assembling"));
     let kernels = folder.kernels(target, one, &tools).into_diagnostic()?;
     drop(bar);
     let json = args.format == Format::Json;
     if stage == Stage::Stats {
         match (json, kernels.as_slice(), one) {
-            (true, ..) => return print_json(&kernels),
-            (false, [kernel], Some(_)) => print!("{}", text::folder_kernel(kernel)),
+            (true, ..) => return console::json(&kernels),
+            (false, [kernel], Some(_)) => out!("{}", text::folder_kernel(kernel))?,
             _ => {
                 let plural = if kernels.len() == 1 { "" } else { "s" };
-                print!("{}\n\n{of}: {} kernel{plural}\n", text::folder(&kernels), kernels.len());
+                out!("{}\n\n{of}: {} kernel{plural}\n", text::folder(&kernels), kernels.len())?;
             }
         }
         return Ok(());
@@ -43,10 +44,9 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
     let texts = kernels.iter().map(|kernel| code_of(kernel, stage)).collect::<miette::Result<Vec<_>>>()?;
     if json {
         let object = |(kernel, text): (&FolderKernel, &String)| serde_json::json!({ "kernel": kernel.name, "target": target, "text": text });
-        return print_json(&kernels.iter().zip(&texts).map(object).collect::<Vec<_>>());
+        return console::json(&kernels.iter().zip(&texts).map(object).collect::<Vec<_>>());
     }
-    texts.iter().for_each(|text| println!("{}", text.trim_end()));
-    Ok(())
+    texts.iter().try_for_each(|text| Ok(exact(text.trim_end())?))
 }
 
 /// Fails for options that concern a plan, which a folder of kernels does not have.

@@ -7,13 +7,14 @@ use bespoke_inspect::{Inspection, Tools, text};
 use bespoke_kernels::plan::{Plan, Tuning};
 use miette::IntoDiagnostic;
 
-use crate::output::{Force, Output};
+use crate::console::outln;
+use crate::output::{self, Force};
 use crate::progress::Progress;
 
 /// Writes the page of a plan.
 pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path, force: Force) -> miette::Result<()> {
     // Created first, so that an unwritable path fails before kernels are assembled for every target.
-    let file = Output::create(path, force)?;
+    let file = output::create(path, force)?;
     let tools = Tools::find().into_diagnostic()?;
     for (tool, missing, what) in [
         ("ptxas", tools.ptxas.is_none(), "registers, spills and SASS"),
@@ -29,7 +30,7 @@ pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path, force: Force) -> 
     let inspection = Inspection::of(plan, tuning, &tools, &tell).into_diagnostic()?;
     bar.finish();
     let text = text::page(&inspection).into_diagnostic()?;
-    file.write(text.as_bytes())?;
-    println!("{}: {} kernels, {}", path.display(), inspection.kernels.len(), Bytes(text.len() as u64));
+    output::write(file, text.as_bytes())?;
+    outln!("{}: {} kernels, {}", path.display(), inspection.kernels.len(), Bytes(text.len() as u64))?;
     Ok(())
 }

@@ -21,9 +21,10 @@ use miette::{IntoDiagnostic, miette};
 use rayon::prelude::*;
 use serde_json::json;
 
+use crate::console::{self, exact, out, outln};
 use crate::model::{self, LoadArgs};
 use crate::output::Force;
-use crate::progress::DelayedSpinner;
+use crate::progress::Progress;
 use crate::rules::RulesArgs;
 
 /// Help text of the first argument.
@@ -147,28 +148,28 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     let json = args.format == Format::Json;
     match args.stage.unwrap_or(default) {
         Stage::Model => print_model(args, model),
-        Stage::Plan if json => print_json(&plan),
+        Stage::Plan if json => console::json(&plan),
         Stage::Plan => {
-            print!("{}{}", text::choices(&plan, kernel, &tuning), text::plan(&plan, kernel));
+            out!("{}{}", text::choices(&plan, kernel, &tuning), text::plan(&plan, kernel))?;
             Ok(())
         }
         Stage::Stats => {
             let stats = stats(&plan, &chosen)?;
             match (json, kernel) {
-                (true, _) => return print_json(&stats),
-                (false, Some(_)) => stats.iter().for_each(|stats| print!("{}", text::kernel(stats))),
+                (true, _) => return console::json(&stats),
+                (false, Some(_)) => stats.iter().try_for_each(|stats| out!("{}", text::kernel(stats)))?,
                 (false, None) => {
                     if let Some(path) = model::path_of(model) {
-                        println!("{}", text::model(&ModelSummary::of(&model::open_gguf(path)?)));
+                        outln!("{}", text::model(&ModelSummary::of(&model::open_gguf(path)?)))?;
                     }
-                    print!("{}", text::kernels(&plan, &stats));
+                    out!("{}", text::kernels(&plan, &stats))?;
                 }
             }
             Ok(())
         }
         stage @ (Stage::Ir0 | Stage::Ir | Stage::Ptx | Stage::Sass) => {
             let tools = if stage == Stage::Sass { sass_tools()? } else { Tools::default() };
-            let bar = tools.ptxas.is_some().then(|| DelayedSpinner::new("assembling"));
+            let bar = tools.ptxas.is_some().then(|| Progress::delayed_spinner("assembling"));
             let texts =
                 chosen.iter().map(|kernel| Ok((&kernel.name, code_of(kernel, stage, target, &tools)?)));
             let texts = texts.collect::<miette::Result<Vec<_>>>()?;
@@ -178,10 +179,9 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
                     .iter()
                     .map(|(name, text)| json!({ "kernel": name, "target": target, "text": text }))
                     .collect();
-                return print_json(&objects);
+                return console::json(&objects);
             }
-            texts.iter().for_each(|(_, text)| println!("{}", text.trim_end()));
-            Ok(())
+            texts.iter().try_for_each(|(_, text)| Ok(exact(text.trim_end())?))
         }
     }
 }
@@ -197,17 +197,12 @@ fn print_model(args: &InspectArgs, model: &str) -> miette::Result<()> {
     }
     let summary = ModelSummary::of(&model::open_gguf(path)?);
     match args.format {
-        Format::Json => print_json(&summary),
+        Format::Json => console::json(&summary),
         Format::Text => {
-            print!("{}", text::model(&summary));
+            out!("{}", text::model(&summary))?;
             Ok(())
         }
     }
-}
-
-fn print_json(value: &impl serde::Serialize) -> miette::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value).into_diagnostic()?);
-    Ok(())
 }
 
 /// Splits `llama-3.1-8b@sm_80` into name and target; no target if a file or folder has the whole name.
@@ -262,7 +257,7 @@ fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<Stats>> {
     let specs: Vec<KernelSpec> = kernels.iter().map(|kernel| kernel.spec.clone()).collect();
     let emitted = emit::compile(&specs, plan.target).into_diagnostic()?;
     let usage = |kernel| tools.assemble(kernel).map(|assembled| assembled.usage);
-    let _bar = tools.ptxas.is_some().then(|| DelayedSpinner::new("assembling"));
+    let _bar = tools.ptxas.is_some().then(|| Progress::delayed_spinner("assembling"));
     Ok(emitted.par_iter().map(|kernel| Stats::of(plan, kernel, usage(kernel))).collect())
 }
 

@@ -1,6 +1,5 @@
 //! `bespoke run` without a model: the demo model with default prompts.
 
-use std::io::Write;
 use std::time::Duration;
 
 use bespoke::generation::{FinishReason, Request};
@@ -9,6 +8,7 @@ use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
 
 use super::{Format, Printer, RunArgs, Streamed, generate, stop_tokens};
+use crate::console::{note, out};
 use crate::model::Model;
 use crate::{interrupt, session};
 
@@ -28,9 +28,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     let (mut asked, mut right, mut cut) = (0, 0, 0);
     for text in demo::PROMPTS {
         let prompt = tokenizer.encode(text).into_diagnostic()?;
-        let mut out = std::io::stdout().lock();
-        write!(out, "{text}").and_then(|()| out.flush()).into_diagnostic()?;
-        drop(out);
+        out!("{text}")?;
         let request = Request {
             sampling: sampling.clone(),
             max_tokens: args.n.unwrap_or(u32::MAX),
@@ -59,12 +57,12 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
         }
     }
     let cut = if cut > 0 { format!(", {cut} cut off by -n") } else { String::new() };
-    eprintln!(
+    note!(
         "{right} of {asked} answers right{cut}; {tokens} tokens, prompts included, in {:.1?} on {}",
         time,
         engine.device().info().name
     );
-    eprintln!(
+    note!(
         "ask your own question (numbers up to 999): bespoke run -p \"17 + 25 =\"; your own model: bespoke run MODEL.gguf -p TEXT"
     );
     Ok(())

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::io::Write;
 
 use bespoke::generation::{FinishReason, Summary, Token};
 use bespoke::tokenizer::{DecodeStream, Tokenizer};
 use serde::Serialize;
+
+use crate::console::{TextStream, Unwritable};
 
 /// What is written to standard output while tokens are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,7 @@ pub struct Printer<'a> {
     /// The model's vocabulary, for texts.
     pub tokenizer: Option<&'a Tokenizer>,
     streamed: Streamed,
+    text: TextStream,
     first: bool,
     held: Option<Held<'a>>,
     /// Log-probabilities of the tokens so far.
@@ -80,11 +82,12 @@ impl<'a> Printer<'a> {
             released: 0,
             outputs: VecDeque::new(),
         });
-        Printer { tokenizer, streamed, first: true, held, logprobs: Vec::new() }
+        let text = TextStream::new();
+        Printer { tokenizer, streamed, text, first: true, held, logprobs: Vec::new() }
     }
 
     /// Writes a token.
-    pub fn token(&mut self, token: &Token) -> std::io::Result<()> {
+    pub fn token(&mut self, token: &Token) -> Result<(), Unwritable> {
         let mut output = match self.streamed {
             Streamed::Nothing | Streamed::Logprobs => String::new(),
             Streamed::Text => token.text.clone(),
@@ -92,8 +95,12 @@ impl<'a> Printer<'a> {
         };
         self.first = false;
         if let Some(logprobs) = &token.logprobs {
-            let named =
-                |token: u32, logprob: f64, top| TokenLogprob { token, text: self.text(token), logprob, top };
+            let named = |token: u32, logprob: f64, top| TokenLogprob {
+                token,
+                text: self.text_of(token),
+                logprob,
+                top,
+            };
             let top = logprobs.top.iter().map(|&(token, logprob)| named(token, logprob, None)).collect();
             let entry = named(token.id, logprobs.logprob, Some(top));
             if self.streamed == Streamed::Logprobs {
@@ -104,27 +111,25 @@ impl<'a> Printer<'a> {
         if let Some(held) = self.held.as_mut().filter(|_| self.streamed != Streamed::Text) {
             output = held.push(token, output);
         }
-        let mut out = std::io::stdout().lock();
-        out.write_all(output.as_bytes()).and_then(|()| out.flush())
+        self.text.write(&output)
     }
 
     /// Writes what remains after the last token, and ends the line.
-    pub fn end(&mut self, summary: &Summary) -> std::io::Result<()> {
+    pub fn end(&mut self, summary: &Summary) -> Result<(), Unwritable> {
         let rest = &summary.rest;
-        let mut out = std::io::stdout().lock();
         let is_cut = summary.reason == FinishReason::StopString;
         for (_, output) in self.held.iter_mut().filter(|_| !is_cut).flat_map(|held| held.outputs.drain(..)) {
-            out.write_all(output.as_bytes())?;
+            self.text.write(&output)?;
         }
         match self.streamed {
             Streamed::Nothing | Streamed::Logprobs => Ok(()),
-            Streamed::Text => writeln!(out, "{rest}"),
-            Streamed::Ids => writeln!(out),
+            Streamed::Text => self.text.write(&format!("{rest}\n")),
+            Streamed::Ids => self.text.write("\n"),
         }
     }
 
     /// Text of a token, or the spelling of a token without text.
-    fn text(&self, token: u32) -> Option<String> {
+    fn text_of(&self, token: u32) -> Option<String> {
         let tokenizer = self.tokenizer?;
         match tokenizer.piece(token) {
             [] => tokenizer.token(token).map(str::to_owned),

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::Plan;
+use bespoke_kernels::plan::{Plan, PlanParams};
 
 use super::side::{Made, Side};
-use crate::folder::{FolderError, read};
+use crate::folder::{FolderError, is_identifier, read};
 use crate::{InspectError, Listing, Places, Tools};
 
 impl Side {
@@ -19,12 +19,11 @@ impl Side {
         tools: &Tools,
         sass: bool,
     ) -> Result<Side, FolderError> {
-        let path = choose(folder, target)?;
-        let text = read(&path)?;
-        let plan: Plan = serde_json::from_str(&text).map_err(|source| FolderError::Json { path, source })?;
+        let plan = read_plan(folder, &choose(folder, target)?)?;
         let mut made = Vec::new();
         for kernel in &plan.kernels {
-            let ptx = read(&folder.join(plan.target.to_string()).join(format!("{}.ptx", kernel.name)))?;
+            let ptx = format!("{}/{}.ptx", plan.target, kernel.name);
+            let ptx = read(folder, ptx.as_ref())?;
             let ptxas = tools.ptxas.as_ref();
             let assembled = ptxas.map(|ptxas| ptxas.cubin(&kernel.name, &ptx, plan.target));
             let assembled = assembled.transpose().map_err(InspectError::from)?;
@@ -44,7 +43,45 @@ impl Side {
     }
 }
 
-/// Path of the greedy plan in `folder` for `target`, or of the only plan.
+/// Most launches and kernels of a plan.
+const LAUNCHES: usize = 1 << 16;
+const KERNELS: usize = 1 << 10;
+
+/// Reads a plan and checks the values from which files are found and figures are computed, since any program may have
+/// written it.
+fn read_plan(folder: &Path, file: &Path) -> Result<Plan, FolderError> {
+    let path = folder.join(file);
+    let plan: Plan = serde_json::from_str(&read(folder, file)?)
+        .map_err(|source| FolderError::Json { path: path.clone(), source })?;
+    let choice = |what: String| Err(FolderError::Choice { folder: path.clone(), what });
+    for (name, count, most) in
+        [("launches", plan.launches.len(), LAUNCHES), ("kernels", plan.kernels.len(), KERNELS)]
+    {
+        if count > most {
+            return choice(format!("`{name}` has {count} entries; at most {most} are possible"));
+        }
+    }
+    if !(1..=PlanParams::MAX_CONTEXT).contains(&plan.params.context) {
+        return choice(format!("`params.context` is {}", plan.params.context));
+    }
+    for kernel in &plan.kernels {
+        let named = match is_identifier(&kernel.name) {
+            true => kernel.spec.check(),
+            false => Err("`name` is not an identifier".to_owned()),
+        };
+        named.map_err(|what| FolderError::Kernel {
+            path: path.clone(),
+            kernel: kernel.name.clone(),
+            what,
+        })?;
+    }
+    match plan.launches.iter().find(|launch| launch.kernel >= plan.kernels.len()) {
+        Some(launch) => choice(format!("launch {}: there is no kernel {}", launch.label, launch.kernel)),
+        None => Ok(plan),
+    }
+}
+
+/// Path, in `folder`, of the greedy plan for `target`, or of the only plan.
 fn choose(folder: &Path, target: Option<Target>) -> Result<PathBuf, FolderError> {
     let plans = folder.join("plans");
     let failed = |source| FolderError::Io { path: plans.clone(), source };
@@ -59,7 +96,7 @@ fn choose(folder: &Path, target: Option<Target>) -> Result<PathBuf, FolderError>
     }
     found.sort();
     match found.as_slice() {
-        [one] => Ok(plans.join(one)),
+        [one] => Ok(Path::new("plans").join(one)),
         [] => Err(FolderError::Choice { folder: plans, what: "there is no such plan".to_owned() }),
         several => {
             let what = format!("{}: {}", which(several, target), several.join(", "));

@@ -1,0 +1,122 @@
+//! Limits of compile-time parameters that come from a file. Within them, the sizes that are computed from a specification
+//! neither overflow nor divide by zero.
+
+use super::KernelSpec;
+use crate::kernels::attention::AttentionShape;
+use crate::kernels::gemv::{GemvShape, Output};
+use crate::kernels::sample::SampleShape;
+use crate::weights::{Layout, WeightType};
+
+/// Largest width and number of rows, as for a model's dimensions.
+const WIDTH: u32 = 1 << 24;
+/// Most CTAs along an axis, most stages of a ring, most CTAs on a multiprocessor, and most segments of a stack: above
+/// those of every plan.
+const GRID: u32 = (1 << 16) - 1;
+const STAGES: u32 = 64;
+const RESIDENT: u32 = 32;
+const SEGMENTS: usize = 8;
+/// Most threads per CTA.
+const THREADS: u32 = 1024;
+/// Most shared memory per CTA in bytes, above that of every target.
+const SHARED: u32 = 1 << 20;
+
+impl KernelSpec {
+    /// Checks parameters that were read from a file. The error names the parameter.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            KernelSpec::Embed(s) => {
+                within(&[
+                    ("vocab", s.vocab, WIDTH),
+                    ("cols", s.cols, WIDTH),
+                    ("threads", s.threads, THREADS),
+                ])?;
+                layout(s.ty, s.vocab, s.cols).map(|_| ())
+            }
+            KernelSpec::Gemv(s) => gemv(s),
+            KernelSpec::NormAdd(s) => within(&[("cols", s.cols, WIDTH), ("threads", s.threads, THREADS)]),
+            KernelSpec::Attention(s) => attention(s),
+            KernelSpec::ChooseGreedy(s) => {
+                within(&[("candidates", s.candidates, WIDTH), ("threads", s.threads, THREADS)])
+            }
+            KernelSpec::SampleKeys(s) | KernelSpec::ChooseSampled(s) => within(&[
+                ("vocab", s.vocab, SampleShape::MAX_VOCAB),
+                ("blocks", s.blocks, GRID),
+                ("threads", s.threads, THREADS),
+                ("choose_threads", s.choose_threads, THREADS),
+            ]),
+            KernelSpec::ReadProbe(s) => within(&[("grid", s.grid, GRID), ("threads", s.threads, THREADS)]),
+        }
+    }
+}
+
+/// Checks that every parameter is between 1 and its limit.
+fn within(parameters: &[(&str, u32, u32)]) -> Result<(), String> {
+    match parameters.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+        Some((name, value, most)) => Err(format!("`{name}` is {value}, not 1 to {most}")),
+        None => Ok(()),
+    }
+}
+
+fn layout(ty: WeightType, rows: u32, cols: u32) -> Result<Layout, String> {
+    Layout::new(ty, rows, cols)
+        .ok_or_else(|| format!("`cols` is {cols}, which is no multiple of the block size of {}", ty.ggml()))
+}
+
+fn gemv(s: &GemvShape) -> Result<(), String> {
+    let schedule = &s.schedule;
+    within(&[
+        ("cols", s.cols, WIDTH),
+        ("schedule.grid", schedule.grid, GRID),
+        ("schedule.warps", schedule.warps, THREADS / 32 - 1),
+        ("schedule.depth", schedule.depth, STAGES),
+        ("schedule.groups", schedule.groups, schedule.warps),
+        ("schedule.stages", schedule.stages, STAGES),
+        ("schedule.in_flight", schedule.in_flight, STAGES),
+        ("schedule.resident", schedule.resident, RESIDENT),
+    ])?;
+    if schedule.reserve > SHARED {
+        return Err(format!("`schedule.reserve` is {}, not 0 to {SHARED}", schedule.reserve));
+    }
+    let segments = s.segments.len();
+    let expected = if matches!(s.output, Output::Glu(_)) { 2..=2 } else { 1..=SEGMENTS };
+    if !expected.contains(&segments) {
+        return Err(format!("`segments` has {segments} matrices"));
+    }
+    let mut layouts = Vec::new();
+    for segment in &s.segments {
+        within(&[("segments.rows", segment.rows, WIDTH)])?;
+        layouts.push(layout(segment.ty, segment.rows, s.cols)?);
+    }
+    let rows: u64 = s.segments.iter().map(|segment| u64::from(segment.rows)).sum();
+    // The line on which tiles are laid out has their bytes as its length, but for a common divisor.
+    let length: u64 = layouts.iter().map(|it| u64::from(it.tiles) * u64::from(it.tile_bytes())).sum();
+    if rows > WIDTH.into() || (segments > 1 && length > u32::MAX.into()) {
+        return Err(format!("`segments` has {rows} rows of {} columns: too many", s.cols));
+    }
+    Ok(())
+}
+
+fn attention(s: &AttentionShape) -> Result<(), String> {
+    within(&[
+        ("heads", s.heads, GRID),
+        ("kv_heads", s.kv_heads, s.heads),
+        ("head_dim", s.head_dim, 256),
+        ("heads_per_block", s.heads_per_block, 8),
+        ("splits", s.splits, GRID),
+        ("min_pages", s.min_pages, WIDTH),
+        ("stages", s.stages, STAGES),
+        ("stage_tiles", s.stage_tiles, AttentionShape::PAGE_TILES),
+        ("window", s.window.unwrap_or(1), u32::MAX),
+    ])?;
+    let divides = |what: &str, of: u32, divisor: u32| match of.is_multiple_of(divisor) {
+        true => Ok(()),
+        false => Err(format!("{of} is not a multiple of `{what}`, which is {divisor}")),
+    };
+    divides("kv_heads", s.heads, s.kv_heads)?;
+    divides("heads_per_block", s.heads / s.kv_heads, s.heads_per_block)?;
+    divides("stage_tiles", AttentionShape::PAGE_TILES, s.stage_tiles)?;
+    if !s.head_dim.is_multiple_of(16) || s.rotated() > s.head_dim {
+        return Err(format!("`head_dim` is {}, not a multiple of 16 with room for the rotation", s.head_dim));
+    }
+    Ok(())
+}
