@@ -16,6 +16,8 @@ pub enum FindingKind {
     BarrierDivergence,
     /// No warp can make progress, or the instruction limit was reached.
     Deadlock,
+    /// All CTAs that the device holds at once wait, and further CTAs of the launch cannot start.
+    Residency,
     /// A launch configuration that the kernel or the ISA does not allow.
     InvalidLaunch,
     /// The kernel executed `trap`.
@@ -93,6 +95,19 @@ pub struct Neighbour {
     pub access: u64,
     /// Whether the allocation was freed.
     pub freed: bool,
+}
+
+impl Neighbour {
+    /// The allocation `name` of `bytes` bytes at `base` as a neighbour of an access of `access` bytes at `address`.
+    pub(crate) fn new(name: &str, (base, bytes): (u64, u64), (address, access): (u64, u64)) -> Neighbour {
+        let end = base.saturating_add(bytes);
+        let outside = match address < base {
+            true => -i64::try_from(base - address).unwrap_or(i64::MAX),
+            // An access may reach past the last address.
+            false => i64::try_from(address.saturating_add(access).saturating_sub(end)).unwrap_or(i64::MAX),
+        };
+        Neighbour { name: name.to_string(), base, bytes, outside, access, freed: false }
+    }
 }
 
 impl fmt::Display for Neighbour {

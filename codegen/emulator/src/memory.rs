@@ -167,13 +167,9 @@ impl AllocationTable {
         let live = self.live.iter().map(|a| (&a.name, a.base, a.bytes, false));
         let freed = self.freed.iter().map(|(name, base, bytes)| (name, *base, *bytes, true));
         live.chain(freed)
-            .map(|(name, base, size, freed)| {
-                let outside = if address < base {
-                    -((base - address) as i64)
-                } else {
-                    (address.wrapping_add(bytes)).saturating_sub(base + size) as i64
-                };
-                Neighbour { name: name.clone(), base, bytes: size, outside, access: bytes, freed }
+            .map(|(name, base, size, freed)| Neighbour {
+                freed,
+                ..Neighbour::new(name, (base, size), (address, bytes))
             })
             .min_by_key(|neighbour| (neighbour.outside.unsigned_abs(), neighbour.freed))
     }

@@ -1,6 +1,6 @@
 //! Loaded modules and kernels.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +10,7 @@ use crate::code::program::{Place, Program, SharedVariable, Source};
 use crate::context::Inst;
 use crate::decode::{self, Decoded, opcodes};
 use crate::load::ast::{Ast, Clusters, Function, Instruction, Operand, ParamDecl, Variable};
+use crate::load::calls::CallGraph;
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::{link, parser};
 use crate::memory::Memory;
@@ -18,6 +19,7 @@ use crate::profile::traffic::ProfileTraits;
 /// A loaded PTX module with decoded kernels.
 #[derive(Debug)]
 pub struct Module {
+    target: Option<u32>,
     kernels: Vec<Kernel>,
 }
 
@@ -33,9 +35,10 @@ impl Module {
     /// Loads a PTX text and returns all errors, each with its [kind](ParseErrorKind).
     ///
     /// # Errors
-    /// All errors in the order of the text, up to the first error after which parsing cannot continue.
+    /// The errors in the order of the text, up to the first error after which parsing cannot continue, and up to
+    /// [`Module::MAX_ERRORS`].
     pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
-        let mut ast = parser::parse(text, opcodes::look_up)?;
+        let mut ast = parser::parse(text, opcodes::look_up).map_err(first_errors)?;
         let mut errors = std::mem::take(&mut ast.errors);
         let mut data = Vec::new();
         let mut names = HashMap::new();
@@ -43,6 +46,10 @@ impl Module {
             data.resize(data.len().next_multiple_of(variable.align.max(1) as usize), 0);
             names.insert(variable.name.clone(), Symbol::Module(data.len() as u64));
             let end = data.len() + variable.bytes as usize;
+            if end as u64 > MAX_GLOBAL {
+                errors.push(variable.too_large(MAX_GLOBAL));
+                break;
+            }
             data.extend_from_slice(&variable.init);
             data.resize(end, 0);
         }
@@ -54,15 +61,16 @@ impl Module {
             data,
         });
         let mut kernels = Vec::new();
+        let mut graph = CallGraph::new(&ast);
         for function in &ast.functions {
-            let expanded = link::inline_calls(&ast, function, &mut errors);
+            let expanded = link::inline_calls(&ast, &mut graph, function, &mut errors);
             match Kernel::new(&expanded, &ast, &names, &source) {
                 Ok(kernel) => kernels.push(kernel),
                 Err(found) => errors.extend(found),
             }
         }
         if errors.is_empty() {
-            return Ok(Module { kernels });
+            return Ok(Module { target: ast.target, kernels });
         }
         // An instruction with another error needs no error about its target as well.
         errors.sort_by_key(|error| (error.line, error.column, error.kind == ParseErrorKind::Target));
@@ -70,7 +78,15 @@ impl Module {
             let same_place = (error.line, error.column) == (kept.line, kept.column);
             same_place && (error.kind == ParseErrorKind::Target || error == kept)
         });
-        Err(errors)
+        Err(first_errors(errors))
+    }
+
+    /// Largest number of errors that [`Module::load`] returns.
+    pub const MAX_ERRORS: usize = 1000;
+
+    /// Number of the text's first `.target`: 90 for sm_90 and sm_90a.
+    pub fn target(&self) -> Option<u32> {
+        self.target
     }
 
     /// The kernel called `name`.
@@ -84,6 +100,20 @@ impl Module {
     }
 }
 
+/// The first errors, and if there are too many an error that counts the others.
+fn first_errors(mut errors: Vec<ParseError>) -> Vec<ParseError> {
+    let most = Module::MAX_ERRORS - 1;
+    if errors.len() > Module::MAX_ERRORS {
+        let ParseError { kind, line, column, .. } = errors[most];
+        let message = format!("{} more errors from here on; correct the first ones", errors.len() - most);
+        errors.truncate(most);
+        errors.push(ParseError::new(kind, (line, column), message));
+    }
+    errors
+}
+
+/// Maximum bytes of the `.global` and `.const` variables of a module.
+const MAX_GLOBAL: u64 = 1 << 28;
 /// Maximum bytes of local memory per thread.
 const MAX_LOCAL: u64 = 512 << 10;
 /// Granularity in bytes of a thread's local memory.
@@ -257,13 +287,14 @@ fn lay_out_shared(
     module: &[Variable],
     symbols: &mut HashMap<String, Symbol>,
 ) -> SharedVariables {
-    let used = |variable: &&Variable| {
-        function
-            .body
-            .iter()
-            .any(|instruction| instruction.operands.iter().any(|operand| names(operand, &variable.name)))
-    };
-    let variables: Vec<&Variable> = module.iter().filter(used).chain(&function.shared).collect();
+    let mut used = HashSet::new();
+    function
+        .body
+        .iter()
+        .flat_map(|instruction| &instruction.operands)
+        .for_each(|operand| names(operand, &mut used));
+    let used = module.iter().filter(|variable| used.contains(variable.name.as_str()));
+    let variables: Vec<&Variable> = used.chain(&function.shared).collect();
     let (mut sized, mut end) = (Vec::new(), 0u64);
     for variable in variables.iter().filter(|variable| !variable.dynamic) {
         let at = end.next_multiple_of(variable.align as u64);
@@ -283,13 +314,13 @@ fn lay_out_shared(
     SharedVariables { sized, dynamic: dynamic_shared, bytes }
 }
 
-/// Whether an operand names the variable `name`.
-fn names(operand: &Operand, name: &str) -> bool {
+/// Adds the symbols that an operand names.
+fn names<'a>(operand: &'a Operand, symbols: &mut HashSet<&'a str>) {
     match operand {
-        Operand::Symbol(found, _) => found == name,
-        Operand::Address(base, _) => names(base, name),
-        Operand::Vector(elements) => elements.iter().any(|element| names(element, name)),
-        _ => false,
+        Operand::Symbol(name, _) => _ = symbols.insert(name),
+        Operand::Address(base, _) => names(base, symbols),
+        Operand::Vector(elements) => elements.iter().for_each(|element| names(element, symbols)),
+        _ => {}
     }
 }
 

@@ -64,6 +64,7 @@ impl fmt::Display for Finding {
             FindingKind::Uninitialised => "uninitialised",
             FindingKind::BarrierDivergence => "barrier divergence",
             FindingKind::Deadlock => "deadlock",
+            FindingKind::Residency => "more CTAs than the device holds",
             FindingKind::InvalidLaunch => "invalid launch",
             FindingKind::Trap => "trap",
             FindingKind::ShuffleFromInactiveLane => "shuffle from an inactive lane",

@@ -179,19 +179,7 @@ impl ClusterState {
     pub(crate) fn nearest_shared(&self, address: u64, bytes: u64) -> Option<Neighbour> {
         let start = self.layout.base(self.layout.locate(address).0);
         let neighbour = |variable: &SharedVariable| {
-            let (base, size) = (start + variable.offset, variable.bytes);
-            Neighbour {
-                name: variable.name.clone(),
-                base,
-                bytes: size,
-                outside: if address < base {
-                    -((base - address) as i64)
-                } else {
-                    address.wrapping_add(bytes).saturating_sub(base + size) as i64
-                },
-                access: bytes,
-                freed: false,
-            }
+            Neighbour::new(&variable.name, (start + variable.offset, variable.bytes), (address, bytes))
         };
         self.variables.iter().map(neighbour).min_by_key(|neighbour| neighbour.outside.unsigned_abs())
     }

@@ -3,7 +3,7 @@
 
 pub(crate) mod opcodes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::code::cursor::{FunctionTables, InstructionCursor, Operands, Symbol};
 use crate::code::operands::NONE;
@@ -30,7 +30,7 @@ pub(crate) struct Decoded {
 }
 
 /// Largest size of a data-flow analysis, in bits: registers times basic blocks.
-const MAX_ANALYSIS_BITS: usize = 1 << 33;
+const MAX_ANALYSIS_BITS: usize = 1 << 30;
 
 /// Decodes a function. `symbols` are the variables and parameters that the function can name.
 ///
@@ -55,7 +55,8 @@ pub(crate) fn decode(
     let mut errors = decoder.instructions().err().unwrap_or_default();
     if !branch_errors.is_empty() || !errors.is_empty() {
         let position = |error: &ParseError| (error.line, error.column);
-        errors.retain(|error| !branch_errors.iter().any(|branch| position(branch) == position(error)));
+        let branches: HashSet<_> = branch_errors.iter().map(position).collect();
+        errors.retain(|error| !branches.contains(&position(error)));
         errors.extend(branch_errors);
         return Err(errors);
     }

@@ -27,15 +27,10 @@ pub(super) fn refuse(
     let nearest = match space {
         Space::Global => cx.launch.table.nearest(address, bytes),
         Space::Shared => cx.cluster.nearest_shared(address, bytes),
-        Space::Param => Some(Neighbour {
-            name: "parameters".into(),
-            base: PARAM_WINDOW,
-            bytes: cx.launch.params.len() as u64,
-            outside: address.wrapping_sub(PARAM_WINDOW).wrapping_add(bytes) as i64
-                - cx.launch.params.len() as i64,
-            access: bytes,
-            freed: false,
-        }),
+        Space::Param => {
+            let block = (PARAM_WINDOW, cx.launch.params.len() as u64);
+            Some(Neighbour::new("parameters", block, (address, bytes)))
+        }
         Space::Local => None,
     };
     let inside = match space {

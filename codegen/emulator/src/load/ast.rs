@@ -184,6 +184,19 @@ pub(crate) struct Variable {
     pub(crate) init: Vec<u8>,
     /// Whether the variable is declared `.extern .shared name[]`: the launch gives its size.
     pub(crate) dynamic: bool,
+    /// Line and column of the name.
+    pub(crate) at: (u32, u32),
+}
+
+impl Variable {
+    /// Error for a variable that does not fit in the `limit` bytes of its memory.
+    pub(crate) fn too_large(&self, limit: u64) -> ParseError {
+        let message = format!(
+            "the variables up to `{}` are larger than the {limit} bytes that the emulator supports",
+            self.name
+        );
+        ParseError::new(ParseErrorKind::Unsupported, self.at, message)
+    }
 }
 
 /// One parameter of a kernel, or one parameter or result of a function.
@@ -271,6 +284,8 @@ impl Function {
 /// A parsed module.
 #[derive(Debug, Default)]
 pub(crate) struct Ast {
+    /// Number of the first `.target`, such as 90 for sm_90.
+    pub(crate) target: Option<u32>,
     pub(crate) files: HashMap<u32, String>,
     pub(crate) shared: Vec<Variable>,
     /// `.global` and `.const` variables.

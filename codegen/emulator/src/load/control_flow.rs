@@ -26,6 +26,9 @@ fn exits(opcode: &str) -> bool {
     matches!(opcode, "ret" | "exit" | "trap")
 }
 
+/// Largest number of blocks that the search of the main exit visits: of many exits, the last ones are compared.
+const MAX_SEARCHED: usize = 1 << 24;
+
 impl Cfg {
     /// Builds the control-flow graph. `targets[i]` is the target of instruction `i` if it is a branch.
     pub(crate) fn build(function: &Function, targets: &[Option<usize>]) -> Cfg {
@@ -79,12 +82,10 @@ impl Cfg {
     /// Finds the reconvergence points: the immediate post-dominators with respect to the exit that can be reached from
     /// most blocks. Lanes that leave by another exit do not return, so the remaining lanes need not wait for them.
     fn find_reconvergence(&mut self) {
-        let exits: Vec<usize> =
-            (0..self.blocks.len()).filter(|&index| self.blocks[index].successors.is_empty()).collect();
-        let Some(main) = exits.into_iter().max_by_key(|&exit| (self.reach_backwards(exit).len(), exit))
-        else {
-            return;
-        };
+        let exits = (0..self.blocks.len()).rev().filter(|&index| self.blocks[index].successors.is_empty());
+        let most = (MAX_SEARCHED / self.blocks.len()).max(1);
+        let exits = exits.take(most);
+        let Some(main) = exits.max_by_key(|&exit| (self.reach_backwards(exit).len(), exit)) else { return };
         // Post-order of the reversed graph, starting at the main exit.
         let order = self.reach_backwards(main);
         let mut rank = vec![usize::MAX; self.blocks.len()];

@@ -7,22 +7,29 @@
 use std::collections::HashMap;
 
 use crate::load::ast::{Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Variable};
+use crate::load::calls::CallGraph;
 use crate::load::error::{ParseError, ParseErrorKind};
 
-/// Largest number of instructions of a kernel after inlining.
-const MAX_INSTRUCTIONS: usize = 1 << 20;
-/// Nesting depth beyond which calls are considered recursive.
-const MAX_DEPTH: usize = 64;
-
-/// Copy of the kernel `function` with all calls inlined. A call that cannot be inlined is an error in `errors`.
-pub(crate) fn inline_calls(ast: &Ast, function: &Function, errors: &mut Vec<ParseError>) -> Function {
-    let mut inliner = Inliner { ast, errors, calls: 0 };
-    inliner.function(function, 0)
+/// Copy of the kernel `function` with all calls inlined. A call that cannot be inlined is an error in `errors`, and left
+/// out. `graph` is the call graph of `ast`.
+pub(crate) fn inline_calls<'a>(
+    ast: &'a Ast,
+    graph: &mut CallGraph<'a>,
+    function: &'a Function,
+    errors: &mut Vec<ParseError>,
+) -> Function {
+    let outcome = graph.check(function);
+    let mut inliner = Inliner { ast, errors, expands: outcome.is_ok(), calls: 0 };
+    let inlined = inliner.function(function);
+    errors.extend(outcome.err());
+    inlined
 }
 
 struct Inliner<'a> {
     ast: &'a Ast,
     errors: &'a mut Vec<ParseError>,
+    /// Whether calls are inlined; else they are left out.
+    expands: bool,
     /// Number of calls inlined so far; makes labels and names unique.
     calls: usize,
 }
@@ -72,7 +79,7 @@ impl<'a> Call<'a> {
 }
 
 impl Inliner<'_> {
-    fn function(&mut self, function: &Function, depth: usize) -> Function {
+    fn function(&mut self, function: &Function) -> Function {
         let mut result = Function { body: Vec::new(), labels: HashMap::new(), ..function.clone() };
         let mut positions = Vec::with_capacity(function.body.len());
         for instruction in &function.body {
@@ -81,15 +88,10 @@ impl Inliner<'_> {
                 result.body.push(instruction.clone());
                 continue;
             }
-            if let Err(error) = self.call(&mut result, instruction, depth) {
+            if self.expands
+                && let Err(error) = self.call(&mut result, instruction)
+            {
                 self.errors.push(error);
-            }
-            if result.body.len() > MAX_INSTRUCTIONS {
-                let message = format!(
-                    "the kernel has more than {MAX_INSTRUCTIONS} instructions with its calls inlined"
-                );
-                self.errors.push(instruction.error(ParseErrorKind::Unsupported, message));
-                break;
             }
         }
         let moved = |&at: &usize| positions.get(at).copied().unwrap_or(result.body.len());
@@ -98,7 +100,7 @@ impl Inliner<'_> {
         result
     }
 
-    fn call(&mut self, caller: &mut Function, at: &Instruction, depth: usize) -> Result<(), ParseError> {
+    fn call(&mut self, caller: &mut Function, at: &Instruction) -> Result<(), ParseError> {
         let call = Call::new(at)?;
         if call.name == "__assertfail" {
             let assert = Instruction { guard: at.guard, ..call.instruction("trap", &["assert"], Vec::new()) };
@@ -106,13 +108,7 @@ impl Inliner<'_> {
             return Ok(());
         }
         let callee = match self.ast.device.get(call.name) {
-            Some(Some(callee)) if depth < MAX_DEPTH => callee,
-            Some(Some(_)) => {
-                return Err(at.error(
-                    ParseErrorKind::Unsupported,
-                    format!("the emulator does not support recursive functions, such as `{}`", call.name),
-                ));
-            }
+            Some(Some(callee)) => callee,
             Some(None) => {
                 let message = format!("the function `{}` has no body in this module", call.name);
                 return Err(at.error(ParseErrorKind::Unsupported, message));
@@ -128,7 +124,7 @@ impl Inliner<'_> {
             return Err(at.error(ParseErrorKind::Operand, message));
         }
         let errors = self.errors.len();
-        let callee = self.function(callee, depth + 1);
+        let callee = self.function(callee);
         // The callee's errors are already recorded; the call site adds none.
         if self.errors.len() > errors {
             return Ok(());
@@ -193,6 +189,7 @@ impl InlinedCall {
             align: formal.align,
             init: Vec::new(),
             dynamic: false,
+            at: (0, 0),
         });
         self.names.insert(formal.name.clone(), name.clone());
         name

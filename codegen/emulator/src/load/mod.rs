@@ -2,6 +2,7 @@
 //! analysis and register layout.
 
 pub(crate) mod ast;
+pub(crate) mod calls;
 pub(crate) mod control_flow;
 pub(crate) mod dataflow;
 pub(crate) mod error;

@@ -7,6 +7,17 @@ use crate::load::error::{ParseError, ParseErrorKind};
 /// A PTX ISA version, major and minor.
 pub(crate) type IsaVersion = (u32, u32);
 
+/// Last minor version of each major version but the newest (PTX ISA, "Release Notes").
+const LAST_MINOR: [IsaVersion; 8] = [(1, 5), (2, 3), (3, 2), (4, 3), (5, 0), (6, 5), (7, 8), (8, 8)];
+/// The newest PTX version known here. Later minor versions are accepted.
+pub(crate) const NEWEST: IsaVersion = (9, 0);
+
+/// Whether the version exists, or may come with the newest major version.
+pub(crate) fn is_released((major, minor): IsaVersion) -> bool {
+    let last = LAST_MINOR.iter().find(|&&(known, _)| known == major);
+    last.map_or(major == NEWEST.0, |&(_, last)| minor <= last)
+}
+
 /// Platform of a PTX text: its `.version` and the last `.target`; `None` before the directive is read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Platform {
@@ -18,7 +29,7 @@ pub(crate) struct Platform {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,
-    number: u32,
+    pub(crate) number: u32,
     /// First PTX version that supports the target.
     pub(crate) since: IsaVersion,
 }

@@ -34,7 +34,7 @@ fn every_unsupported_instruction_is_named() {
 fn recursion_is_refused() {
     let text = ".func f()\n{\ncall f;\nret;\n}\n.visible .entry k()\n{\ncall f;\nret;\n}\n";
     expect![[r#"
-        unsupported: PTX line 6, column 1: the emulator does not support recursive functions, such as `f`
+        unsupported: PTX line 6, column 1: `f` calls itself (f → f); the emulator does not support recursion
     "#]]
     .assert_eq(&errors(text));
 }

@@ -76,9 +76,10 @@ impl<'a> Renderer<'a> {
 
     /// Formats the errors and unsupported features of a PTX text.
     pub fn problems(mut self, name: &str, text: &str, problems: &[ParseError]) -> String {
+        let lines: Vec<&str> = text.lines().collect();
         for problem in problems {
             self.heading(Severity::Error, problem.kind.name(), &problem.message);
-            let line = text.lines().nth((problem.line as usize).saturating_sub(1)).unwrap_or_default();
+            let line = lines.get((problem.line as usize).saturating_sub(1)).copied().unwrap_or_default();
             self.snippet(
                 "-->",
                 &Snippet {

@@ -12,6 +12,9 @@ use crate::load::types::Ty;
 /// Largest number of registers that a function may use.
 pub(super) const MAX_REGISTERS: usize = 1 << 20;
 
+/// Largest number of scopes inside each other.
+const MAX_SCOPES: usize = 256;
+
 /// Declarations in one `{ }` scope of a function body.
 #[derive(Default)]
 pub(super) struct Scope {
@@ -35,6 +38,8 @@ pub(super) struct Body<'p, 'a> {
     pub(super) source: Option<u32>,
     /// Last location with each `.file` index, line and column: `inlined_at` refers to it.
     last_locations: HashMap<(u32, u32, u32), u32>,
+    /// Number of instructions for which `brx.idx` instructions stand so far.
+    pub(super) expanded: usize,
 }
 
 /// Parses a function body. `names` are the names of the parameters.
@@ -51,8 +56,14 @@ pub(super) fn parse(
             outer.registers.insert(formal.name.clone(), register);
         }
     }
-    let mut body =
-        Body { parser, function, scopes: vec![outer], source: None, last_locations: HashMap::new() };
+    let mut body = Body {
+        parser,
+        function,
+        scopes: vec![outer],
+        source: None,
+        last_locations: HashMap::new(),
+        expanded: 0,
+    };
     while !body.scopes.is_empty() {
         body.statement()?;
     }
@@ -77,6 +88,10 @@ impl Body<'_, '_> {
         let p = &mut *self.parser;
         match (p.peek(), p.peek_ahead(1)) {
             (Token::Punct('{'), _) => {
+                if self.scopes.len() > MAX_SCOPES {
+                    let message = format!("the emulator supports up to {MAX_SCOPES} nested scopes");
+                    return Err(p.error_of(ParseErrorKind::Unsupported, message));
+                }
                 p.at += 1;
                 let parent = self.scopes.last().map_or(0, |scope| scope.id);
                 let id = self.function.scopes.len();

@@ -3,7 +3,7 @@
 use super::Parser;
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
-use crate::load::requirement::{IsaVersion, TARGET_OPTIONS, Target};
+use crate::load::requirement::{IsaVersion, NEWEST, TARGET_OPTIONS, Target, is_released};
 
 impl Parser<'_> {
     /// Parses the header. A missing directive is reported; later instructions are then not checked against that
@@ -31,7 +31,16 @@ impl Parser<'_> {
     pub(super) fn version(&mut self) -> Result<(), ParseError> {
         self.at += 1;
         let Token::F64(bits) = self.peek() else { return self.expected("a version, such as `8.0`") };
-        self.platform.version = Some(parts(f64::from_bits(bits)));
+        let version = parts(f64::from_bits(bits));
+        if !is_released(version) {
+            let newest = NEWEST.0;
+            let error = self.error_of(
+                ParseErrorKind::Target,
+                format!("there is no PTX version {}; the newest are {newest}.x", f64::from_bits(bits)),
+            );
+            self.report(error);
+        }
+        self.platform.version = Some(version);
         self.at += 1;
         Ok(())
     }
@@ -46,6 +55,7 @@ impl Parser<'_> {
             let name = self.ident("a target")?;
             if let Some(target) = Target::named(name) {
                 self.platform.target = Some(target);
+                self.ast.target.get_or_insert(target.number);
                 self.refuse_older_version(target, at);
             } else if Target::is_newer_than_known(name) {
                 let message = format!("the emulator does not know the target `{name}`");

@@ -7,6 +7,9 @@ use crate::load::lexer::Token;
 use crate::load::types::Ty;
 use crate::load::unsupported;
 
+/// Largest number of instructions to which the `brx.idx` instructions of a function expand.
+const MAX_EXPANDED: usize = 1 << 18;
+
 impl Body<'_, '_> {
     /// Parses an instruction with its guard and operands.
     pub(super) fn instruction(&mut self) -> Result<(), ParseError> {
@@ -135,6 +138,13 @@ impl Body<'_, '_> {
         let Some(labels) = found.cloned() else {
             return Err(brx.error(ParseErrorKind::Undefined, format!("unknown list of targets `{list}`")));
         };
+        // Branches with long lists multiply the instructions of the text.
+        self.expanded += 2 * labels.len();
+        if self.expanded > MAX_EXPANDED {
+            let message =
+                format!("the emulator expands `brx.idx` to up to {MAX_EXPANDED} instructions in a function");
+            return Err(brx.error(ParseErrorKind::Unsupported, message));
+        }
         let mut register = |ty| {
             self.function.registers.push(Register { name: "the test of `brx`".to_string(), ty });
             self.function.registers.len() as RegId - 1

@@ -9,6 +9,8 @@ use crate::load::error::{ParseError, ParseErrorKind};
 pub(super) struct Names {
     /// Line of each name's declaration.
     lines: HashMap<String, u32>,
+    /// Lowest number, and the name, of the declared names that are a prefix and a number.
+    numbered: HashMap<String, (u64, String)>,
     /// Register ranges such as `%r<12>`: prefix to the number of registers and the line of the declaration.
     ranges: HashMap<String, (u64, u32)>,
 }
@@ -24,6 +26,11 @@ impl Names {
             return Err(redefined(what, name, at, line));
         }
         self.lines.insert(name.to_string(), at.0);
+        if let Some((prefix, number)) = split_number(name)
+            && self.numbered.get(prefix).is_none_or(|&(lowest, _)| number < lowest)
+        {
+            self.numbered.insert(prefix.to_string(), (number, name.to_string()));
+        }
         Ok(())
     }
 
@@ -45,9 +52,7 @@ impl Names {
         if let Some(&(_, line)) = self.ranges.get(prefix) {
             return Err(redefined("register", &format!("{prefix}<…>"), at, line));
         }
-        let in_range =
-            |name: &&String| split_number(name).is_some_and(|(stem, index)| stem == prefix && index < count);
-        if let Some(name) = self.lines.keys().filter(in_range).min() {
+        if let Some((_, name)) = self.numbered.get(prefix).filter(|&&(lowest, _)| lowest < count) {
             return Err(redefined("register", name, at, self.lines[name]));
         }
         self.ranges.insert(prefix.to_string(), (count, at.0));

@@ -88,6 +88,7 @@ impl Parser<'_> {
             align: align.unwrap_or(element.next_power_of_two() as u32),
             init,
             dynamic,
+            at,
         };
         Ok((variable, at))
     }
