@@ -1,24 +1,20 @@
-//! Launches: validation, distribution of clusters to worker threads, and findings.
-
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+//! Launches: validation, and results.
 
 use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::GridDetector;
-use crate::context::{Counters, Launch, Worker};
+use crate::context::{Counters, Launch};
 use crate::exec::numeric::instrument;
 use crate::exec::resolve::resolver;
 use crate::finding::FindingKind;
 use crate::geometry::{Geometry, MAX_CLUSTER};
-use crate::lanes::LANES;
 use crate::load::ast::Clusters;
 use crate::memory::Memory;
 use crate::module::Kernel;
 use crate::options::{LaunchConfig, Options};
 use crate::outcome::{Finding, Stats};
-use crate::profile::{Counts, Profile, Tally};
-use crate::schedule::{RunningCluster, TurnEnd};
+use crate::profile::Profile;
+use crate::schedule::grid::Grid;
 
 /// Maximum CTAs of a grid along x, y and z.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
@@ -80,28 +76,12 @@ pub(crate) fn run_in(
         checks: options.checks.memory,
         profile: options.profile.then_some(kernel.profile_traits.as_slice()),
         races: options.checks.races.then(GridDetector::default),
-        instruction_limit: options.instruction_limit,
         resolver: resolver(),
         module_base,
         order,
     };
-    let ctas = config.grid.iter().map(|&n| n as u64).product::<u64>();
-    let clusters = ctas / launch.geometry.cluster_size() as u64;
     let threads = if options.threads == 0 { rayon::current_num_threads() } else { options.threads };
-    let threads = (threads as u64).min(clusters).max(1);
-    let shared = Shared {
-        launch: &launch,
-        clusters,
-        next: AtomicU64::new(0),
-        limit: AtomicU64::new(u64::MAX),
-        outcome: Mutex::default(),
-    };
-    if threads == 1 {
-        shared.work();
-    } else {
-        rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| shared.work())));
-    }
-    let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let outcome = Grid::new(&launch, options).run(threads);
     let started = outcome.started * launch.geometry.cluster_size() as u64;
     let threads = started * config.block.iter().map(|&n| u64::from(n)).product::<u64>();
     let profile = outcome
@@ -123,9 +103,14 @@ pub(crate) fn run_in(
     }
 }
 
+/// Number of CTAs or threads along three axes; at most 2^64 - 1.
+fn volume(axes: [u32; 3]) -> u64 {
+    axes.iter().fold(1, |product: u64, &n| product.saturating_mul(n.into()))
+}
+
 fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(), Box<Finding>> {
     let LaunchConfig { grid, block, dynamic_shared, .. } = *config;
-    let threads = block.iter().map(|&n| n as u64).product::<u64>();
+    let threads = volume(block);
     let shared = kernel.static_shared_bytes() + dynamic_shared as u64;
     let detail = if grid.contains(&0) || block.contains(&0) {
         format!("grid {grid:?} of blocks {block:?} has no threads")
@@ -138,7 +123,7 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
             "block {block:?} is not the {:?} that the kernel requires",
             kernel.reqntid().unwrap_or_default()
         )
-    } else if kernel.maxntid().is_some_and(|max| threads > max.iter().map(|&n| n as u64).product()) {
+    } else if kernel.maxntid().is_some_and(|max| threads > volume(max)) {
         format!(
             "block {block:?} is larger than the {:?} that the kernel allows",
             kernel.maxntid().unwrap_or_default()
@@ -186,7 +171,7 @@ fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
     let Some(cluster) = config.cluster.or(required) else {
         return explicit.then(|| "the kernel requires clusters, and the launch has none".to_string());
     };
-    let ctas = cluster.iter().map(|&n| n as u64).product::<u64>();
+    let ctas = volume(cluster);
     if required.is_some_and(|required| required != cluster) {
         let required = required.unwrap_or_default();
         Some(format!("clusters of {cluster:?} CTAs are not the {required:?} that the kernel requires"))
@@ -198,111 +183,5 @@ fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
         Some(format!("grid {:?} is not a multiple of clusters of {cluster:?} CTAs", config.grid))
     } else {
         None
-    }
-}
-
-#[derive(Default)]
-struct Outcome {
-    counters: Counters,
-    /// Number of clusters that were started.
-    started: u64,
-    /// Lowest index of a cluster with a finding so far, and the finding.
-    finding: Option<(u64, Box<Finding>)>,
-    /// Counts per instruction, if the launch is profiled.
-    tally: Option<Tally>,
-}
-
-/// State that the workers of a launch share.
-struct Shared<'a> {
-    launch: &'a Launch<'a>,
-    clusters: u64,
-    /// Index of the next cluster to start.
-    next: AtomicU64,
-    /// Lowest index of a cluster with a finding; clusters from this index on need not run.
-    limit: AtomicU64,
-    outcome: Mutex<Outcome>,
-}
-
-impl Shared<'_> {
-    /// Runs clusters until none is left. A cluster that has had its turn is paused, so CTAs can wait for one another
-    /// even if there are fewer workers than CTAs.
-    fn work(&self) {
-        let mut worker = Worker {
-            hints: vec![0; self.launch.insts.len()],
-            fault: None,
-            counters: Counters::default(),
-            profile: self.launch.profile.map(|_| self.tally()),
-            clock: 0,
-        };
-        let mut started = 0;
-        let mut paused = std::collections::VecDeque::new();
-        let mut spare: Option<RunningCluster> = None;
-        loop {
-            let fresh = self.next.load(Ordering::Relaxed) < self.clusters;
-            let mut cluster = if fresh && let Some(index) = self.claim() {
-                let mut cluster = spare.take().unwrap_or_else(|| RunningCluster::new(self.launch));
-                cluster.start(self.launch, index);
-                started += 1;
-                cluster
-            } else if let Some(cluster) = paused.pop_front() {
-                cluster
-            } else {
-                break;
-            };
-            if cluster.state.index >= self.limit.load(Ordering::Relaxed) {
-                continue;
-            }
-            match cluster.run(self.launch, &mut worker) {
-                TurnEnd::Finished => spare = Some(cluster),
-                TurnEnd::Paused => paused.push_back(cluster),
-                TurnEnd::Fault(warp) => self.report(&cluster, warp, &mut worker),
-            }
-        }
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        outcome.counters.add(&worker.counters);
-        outcome.started += started;
-        if let Some(mine) = worker.profile.take() {
-            let tally = outcome.tally.get_or_insert_with(|| self.tally());
-            tally.iter_mut().zip(&mine).for_each(|(sum, counts)| sum.add(counts));
-        }
-    }
-
-    fn tally(&self) -> Tally {
-        vec![Counts::default(); self.launch.insts.len()].into_boxed_slice()
-    }
-
-    fn claim(&self) -> Option<u64> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        (index < self.clusters && index < self.limit.load(Ordering::Relaxed)).then_some(index)
-    }
-
-    fn report(&self, cluster: &RunningCluster, warp: usize, worker: &mut Worker) {
-        let Some(fault) = worker.fault.take() else { return };
-        let program = self.launch.program;
-        let place = program.place(fault.pc.unwrap_or(cluster.warps[warp].pc));
-        let (cta, thread) =
-            self.launch.geometry.thread_at(cluster.state.index, warp * LANES + fault.lane as usize % LANES);
-        let finding = Finding {
-            kind: fault.kind,
-            kernel: program.name.clone(),
-            detail: fault.detail,
-            source: program.source_line(place),
-            inlined_at: program.inlined_at(place),
-            ptx_line: place.line,
-            ptx_text: program.line_text(place.line),
-            cta,
-            thread,
-            address: fault.address,
-            space: fault.space,
-            nearest: fault.nearest,
-            other: fault.other,
-            profile: None,
-        };
-        let index = cluster.state.index;
-        self.limit.fetch_min(index, Ordering::Relaxed);
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        if outcome.finding.as_ref().is_none_or(|&(known, _)| index < known) {
-            outcome.finding = Some((index, Box::new(finding)));
-        }
     }
 }

@@ -47,7 +47,9 @@
 //!
 //! Warps have 32 lanes, diverge at branches, and reconverge at the branch's immediate post-dominator. The warps of a
 //! cluster (of a CTA, without clusters) take turns on one worker thread. Clusters run in parallel; a cluster that waits
-//! for another yields its worker thread.
+//! for another yields its worker thread. As on a device, only [`Options::resident_ctas`] CTAs run at once, and others
+//! start when these end: CTAs that all wait for one that cannot start are [`FindingKind::Residency`]. A launch whose CTAs
+//! run forever is [`FindingKind::Deadlock`] after [`Options::instruction_limit`] instructions.
 //!
 //! Integer and IEEE arithmetic is exact to the bit, in all rounding modes, with `.ftz`, `.sat` and the NaNs that
 //! devices return. Approximate instructions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, and the `.approx` and `.full`
@@ -137,7 +139,9 @@
 //! mode of `neg`, may be accepted here.
 //!
 //! A text begins with `.version` and `.target`, and an instruction must be in both. Requirements are known from sm_75
-//! and PTX 6.3 on; a version later than all known ones is assumed to have everything.
+//! and PTX 6.3 on; a later minor version than all known ones is assumed to have everything.
+//!
+//! Calls are inlined up to a limit, which is checked on the call graph before anything is expanded.
 //!
 //! # Code of other compilers
 //!

@@ -67,13 +67,31 @@ pub struct Options {
     /// Whether to count each instruction's executions and memory traffic, for a [`Profile`](crate::Profile). Slows the
     /// run down.
     pub profile: bool,
-    /// Maximum number of instructions per warp, averaged over the warps of a cluster; a cluster that exceeds the limit
-    /// is a finding of kind [`FindingKind::Deadlock`](crate::FindingKind::Deadlock).
+    /// Maximum number of warp instructions that the CTAs which have not ended may have executed together; a launch that
+    /// exceeds the limit is a finding of kind [`FindingKind::Deadlock`](crate::FindingKind::Deadlock). Instructions of
+    /// CTAs that have ended do not count, so a grid may have any number of CTAs. A CTA that only polls is charged more
+    /// instructions than it executes, because its turns cost more time.
     pub instruction_limit: u64,
+    /// Maximum number of CTAs that the device holds at once. Further CTAs start when earlier ones end. A launch whose
+    /// started CTAs all wait, while others cannot start, is a finding of kind
+    /// [`FindingKind::Residency`](crate::FindingKind::Residency).
+    pub resident_ctas: u64,
 }
+
+/// Default of [`Options::instruction_limit`]: some seconds on two cores.
+const INSTRUCTION_LIMIT: u64 = 1 << 28;
+
+/// Default of [`Options::resident_ctas`]: no device so far holds more (B200: 148 multiprocessors of 32 CTAs).
+const RESIDENT_CTAS: u64 = 148 * 32;
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threads: 0, checks: Checks::default(), profile: false, instruction_limit: 1 << 30 }
+        Options {
+            threads: 0,
+            checks: Checks::default(),
+            profile: false,
+            instruction_limit: INSTRUCTION_LIMIT,
+            resident_ctas: RESIDENT_CTAS,
+        }
     }
 }

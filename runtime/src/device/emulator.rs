@@ -37,6 +37,11 @@ pub(super) fn info() -> DeviceInfo {
     }
 }
 
+/// Bytes of memory that the emulator may use: half of the host's memory.
+pub fn memory_total() -> u64 {
+    info().memory_total
+}
+
 /// An emulator with changed properties.
 #[cfg(test)]
 pub(crate) fn with_info(change: impl FnOnce(&mut DeviceInfo)) -> Box<dyn Device> {
@@ -58,9 +63,9 @@ pub fn checking(journal: Arc<Journal>, checks: Checks) -> Box<dyn Device> {
     Box::new(EmulatorDevice::with_info(info(), checks, Some(journal)))
 }
 
-/// Number of instructions of a warp, on average, after which a launch is considered hung: some seconds of emulation,
-/// and far more than a decoder's kernels execute.
-const INSTRUCTION_LIMIT: u64 = 1 << 27;
+/// Number of warp instructions of running CTAs after which a launch is considered hung: some minutes of emulation, and
+/// far more than a decoder's kernels execute.
+const INSTRUCTION_LIMIT: u64 = 1 << 32;
 
 /// The emulator as a device.
 pub(super) struct EmulatorDevice {

@@ -69,9 +69,9 @@ use serde::{Serialize, Serializer};
 
 pub use bespoke_emulator::Checks;
 pub use buffer::{Buffer, Element};
-pub use emulator::checking;
 #[cfg(test)]
 pub(crate) use emulator::with_info as emulator_with_info;
+pub use emulator::{checking, memory_total as emulator_memory};
 pub use error::{DriverFailure, Error};
 pub use journal::{Journal, JournalEntries};
 pub use launch::{GraphReport, Kernel, Launch, LaunchSequence, Module, Resources};

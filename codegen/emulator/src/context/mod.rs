@@ -81,7 +81,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) checks: bool,
     /// Profile traits of the instructions, if the launch is profiled.
     pub(crate) profile: Option<&'a [ProfileTraits]>,
-    pub(crate) instruction_limit: u64,
     pub(crate) resolver: Resolver,
     /// Address of the module's variables in global memory.
     pub(crate) module_base: u64,

@@ -72,6 +72,8 @@ pub(crate) struct Warp {
     overflowed: Vec<u32>,
     /// The last failed wait for an mbarrier.
     pub(crate) stalled: Option<Stalled>,
+    /// The last strong load or atomic operation: instruction, and value that it returned to its first lane.
+    polled: Option<(usize, u64)>,
     /// The instruction at which the last lanes exited.
     pub(crate) exited_at: usize,
 }
@@ -94,6 +96,7 @@ impl Warp {
             waited: 0,
             overflowed: Vec::new(),
             stalled: None,
+            polled: None,
             exited_at: 0,
         }
     }
@@ -111,7 +114,16 @@ impl Warp {
         self.stack.clear();
         self.waiting = false;
         self.stalled = None;
+        self.polled = None;
         self.overflowed.fill(0);
+    }
+
+    /// Records that the current instruction, a strong load or an atomic operation, returned `value` to its first lane.
+    /// Returns whether the previous one was the same instruction and returned the same: the warp probably waits for
+    /// other threads in a loop.
+    pub(crate) fn polls(&mut self, value: u64) -> bool {
+        let poll = Some((self.pc, value));
+        std::mem::replace(&mut self.polled, poll) == poll
     }
 
     /// The lanes in which the register at a slot counts as overflowed.

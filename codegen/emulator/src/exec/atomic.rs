@@ -11,7 +11,7 @@ use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{B, C, D, NONE};
 use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
 use crate::finding::FindingKind;
-use crate::lanes::lanes_of;
+use crate::lanes::{LANES, lanes_of};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
@@ -92,6 +92,9 @@ fn atomic16<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         if cx.cluster.races.is_some() {
             races::acquire_at(cx, i, Access::Atomic, turn);
         }
+        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES] as u64) {
+            return Flow::Yield;
+        }
     }
     Flow::Next
 }
@@ -113,6 +116,9 @@ fn atomic32<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         if cx.cluster.races.is_some() {
             races::acquire_at(cx, i, Access::Atomic, turn);
         }
+        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES] as u64) {
+            return Flow::Yield;
+        }
     }
     Flow::Next
 }
@@ -133,6 +139,9 @@ fn atomic64<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         cx.warp.regs.write(i.slots[D], &d, cx.active);
         if cx.cluster.races.is_some() {
             races::acquire_at(cx, i, Access::Atomic, turn);
+        }
+        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES] as u64) {
+            return Flow::Yield;
         }
     }
     Flow::Next

@@ -24,6 +24,8 @@ const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
 pub(crate) trait Element<R>: Pod + PartialEq {
     fn extend(self) -> R;
     fn truncate(register: R) -> Self;
+    /// The bits of a register that holds an element.
+    fn bits(register: R) -> u64;
 }
 
 macro_rules! elements {
@@ -33,6 +35,8 @@ macro_rules! elements {
             fn extend(self) -> $register { self as $register }
             #[inline(always)]
             fn truncate(register: $register) -> $element { register as $element }
+            #[inline(always)]
+            fn bits(register: $register) -> u64 { register as u64 }
         }
     )* )* };
 }
@@ -86,6 +90,10 @@ lane_loop! {
             if cx.cluster.races.is_some() {
                 let turn = races::release_at(cx, i, Access::Load);
                 races::acquire_at(cx, i, Access::Load, turn);
+            }
+            let first = values[0][cx.active.trailing_zeros() as usize % LANES];
+            if cx.warp.polls(E::bits(first)) {
+                return Flow::Yield;
             }
         }
         Flow::Next

@@ -1,5 +1,6 @@
-//! Scheduling of the warps of a cluster.
+//! Scheduling of the clusters of a grid ([`grid`]), and of the warps of a cluster.
 
+pub(crate) mod grid;
 mod interpret;
 mod stuck;
 mod uniforms;
@@ -18,6 +19,10 @@ use interpret::run_warp;
 /// Warp instructions after which another cluster gets its turn.
 const CLUSTER_TURN: u64 = 1 << 20;
 
+/// Number of instructions that a turn is charged at least. A turn of a single warp that polls takes about the time of
+/// so many instructions.
+const LEAST_CHARGE: u64 = 64;
+
 /// Maximum number of instructions of a wait loop: a warp that executes at most this many between two failed waits for
 /// an mbarrier, and loads nothing from global memory, is in a wait loop.
 const WAIT_LOOP: u64 = 16;
@@ -28,7 +33,10 @@ const FAILED_ROUNDS: u32 = 64;
 pub(crate) struct RunningCluster {
     pub(crate) state: ClusterState,
     pub(crate) warps: Vec<Warp>,
-    executed: u64,
+    /// Instructions charged for the turns so far.
+    charged: u64,
+    /// Whether all warps waited in the last turn: they polled, slept, or were at barriers.
+    waits: bool,
     /// Rounds in a row in which all warps failed to wait for mbarriers.
     failed_rounds: u32,
     /// Hash of the states of all mbarriers in the last failed round.
@@ -41,7 +49,11 @@ type InFlight = (usize, u32, usize);
 /// How a cluster's turn ended.
 pub(crate) enum TurnEnd {
     Finished,
-    Paused,
+    /// The turn is over. `charge` is the number of instructions to charge, `waits` whether all warps waited.
+    Paused {
+        charge: u64,
+        waits: bool,
+    },
     /// Fault in the warp of this index; `worker.fault` describes the fault.
     Fault(usize),
 }
@@ -61,7 +73,7 @@ impl RunningCluster {
         let mut state = ClusterState::new(SharedLayout::new(ctas, shared), warps, variables);
         state.races = launch.races.as_ref().map(|_| Box::new(RaceDetector::new(state.shared.bytes)));
         let warps = (0..ctas * warps).map(warp).collect();
-        RunningCluster { state, warps, executed: 0, failed_rounds: 0, digest: 0 }
+        RunningCluster { state, warps, charged: 0, waits: false, failed_rounds: 0, digest: 0 }
     }
 
     /// Resets state and warps for the cluster with index `index` in the grid.
@@ -69,7 +81,8 @@ impl RunningCluster {
         let geometry = &launch.geometry;
         self.state.reset(index);
         self.state.at.iter_mut().enumerate().for_each(|(rank, at)| *at = geometry.cta_at(index, rank));
-        (self.executed, self.failed_rounds, self.digest) = (0, 0, 0);
+        (self.charged, self.waits) = (0, false);
+        (self.failed_rounds, self.digest) = (0, 0);
         let threads = geometry.block.iter().product::<u32>();
         for warp in &mut self.warps {
             let first = (warp.index % self.state.warps * LANES) as u32;
@@ -120,12 +133,9 @@ impl RunningCluster {
             if self.hangs(failed) {
                 return TurnEnd::Fault(self.explain_stall(worker));
             }
-            if turn > CLUSTER_TURN || idle && yielded {
-                self.executed += turn;
-                if self.executed / self.warps.len() as u64 > launch.instruction_limit {
-                    return TurnEnd::Fault(self.explain_limit(launch, worker));
-                }
-                return TurnEnd::Paused;
+            let waits = idle && yielded;
+            if turn > CLUSTER_TURN || waits {
+                return TurnEnd::Paused { charge: turn.max(LEAST_CHARGE), waits };
             }
         }
     }

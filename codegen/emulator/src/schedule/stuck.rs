@@ -4,7 +4,7 @@
 use super::{InFlight, RunningCluster};
 use crate::asynchronous::Awaited;
 use crate::context::warp::Warp;
-use crate::context::{Fault, Launch, Worker};
+use crate::context::{Fault, Worker};
 use crate::finding::{FindingKind, Space};
 use crate::lanes::LANES;
 
@@ -146,15 +146,46 @@ impl RunningCluster {
         0
     }
 
-    /// Reports a cluster that has reached the instruction limit.
-    pub(super) fn explain_limit(&self, launch: &Launch<'_>, worker: &mut Worker) -> usize {
+    /// A warp that runs, and the fault of a launch that has reached the instruction limit.
+    pub(super) fn explain_loop(&self, limit: u64) -> (usize, Fault) {
+        self.running(
+            FindingKind::Deadlock,
+            format!(
+                "still running when the launch's running CTAs have executed {limit} warp instructions, the limit: \
+                 the loop seems to be endless; raise the limit if it is not"
+            ),
+        )
+    }
+
+    /// A warp that waits, and the fault of a launch that has reached the instruction limit while all its CTAs wait.
+    pub(super) fn explain_wait(&self, ctas: u64, limit: u64) -> (usize, Fault) {
+        let (all, wait) =
+            if ctas == 1 { ("the only running CTA", "waits") } else { ("all running CTAs", "wait") };
+        self.running(
+            FindingKind::Deadlock,
+            format!(
+                "{all} of the launch ({ctas}) {wait} in loops that poll or sleep, and nothing has ended the wait \
+                 within {limit} warp instructions, the limit"
+            ),
+        )
+    }
+
+    /// A warp that waits, and the fault of a launch whose CTAs all wait while `unstarted` others cannot start.
+    pub(super) fn explain_residency(&self, waiting: u64, unstarted: u64) -> (usize, Fault) {
+        self.running(
+            FindingKind::Residency,
+            format!(
+                "{waiting} CTAs wait, as many as the device holds at once, and the other {unstarted} of the launch's \
+                 {} CTAs cannot start before one of them ends: launch at most {waiting} CTAs, or let no CTA wait for \
+                 one that may not have started",
+                waiting + unstarted
+            ),
+        )
+    }
+
+    /// A warp that has not exited and is not at a barrier, with a fault there.
+    fn running(&self, kind: FindingKind, detail: String) -> (usize, Fault) {
         let index = self.warps.iter().position(|warp| warp.live != 0 && !warp.waiting).unwrap_or(0);
-        let limit = launch.instruction_limit;
-        let detail = format!(
-            "still running after {limit} instructions per warp, the limit: the kernel seems to wait forever"
-        );
-        let lane = self.warps[index].mask.trailing_zeros();
-        worker.fault = Some(Box::new(Fault::new(FindingKind::Deadlock, lane, detail)));
-        index
+        (index, Fault::new(kind, self.warps[index].mask.trailing_zeros(), detail))
     }
 }
