@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Cursor, IsTerminal, Read, stdout};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -41,9 +42,9 @@ pub struct CheckArgs {
     /// Buffers and launches for a PTX file, as TOML
     #[arg(long, value_name = "FILE.toml")]
     launches: Option<PathBuf>,
-    /// Tokens to decode, for a model [default: 3]
+    /// Tokens to decode, for a model: at least 1 [default: 3]
     #[arg(long, value_name = "N")]
-    steps: Option<u32>,
+    steps: Option<NonZeroU32>,
     /// Type of the KV cache, for a shape or a model: f16 or q8_0 [default: f16]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     kv: KvType,
@@ -57,9 +58,14 @@ pub struct CheckArgs {
     /// Additional findings, which a kernel may intend; may be given several times
     #[arg(long, value_enum, value_name = "WHAT")]
     also: Vec<Also>,
-    /// Average instructions per warp after which a PTX file's launch counts as hanging [default: 67108864]
+    /// Warp instructions after which a PTX file's launch counts as hanging: those of its CTAs that have not ended
+    /// [default: 268435456, some seconds]
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
+    /// Multiprocessors of the device on which a PTX file's launches must fit [default: that of the file of launches,
+    /// else that of the largest common device of the PTX's target: 132 for sm_90]
+    #[arg(long, value_name = "N")]
+    multiprocessors: Option<NonZeroU32>,
     /// Notes on what could be faster, in launches large enough for it to matter
     #[arg(long, value_enum, default_value_t = Lints::On)]
     lints: Lints,
@@ -104,7 +110,7 @@ const FINDINGS: u8 = 1;
 const NOT_CHECKED: u8 = 2;
 
 /// Tokens that a model decodes without `--steps`.
-const DEFAULT_STEPS: u32 = 3;
+const DEFAULT_STEPS: NonZeroU32 = NonZeroU32::MIN.saturating_add(2);
 
 /// Runs the check and prints the report or the error.
 pub fn execute(args: &CheckArgs) -> miette::Result<ExitCode> {
@@ -133,7 +139,7 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
         },
         Kind::Model => {
             let model = model::open_model_with(path, args.load)?;
-            let steps = args.steps.unwrap_or(DEFAULT_STEPS);
+            let steps = args.steps.unwrap_or(DEFAULT_STEPS).get();
             let bar = Progress::steps("checking", u64::from(steps));
             let mut tell = |done: usize, total: usize, _: &str| bar.update(done as u64, total as u64);
             check::model(&model.gguf, &model.shape, steps, &options, &mut tell)?
@@ -166,6 +172,7 @@ fn options(args: &CheckArgs) -> miette::Result<Options> {
         checks,
         kv: args.kv,
         instruction_limit,
+        multiprocessors: args.multiprocessors,
         lints: args.lints == Lints::On,
         profile: args.profile,
     })
@@ -189,6 +196,7 @@ impl Kind {
         for (option, given, its) in [
             ("--launches", args.launches.is_some(), Kind::Ptx),
             ("--limit", args.limit.is_some(), Kind::Ptx),
+            ("--multiprocessors", args.multiprocessors.is_some(), Kind::Ptx),
             ("--steps", args.steps.is_some(), Kind::Model),
             ("--filter", args.filter.is_some(), Kind::Shape),
         ] {

@@ -52,11 +52,17 @@ pub struct LogitsArgs {
     #[arg(long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
     /// Fail if the error is above this
-    #[arg(long, value_name = "NMSE", requires = "reference")]
+    #[arg(long, value_name = "NMSE", requires = "reference", value_parser = limit)]
     pub limit: Option<f64>,
     /// Device, context and mode.
     #[command(flatten)]
     pub decode: DecodeArgs,
+}
+
+/// Parses the largest error that is accepted. No error is above NaN or infinity.
+fn limit(text: &str) -> Result<f64, String> {
+    let limit = text.parse().ok().filter(|limit: &f64| limit.is_finite() && *limit >= 0.0);
+    limit.ok_or_else(|| "expected a finite number that is not negative".to_owned())
 }
 
 /// Writes or compares the logits.
@@ -129,5 +135,18 @@ fn given_tokens(args: &LogitsArgs, model: &Model) -> miette::Result<Option<Vec<u
             tokenizer.encode(&text).map(Some).into_diagnostic()
         }
         None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limit;
+
+    #[test]
+    fn a_limit_that_every_error_meets_is_refused() {
+        for text in ["nan", "inf", "1e999", "-1e-4", "", "x"] {
+            assert!(limit(text).is_err(), "{text}");
+        }
+        assert_eq!((limit("0"), limit("1e-4")), (Ok(0.0), Ok(1e-4)));
     }
 }

@@ -1,6 +1,7 @@
 //! `bespoke check`: runs the binary on the PTX files in this folder.
 
 mod costs;
+mod limits;
 mod refused;
 
 use std::path::{Path, PathBuf};

@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
 
 /// The report as text, or the error.
 fn checked(launches: &Launches) -> String {
-    let options = Options { instruction_limit: 2_000, profile: true, ..Options::default() };
+    let options = Options { instruction_limit: 8_000, profile: true, ..Options::default() };
     match LOADED.check(launches, &options) {
         Ok(report) => {
             let shown = text::Renderer::new(false, None).report(&report, true);

@@ -8,8 +8,8 @@
 use bespoke::device::{Selector, open};
 use bespoke_emulator::{Checks, Kernel, LaunchConfig, Memory, Module, Options};
 
-/// Instructions per warp after which a launch is a finding.
-const INSTRUCTIONS: u64 = 2_000;
+/// Warp instructions after which a launch is a finding.
+const INSTRUCTIONS: u64 = 8_000;
 /// Kernels of a text that are launched.
 const KERNELS: usize = 4;
 /// Bytes of the buffer to which 64-bit parameters point.
@@ -111,7 +111,7 @@ fn launched(kernel: &Kernel) -> (String, Vec<u8>) {
         cluster: None,
     };
     let checks = Checks { memory: true, races: true, values: true, overflow: true };
-    let options = Options { threads: 1, checks, profile: true, instruction_limit: INSTRUCTIONS };
+    let options = Options { threads: 1, checks, profile: true, instruction_limit: INSTRUCTIONS, ..Options::default() };
     let outcome = match bespoke_emulator::run(kernel, &memory, &config, &params, &options) {
         Ok(stats) => format!("{stats:?}"),
         Err(finding) => format!("{finding} {finding:?}"),

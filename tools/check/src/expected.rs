@@ -1,6 +1,8 @@
 //! Initial contents of buffers, and comparison with their expected contents after the launches.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use super::CheckError;
@@ -15,20 +17,19 @@ pub(super) struct Prepared {
     pub content: Option<Vec<u8>>,
 }
 
-/// Largest size of a buffer in bytes.
-const MAX_BYTES: u64 = 1 << 36;
-
-/// Computes size and initial content of every buffer, by name.
-pub(super) fn prepare(launches: &Launches) -> Result<BTreeMap<&str, Prepared>, CheckError> {
+/// Computes size and initial content of every buffer, by name. The buffers may have `limit` bytes together.
+pub(super) fn prepare(launches: &Launches, limit: u64) -> Result<BTreeMap<&str, Prepared>, CheckError> {
+    let mut left = limit;
     let buffers = launches.buffers.iter().map(|(name, buffer)| {
-        let prepared = prepare_one(buffer, &launches.folder)
+        let prepared = prepare_one(buffer, &launches.folder, left)
             .map_err(|what| CheckError::launches(format!("buffer `{name}`"), what))?;
+        left -= prepared.bytes;
         Ok((name.as_str(), prepared))
     });
     buffers.collect()
 }
 
-fn prepare_one(buffer: &Buffer, folder: &Path) -> Result<Prepared, String> {
+fn prepare_one(buffer: &Buffer, folder: &Path, limit: u64) -> Result<Prepared, String> {
     let given = [
         buffer.init.is_some(),
         buffer.fill.is_some(),
@@ -40,17 +41,29 @@ fn prepare_one(buffer: &Buffer, folder: &Path) -> Result<Prepared, String> {
         return Err("only one of `init`, `fill`, `values`, `hex` and `file` can set the content".to_owned());
     }
     let element = buffer.element;
+    let too_large = |bytes: u128| {
+        format!(
+            "{bytes} bytes; the buffers of a file may have {limit} more, a quarter of this machine's memory in all"
+        )
+    };
+    // Before any content is made, so that no memory is claimed for a count that is too large.
+    let counted = match buffer.count {
+        Some(0) => return Err("`count` is 0; a buffer has at least one element".to_owned()),
+        Some(count) => {
+            let bytes = count as u128 * element.bytes() as u128;
+            Some(u64::try_from(bytes).ok().filter(|&bytes| bytes <= limit).ok_or_else(|| too_large(bytes))?)
+        }
+        None => None,
+    };
     let content = if let Some(values) = &buffer.values {
-        Some(encode(element, values.iter().copied())?)
+        Some(encode(element, values.iter().copied()).map_err(|what| format!("`values`: {what}"))?)
     } else if let Some(digits) = &buffer.hex {
         Some(hex(digits).ok_or("`hex` must be pairs of hexadecimal digits")?)
     } else if let Some(file) = &buffer.file {
-        let path = folder.join(file);
-        Some(std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?)
+        Some(read(&folder.join(file), limit)?)
     } else {
         by_rule(buffer)?
     };
-    let counted = buffer.count.map(|count| count as u64 * element.bytes() as u64);
     let bytes = match (&content, counted) {
         (Some(content), Some(bytes)) if content.len() as u64 > bytes => {
             return Err(format!(
@@ -62,10 +75,23 @@ fn prepare_one(buffer: &Buffer, folder: &Path) -> Result<Prepared, String> {
         (Some(content), None) => content.len() as u64,
         (None, None) => return Err("`count` is missing: give the number of elements".to_owned()),
     };
-    if bytes == 0 || bytes > MAX_BYTES {
-        return Err(format!("{bytes} bytes; a buffer must have 1 to {MAX_BYTES}"));
+    match bytes {
+        0 => Err("the content is empty; a buffer has at least one element".to_owned()),
+        _ if bytes > limit => Err(too_large(bytes.into())),
+        _ => Ok(Prepared { bytes, content }),
     }
-    Ok(Prepared { bytes, content })
+}
+
+/// Reads a file of at most `limit` bytes.
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    let cannot = |error| format!("cannot read {}: {error}", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(cannot)?;
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > limit {
+        return Err(format!("{} has more than the {limit} bytes that buffers may have", path.display()));
+    }
+    Ok(bytes)
 }
 
 /// Content set by `init` or `fill`.
@@ -77,28 +103,32 @@ fn by_rule(buffer: &Buffer) -> Result<Option<Vec<u8>>, String> {
             Some(_) => Err("`count` is missing: give the number of elements".to_owned()),
         };
     };
-    if count as u64 > MAX_BYTES / element.bytes() as u64 {
-        return Err(format!("{count} elements are more than {MAX_BYTES} bytes"));
-    }
     if let Some(number) = buffer.fill {
-        return encode(element, std::iter::repeat_n(number, count)).map(Some);
+        let one = encode(element, [number].into_iter()).map_err(|what| format!("`fill`: {what}"))?;
+        return Ok(Some(one.repeat(count)));
     }
-    let numbers = match buffer.init {
-        None | Some(Content::Uninitialised) => return Ok(None),
-        Some(Content::Zeros) => return Ok(Some(vec![0; count * element.bytes()])),
+    match buffer.init {
+        None | Some(Content::Uninitialised) => Ok(None),
+        Some(Content::Zeros) => Ok(Some(vec![0; count * element.bytes()])),
         Some(Content::Iota) => {
             // The sequence wraps at the range of the element type.
             let modulus =
                 if element.is_float() { i64::MAX } else { 1i64 << (8 * element.bytes() as u32 - 1).min(62) };
-            (0..count).map(|index| Number::Integer(index as i64 % modulus)).collect::<Vec<_>>()
+            encode(element, (0..count).map(|index| Number::Integer(index as i64 % modulus))).map(Some)
         }
         Some(Content::Random) => {
             let range = buffer.range.unwrap_or(if element.is_float() { [-1.0, 1.0] } else { [0.0, 100.0] });
+            let [low, high] = range;
+            if low > high || !(high - low).is_finite() {
+                return Err(format!(
+                    "`range` is [{low}, {high}]; give two finite numbers, the smaller one first"
+                ));
+            }
             let whole = |value: f64| if element.is_float() { value } else { value.floor() };
-            random(buffer.seed, count, range).into_iter().map(|value| element.nearest(whole(value))).collect()
+            let numbers = random(buffer.seed, count, range).map(|value| element.nearest(whole(value)));
+            encode(element, numbers).map(Some).map_err(|what| format!("`range`: {what}"))
         }
-    };
-    encode(element, numbers.into_iter()).map(Some)
+    }
 }
 
 fn encode(element: Element, numbers: impl Iterator<Item = Number>) -> Result<Vec<u8>, String> {
@@ -116,22 +146,98 @@ fn name(element: Element) -> String {
     format!("{element:?}").to_lowercase()
 }
 
-/// Compares a buffer with its expected content. `Err` means that the expectation itself is invalid.
-pub(super) fn compare(
+/// The expected first elements of a buffer.
+#[derive(Debug)]
+pub(super) struct Expected {
+    element: Element,
+    /// Values of the elements.
+    values: Vec<f64>,
+    /// Bytes of the elements, if they must be equal to the bit: 64-bit integers without a tolerance.
+    exact: Option<Vec<u8>>,
+    tolerance: f64,
+}
+
+impl Expected {
+    /// Size of the elements in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.values.len() * self.element.bytes()
+    }
+
+    /// Compares with the bytes of the elements: describes what differs, or `None`.
+    pub(super) fn difference(&self, got: &[u8]) -> Option<String> {
+        if let Some(exact) = &self.exact {
+            return integer_difference(self.element, exact, got);
+        }
+        difference(&self.values, &self.element.decode_all(got), self.tolerance)
+    }
+}
+
+/// Describes the differing 64-bit integers: the first one, and their number. `None` if all are equal.
+fn integer_difference(element: Element, want: &[u8], got: &[u8]) -> Option<String> {
+    let decode = |bytes: &[u8; 8]| match element {
+        Element::I64 => i128::from(i64::from_le_bytes(*bytes)),
+        _ => i128::from(u64::from_le_bytes(*bytes)),
+    };
+    let (want, got) = (want.as_chunks::<8>().0, got.as_chunks::<8>().0);
+    let mut different = want.iter().zip(got).enumerate().filter(|(_, (want, got))| want != got);
+    let (index, (wanted, found)) = different.next()?;
+    let mut text = format!("element {index} is {}, expected {}", decode(found), decode(wanted));
+    match different.count() {
+        0 => {}
+        more => text += &format!("; {} of {} elements are wrong", more + 1, want.len()),
+    }
+    Some(text)
+}
+
+/// The expected content of every buffer that has an expectation, by name. `limit` is the largest number of bytes for
+/// the elements of one expectation, its operands included, as double-precision numbers.
+pub(super) fn expected<'a>(
+    launches: &'a Launches,
+    first: &BTreeMap<&str, Prepared>,
+    limit: u64,
+) -> Result<BTreeMap<&'a str, Expected>, CheckError> {
+    let mut all = BTreeMap::new();
+    for (name, buffer) in &launches.buffers {
+        let Some(expectation) = &buffer.expect else { continue };
+        let expected = expect_one(name, expectation, launches, first, limit)
+            .map_err(|what| CheckError::launches(format!("`expect` of buffer `{name}`"), what))?;
+        all.insert(name.as_str(), expected);
+    }
+    Ok(all)
+}
+
+fn expect_one(
     name: &str,
+    expectation: &Expectation,
     launches: &Launches,
     first: &BTreeMap<&str, Prepared>,
-    got: &[u8],
-) -> Result<Option<String>, CheckError> {
-    let Some(buffer) = launches.buffers.get(name) else { return Ok(None) };
-    let Some(expectation) = &buffer.expect else { return Ok(None) };
-    let invalid = |what: String| CheckError::launches(format!("`expect` of buffer `{name}`"), what);
-    let want = wanted(expectation, buffer.element, launches, first).map_err(invalid)?;
-    let got = buffer.element.decode_all(got);
-    if want.len() > got.len() {
-        return Err(invalid(format!("{} elements, but the buffer has {}", want.len(), got.len())));
+    limit: u64,
+) -> Result<Expected, String> {
+    let tolerance = expectation.tolerance;
+    if !tolerance.is_finite() || tolerance < 0.0 {
+        return Err(format!("`tolerance` is {tolerance}; give a finite number that is not negative"));
     }
-    Ok(difference(&want, &got, expectation.tolerance))
+    let elements = |name: &str| -> u64 {
+        let buffer = launches.buffers.get(name).zip(first.get(name));
+        buffer.map_or(0, |(buffer, prepared)| prepared.bytes / buffer.element.bytes() as u64)
+    };
+    let compared = expectation.of.iter().map(|name| elements(name)).sum::<u64>() + 2 * elements(name);
+    if compared.saturating_mul(size_of::<f64>() as u64) > limit {
+        return Err(format!("{compared} elements are too many to compare on this machine; check fewer"));
+    }
+    let element = launches.buffers.get(name).map(|buffer| buffer.element).unwrap_or_default();
+    let (values, bytes) = wanted(expectation, element, launches, first, limit)?;
+    let available = elements(name);
+    match values.len() as u64 {
+        0 => return Err("no elements to compare: give at least one".to_owned()),
+        count if count > available => {
+            return Err(format!("{count} elements, but the buffer has {available}"));
+        }
+        _ => {}
+    }
+    let is_wide = matches!(element, Element::U64 | Element::I64);
+    let exact = bytes.filter(|_| is_wide && tolerance == 0.0);
+    Ok(Expected { element, values, exact, tolerance })
 }
 
 /// Describes the differing elements: the first one, their number, and the largest error. `None` if all are within
@@ -166,35 +272,46 @@ fn difference(want: &[f64], got: &[f64], tolerance: f64) -> Option<String> {
     Some(text)
 }
 
+/// Values of the expected elements, and their bytes if they are not computed.
 fn wanted(
     expectation: &Expectation,
     element: Element,
     launches: &Launches,
     first: &BTreeMap<&str, Prepared>,
-) -> Result<Vec<f64>, String> {
+    limit: u64,
+) -> Result<(Vec<f64>, Option<Vec<u8>>), String> {
+    let given = |bytes: Vec<u8>| (element.decode_all(&bytes), Some(bytes));
     match (&expectation.values, &expectation.file, expectation.function) {
-        (Some(values), None, None) => Ok(values.iter().map(|value| value.value()).collect()),
+        (Some(values), None, None) => {
+            encode(element, values.iter().copied()).map(given).map_err(|what| format!("`values`: {what}"))
+        }
         (None, Some(file), None) => {
-            let path = launches.folder.join(file);
-            let bytes =
-                std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            Ok(element.decode_all(&bytes))
+            let bytes = read(&launches.folder.join(file), limit)?;
+            match bytes.len() % element.bytes() {
+                0 => Ok(given(bytes)),
+                _ => Err(format!(
+                    "`file` has {} bytes, which are no elements of type {}",
+                    bytes.len(),
+                    name(element)
+                )),
+            }
         }
         (None, None, Some(function)) => {
-            let operands: Result<Vec<_>, String> = expectation
-                .of
-                .iter()
-                .map(|name| {
-                    let buffer = launches.buffers.get(name).zip(first.get(name.as_str()));
-                    let (buffer, prepared) = buffer.ok_or_else(|| format!("there is no buffer `{name}`"))?;
-                    let bytes = prepared
-                        .content
-                        .as_ref()
-                        .ok_or_else(|| format!("`{name}` has no initial content"))?;
-                    Ok(buffer.element.decode_all(bytes))
-                })
-                .collect();
-            apply(function, &operands?)
+            let mut operands = Vec::new();
+            for name in &expectation.of {
+                let buffer = launches.buffers.get(name).zip(first.get(name.as_str()));
+                let (buffer, prepared) =
+                    buffer.ok_or_else(|| format!("`of`: there is no buffer `{name}`"))?;
+                let content = prepared.content.as_ref();
+                let content = content.ok_or_else(|| format!("`of`: `{name}` has no initial content"))?;
+                operands.push((buffer.element, content));
+            }
+            let bytes = match (function, &operands[..]) {
+                (Function::Copy, [(from, content)]) if *from == element => Some(content.to_vec()),
+                _ => None,
+            };
+            let operands: Vec<_> = operands.iter().map(|(from, content)| from.decode_all(content)).collect();
+            Ok((apply(function, &operands)?, bytes))
         }
         _ => Err("give one of `values`, `file` and `fn`".to_owned()),
     }
@@ -204,6 +321,15 @@ fn apply(function: Function, operands: &[Vec<f64>]) -> Result<Vec<f64>, String> 
     let pairs = |a: &[f64], b: &[f64], f: fn(f64, f64) -> f64| -> Vec<f64> {
         a.iter().zip(b).map(|(&a, &b)| f(a, b)).collect()
     };
+    if let [a, b] = operands
+        && a.len() != b.len()
+    {
+        return Err(format!(
+            "`of` names buffers of {} and {} elements; give two of one length",
+            a.len(),
+            b.len()
+        ));
+    }
     Ok(match (function, operands) {
         (Function::Copy, [a]) => a.clone(),
         (Function::Sum, [a]) => vec![a.iter().sum()],
@@ -226,7 +352,7 @@ mod tests {
     fn content(text: &str) -> Result<Option<Vec<u8>>, String> {
         let launches =
             Launches::parse(&format!("version = 1\n[buffers.a]\n{text}")).map_err(|e| e.to_string())?;
-        let prepared = prepare(&launches).map_err(|error| error.to_string())?;
+        let prepared = prepare(&launches, 1 << 20).map_err(|error| error.to_string())?;
         Ok(prepared.into_values().next().and_then(|buffer| buffer.content))
     }
 
@@ -242,8 +368,20 @@ mod tests {
             ("hex = 'dead'", Ok(Some(vec![0xde, 0xad]))),
             ("hex = 'de'\ncount = 1\nfill = 1", Err("only one of")),
             ("init = 'zeros'", Err("`count` is missing")),
-            ("count = 0", Err("0 bytes")),
-            ("values = [1.5]", Err("1.5 is not a value of type u8")),
+            ("count = 0", Err("`count` is 0")),
+            ("values = []", Err("the content is empty")),
+            ("count = -1", Err("invalid value: integer `-1`, expected usize")),
+            // 2^62 + 1 elements of 4 bytes are 4 bytes modulo 2^64.
+            ("type = 'u32'\ncount = 4611686018427387905", Err("18446744073709551620 bytes")),
+            ("count = 60000000000\ninit = 'zeros'", Err("60000000000 bytes; the buffers of a file may have")),
+            ("count = 60000000000\ninit = 'random'", Err("60000000000 bytes")),
+            ("values = [1.5]", Err("`values`: 1.5 is not a value of type u8")),
+            ("count = 2\nfill = 256", Err("`fill`: 256 is not a value of type u8")),
+            ("type = 'f16'\ncount = 2\nfill = 1e6", Err("`fill`: 1000000 is not a value of type f16")),
+            ("count = 2\ninit = 'random'\nrange = [nan, 1]", Err("`range` is [NaN, 1]")),
+            ("count = 2\ninit = 'random'\nrange = [2.0, 1.0]", Err("`range` is [2, 1]")),
+            ("type = 'f64'\ncount = 2\ninit = 'random'\nrange = [-1e308, 1e308]", Err("`range` is [")),
+            ("count = 99\ninit = 'random'\nrange = [0.0, 1e3]", Err("`range`: ")),
             ("hex = 'dead'\ncount = 1", Err("2 bytes of content do not fit")),
             ("file = 'no such file'", Err("cannot read no such file")),
             ("size = 3", Err("unknown field `size`")),
@@ -254,6 +392,47 @@ mod tests {
                 (got, expected) => panic!("{text}: {got:?}, not {expected:?}"),
             }
         }
+    }
+
+    /// Compares the bytes `got` of buffer `a`, which holds 2 elements, with an expectation.
+    fn compare(element: &str, expect: &str, got: &[u8]) -> Result<Option<String>, String> {
+        let text = format!(
+            "version = 1\n[buffers.a]\ntype = '{element}'\ncount = 2\ninit = 'zeros'\nexpect = {{ {expect} }}\n\
+             [buffers.b]\ntype = 'u64'\nvalues = [9007199254740993]\n[buffers.c]\nvalues = [1, 2, 3]"
+        );
+        let launches = Launches::parse(&text).map_err(|error| error.to_string())?;
+        let first = prepare(&launches, 1 << 20).map_err(|error| error.to_string())?;
+        let expected = super::expected(&launches, &first, 1 << 20).map_err(|error| error.to_string())?;
+        Ok(expected["a"].difference(got))
+    }
+
+    #[test]
+    fn expectations_that_would_check_nothing() {
+        for (element, expect, error) in [
+            ("u32", "values = [6], tolerance = nan", "`tolerance` is NaN"),
+            ("u32", "values = [6], tolerance = inf", "`tolerance` is inf"),
+            ("u32", "values = [6], tolerance = -1.0", "`tolerance` is -1"),
+            ("u32", "values = []", "no elements to compare"),
+            ("u32", "values = [1, 2, 3]", "3 elements, but the buffer has 2"),
+            ("u32", "values = [0.5]", "`values`: 0.5 is not a value of type u32"),
+            ("u32", "fn = 'add', of = ['b', 'c']", "buffers of 1 and 3 elements"),
+            ("u32", "fn = 'sum', of = ['d']", "`of`: there is no buffer `d`"),
+            ("u32", "", "give one of"),
+        ] {
+            let got = compare(element, expect, &[0; 8]).expect_err(expect);
+            assert!(got.contains(error), "{expect}: {got}");
+        }
+    }
+
+    #[test]
+    fn wide_integers_are_compared_exactly() {
+        let got = 9_007_199_254_740_992u64.to_le_bytes();
+        for expect in ["values = [9007199254740993]", "fn = 'copy', of = ['b']"] {
+            let text = compare("u64", expect, &got).expect("it is valid").expect("it differs by one");
+            assert_eq!(text, "element 0 is 9007199254740992, expected 9007199254740993");
+        }
+        assert_eq!(compare("i64", "values = [-1]", &[0xff; 8]), Ok(None));
+        assert_eq!(compare("u64", "values = [-1]", &[0xff; 8]), Ok(None));
     }
 
     #[test]

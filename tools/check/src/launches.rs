@@ -1,6 +1,7 @@
 //! Files of launches: buffers, kernels to launch on them, and expected results.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -17,6 +18,9 @@ const VERSION: u32 = 1;
 pub struct Launches {
     /// Version of the format: 1.
     pub version: u32,
+    /// Number of multiprocessors of the device on which the launches must fit; by default that of the largest common
+    /// device of the PTX's target.
+    pub multiprocessors: Option<NonZeroU32>,
     /// Buffers by name.
     #[serde(default)]
     pub buffers: BTreeMap<String, Buffer>,
@@ -134,7 +138,7 @@ pub struct Launch {
 
 /// Extent along up to three axes.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number from 0 to 4294967295, or a list of up to three")]
 pub enum Extent {
     /// Extent along x; 1 along y and z.
     Line(u32),
@@ -157,7 +161,10 @@ impl Extent {
 
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected a number, a buffer's name, { buffer = \"…\", offset = … } or { hex = \"…\" }"
+)]
 pub enum Argument {
     /// A number of the parameter's type.
     Number(Number),

@@ -20,9 +20,12 @@ mod kernels;
 mod launches;
 mod ptx;
 mod report;
+mod residency;
 mod template;
 pub mod text;
 mod values;
+
+use std::num::NonZeroU32;
 
 pub use bespoke_emulator::Checks;
 use bespoke_kernels::kernels::attention::KvType;
@@ -46,8 +49,12 @@ pub struct Options {
     pub checks: Checks,
     /// Element type of the KV cache of a shape or a model.
     pub kv: KvType,
-    /// Average instructions per warp after which a CTA of a PTX file's launch counts as hanging.
+    /// Warp instructions after which a launch of a PTX file counts as hanging: those of its CTAs that have not ended
+    /// ([`bespoke_emulator::Options::instruction_limit`]).
     pub instruction_limit: u64,
+    /// Number of multiprocessors of the device on which a PTX file's launches must fit. By default that of the file of
+    /// launches ([`Launches::multiprocessors`]), else that of the largest common device of the PTX's target.
+    pub multiprocessors: Option<NonZeroU32>,
     /// Whether to report what could be faster.
     pub lints: bool,
     /// Whether to report the costs of every source line.
@@ -55,10 +62,16 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// All checks except those for behaviour that a kernel may intend; lints, and no profile. The limit allows a CTA
-    /// some seconds.
+    /// All checks except those for behaviour that a kernel may intend; lints, and no profile. The limit is the
+    /// emulator's: some seconds.
     fn default() -> Options {
-        let (checks, kv) = (Checks::ALL, KvType::F16);
-        Options { checks, kv, instruction_limit: 1 << 26, lints: true, profile: false }
+        Options {
+            checks: Checks::ALL,
+            kv: KvType::F16,
+            instruction_limit: bespoke_emulator::Options::default().instruction_limit,
+            multiprocessors: None,
+            lints: true,
+            profile: false,
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use bespoke::device::Journal;
+use bespoke::device::{self, Journal};
 use bespoke_emulator as emulator;
-use emulator::{Kernel, LaunchConfig, Memory, Module, ParseError, ProgrammaticOrder};
+use emulator::{FindingKind, Kernel, LaunchConfig, Memory, Module, ParseError, ProgrammaticOrder};
 
-use super::expected::{Prepared, compare, prepare};
+use super::expected::{Prepared, expected, prepare};
 use super::launches::{Argument, Launch, Launches};
 use super::report::{Finding, Report};
+use super::residency::Multiprocessors;
 use super::values::{Element, Number, hex};
 use super::{CheckError, Options};
 
@@ -54,13 +55,16 @@ impl Loaded {
     pub fn check(&self, launches: &Launches, options: &Options) -> Result<Report, CheckError> {
         let journal = Journal::new(options.lints || options.profile);
         journal.loaded(self.kernels().map(Kernel::name), &self.text);
-        let first = prepare(launches)?;
+        // A buffer's content is held twice: here, and in the memory of the device.
+        let limit = device::emulator_memory() / 2;
+        let first = prepare(launches, limit)?;
+        let expected = expected(launches, &first, limit)?;
         let memory = Memory::new();
-        let addresses = allocate(&memory, &first)?;
+        let buffers = allocate(&memory, &first)?;
         let mut bound = Vec::new();
         for (index, launch) in launches.launches.iter().enumerate() {
             let place = || format!("launch {} (`{}`)", index + 1, launch.kernel);
-            let launch = self.bind(launch, &addresses).map_err(|what| CheckError::launches(place(), what))?;
+            let launch = self.bind(launch, &buffers).map_err(|what| CheckError::launches(place(), what))?;
             bound.push(launch);
         }
         if bound.is_empty() {
@@ -69,22 +73,34 @@ impl Loaded {
         let profile = journal.profiles();
         let Options { checks, instruction_limit, .. } = *options;
         let run = emulator::Options { profile, checks, instruction_limit, ..emulator::Options::default() };
+        let count = options.multiprocessors.or(launches.multiprocessors);
+        let multiprocessors = Multiprocessors::of(&self.module, count);
         let mut order = ProgrammaticOrder::new();
-        for Bound { kernel, config, params, programmatic } in &bound {
+        for (index, Bound { kernel, config, params, programmatic }) in bound.iter().enumerate() {
+            let residency = multiprocessors.hold(kernel, config);
+            let resident_ctas = residency.map_or(run.resident_ctas, |residency| residency.ctas.max(1));
+            let run = emulator::Options { resident_ctas, ..run };
             let outcome = match programmatic {
                 true => order.run_programmatic(kernel, &memory, config, params, &run),
                 false => order.run(kernel, &memory, config, params, &run),
             };
-            journal.record(outcome);
+            journal.record(outcome.map_err(|mut finding| {
+                if let (FindingKind::Residency, Some(residency)) = (finding.kind, residency) {
+                    let launch = format!("launch {}: {}", index + 1, finding.detail);
+                    finding.detail = format!("{launch}; {}", residency.reason());
+                }
+                finding
+            }));
         }
         let mut report = Report::new(&self.name, journal.entries(), options);
-        let complete = report.findings.is_empty();
-        for (name, prepared) in &first {
-            let mut got = vec![0; prepared.bytes as usize];
-            memory.read(addresses[name], &mut got).map_err(|error| CheckError::Nothing(error.to_string()))?;
-            // An invalid expectation is an error even if nothing is compared.
-            let difference = compare(name, launches, &first, &got)?;
-            if let (true, Some(text)) = (complete, difference) {
+        if !report.findings.is_empty() {
+            return Ok(report);
+        }
+        for (name, expected) in &expected {
+            let mut got = vec![0; expected.bytes()];
+            let address = buffers[name].address;
+            memory.read(address, &mut got).map_err(|error| CheckError::Nothing(error.to_string()))?;
+            if let Some(text) = expected.difference(&got) {
                 report.findings.push(Finding::wrong_result("", format!("buffer `{name}`: {text}")));
             }
         }
@@ -92,7 +108,7 @@ impl Loaded {
     }
 
     /// Resolves a launch's kernel and encodes its arguments.
-    fn bind(&self, launch: &Launch, addresses: &BTreeMap<&str, u64>) -> Result<Bound<'_>, String> {
+    fn bind(&self, launch: &Launch, buffers: &BTreeMap<&str, Placed>) -> Result<Bound<'_>, String> {
         let Some(kernel) = self.module.kernel(&launch.kernel) else {
             let names: Vec<&str> = self.kernels().map(Kernel::name).collect();
             return Err(format!("{} has no such kernel; its kernels: {}", self.name, names.join(", ")));
@@ -103,7 +119,7 @@ impl Loaded {
         }
         let mut params = vec![0; kernel.param_bytes() as usize];
         for (index, (param, argument)) in declared.iter().zip(&launch.args).enumerate() {
-            let bytes = encode(argument, param.ty, addresses)
+            let bytes = encode(argument, param.ty, buffers)
                 .map_err(|what| format!("argument {} (.{} {}): {what}", index + 1, param.ty, param.name))?;
             if bytes.len() != param.size as usize {
                 let (given, wanted) = (bytes.len(), param.size);
@@ -143,34 +159,44 @@ struct Bound<'a> {
     programmatic: bool,
 }
 
+/// A buffer in the device's memory.
+struct Placed {
+    address: u64,
+    bytes: u64,
+}
+
 fn allocate<'a>(
     memory: &Memory,
     buffers: &BTreeMap<&'a str, Prepared>,
-) -> Result<BTreeMap<&'a str, u64>, CheckError> {
-    let mut addresses = BTreeMap::new();
+) -> Result<BTreeMap<&'a str, Placed>, CheckError> {
+    let mut placed = BTreeMap::new();
     for (&name, prepared) in buffers {
         let address = memory.alloc(name, prepared.bytes);
         if let Some(content) = &prepared.content {
             memory.write(address, content).map_err(|error| CheckError::Nothing(error.to_string()))?;
         }
-        addresses.insert(name, address);
+        placed.insert(name, Placed { address, bytes: prepared.bytes });
     }
-    Ok(addresses)
+    Ok(placed)
 }
 
 /// The bytes of an argument for a parameter of PTX type `ty`.
-fn encode(argument: &Argument, ty: &str, addresses: &BTreeMap<&str, u64>) -> Result<Vec<u8>, String> {
-    let address = |name: &str| {
-        let known = addresses.keys().copied().collect::<Vec<_>>().join(", ");
-        addresses
-            .get(name)
-            .copied()
-            .ok_or_else(|| format!("there is no buffer `{name}`; the buffers: {known}"))
+fn encode(argument: &Argument, ty: &str, buffers: &BTreeMap<&str, Placed>) -> Result<Vec<u8>, String> {
+    let find = |name: &str| {
+        let known = buffers.keys().copied().collect::<Vec<_>>().join(", ");
+        buffers.get(name).ok_or_else(|| format!("there is no buffer `{name}`; the buffers: {known}"))
     };
     match argument {
-        Argument::Buffer(name) => Ok(address(name)?.to_le_bytes().to_vec()),
+        Argument::Buffer(name) => Ok(find(name)?.address.to_le_bytes().to_vec()),
         Argument::Within(within) => {
-            Ok(address(&within.buffer)?.wrapping_add(within.offset).to_le_bytes().to_vec())
+            let Placed { address, bytes } = find(&within.buffer)?;
+            match within.offset <= *bytes {
+                true => Ok((address + within.offset).to_le_bytes().to_vec()),
+                false => Err(format!(
+                    "`offset` is {}, but buffer `{}` has {bytes} bytes",
+                    within.offset, within.buffer
+                )),
+            }
         }
         Argument::Bytes(bytes) => hex(&bytes.hex).ok_or_else(|| "`hex` must be pairs of digits".to_owned()),
         Argument::Number(number) => {

@@ -41,7 +41,8 @@ pub fn template(loaded: &Loaded) -> String {
             }
         }
         let block = kernel.reqntid().or(kernel.maxntid()).unwrap_or([THREADS, 1, 1]);
-        let grid = ELEMENTS.div_ceil(block.iter().product::<u32>().max(1));
+        let grid =
+            ELEMENTS.div_ceil(block.iter().fold(1, |product: u32, &n| product.saturating_mul(n)).max(1));
         let _ = write!(
             text,
             "\n[[launch]]\nkernel = \"{}\"\ngrid = {grid}\nblock = {block:?}\n{}args = [{}]\n",

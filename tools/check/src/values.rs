@@ -36,7 +36,7 @@ pub enum Element {
 
 /// A number in a TOML file.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number of at most 64 bits")]
 pub enum Number {
     /// A number without a decimal point.
     Integer(i64),
@@ -71,7 +71,8 @@ impl Element {
     }
 
     /// Encodes a number as an element. Floats are rounded to nearest; negative integers wrap, so that -1 is all ones.
-    /// `None` for a fraction if the elements are integers, and for an integer that does not fit.
+    /// `None` for a fraction if the elements are integers, for an integer that does not fit, and for a finite number
+    /// that would be infinite.
     pub fn encode(self, number: Number) -> Option<Vec<u8>> {
         let bytes = match (self, number) {
             (Element::F16, _) => f16::from_f64(number.value()).to_le_bytes().to_vec(),
@@ -85,7 +86,8 @@ impl Element {
             }
             (_, Number::Float(_)) => return None,
         };
-        Some(bytes)
+        let overflows = self.is_float() && number.value().is_finite() && !self.decode(&bytes).is_finite();
+        (!overflows).then_some(bytes)
     }
 
     /// Value of an element's bytes; 64-bit integers are rounded to the nearest f64.
@@ -120,9 +122,9 @@ impl Element {
 
 /// Numbers in `low .. high` that depend only on the seed: the upper bits of SplitMix64 (Steele, Lea and Flood,
 /// "Fast splittable pseudorandom number generators", 2014).
-pub fn random(seed: u64, count: usize, [low, high]: [f64; 2]) -> Vec<f64> {
+pub fn random(seed: u64, count: usize, [low, high]: [f64; 2]) -> impl Iterator<Item = f64> {
     let mut state = seed;
-    let next = || {
+    let next = move || {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = state;
         bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -130,7 +132,7 @@ pub fn random(seed: u64, count: usize, [low, high]: [f64; 2]) -> Vec<f64> {
         let fraction = ((bits ^ bits >> 31) >> 11) as f64 / (1u64 << 53) as f64;
         low + fraction * (high - low)
     };
-    std::iter::repeat_with(next).take(count).collect()
+    std::iter::repeat_with(next).take(count)
 }
 
 /// Parses pairs of hexadecimal digits; spaces are skipped.
@@ -159,6 +161,9 @@ mod tests {
             (Element::F32, Number::Integer(1), Some(vec![0, 0, 0x80, 0x3f])),
             (Element::Bf16, Number::Float(1.0), Some(vec![0x80, 0x3f])),
             (Element::U64, Number::Integer(-1), Some(vec![0xff; 8])),
+            (Element::F16, Number::Float(70000.0), None),
+            (Element::F32, Number::Float(1e39), None),
+            (Element::F32, Number::Float(f64::INFINITY), Some(vec![0, 0, 0x80, 0x7f])),
         ] {
             assert_eq!(element.encode(number), bytes, "{element:?} {number:?}");
         }
@@ -172,10 +177,11 @@ mod tests {
 
     #[test]
     fn random_numbers_stay_in_their_range_and_repeat() {
-        let numbers = random(7, 1000, [-2.0, 3.0]);
+        let random = |seed| random(seed, 1000, [-2.0, 3.0]).collect::<Vec<_>>();
+        let numbers = random(7);
         assert!(numbers.iter().all(|number| (-2.0..3.0).contains(number)));
-        assert_eq!(numbers, random(7, 1000, [-2.0, 3.0]));
-        assert_ne!(numbers, random(8, 1000, [-2.0, 3.0]));
+        assert_eq!(numbers, random(7));
+        assert_ne!(numbers, random(8));
         let mean = numbers.iter().sum::<f64>() / 1000.0;
         assert!((mean - 0.5).abs() < 0.2, "{mean}");
     }
