@@ -383,7 +383,7 @@ fn a_launch_that_does_not_end_is_found_by_the_limit() {
                 [[launch]]\nkernel = \"waits\"\ngrid = 1\nblock = 32\nargs = [\"x\"]\n";
     let launches = Scratch::new("launches.toml", text);
     let text = output(1, &["odd.ptx", "--launches", launches.path(), "--limit", "10000"]);
-    assert!(text.contains("still running after 10000 instructions per warp"), "{text}");
+    assert!(text.contains("nothing has ended the wait within 10000 warp instructions"), "{text}");
     let ran = check(&["qwen3-0.6b", "--limit", "10000"]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("--limit has no effect here"), "{}", ran.stderr);

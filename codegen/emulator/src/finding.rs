@@ -88,8 +88,8 @@ pub struct Neighbour {
     pub base: u64,
     /// Size of the allocation in bytes.
     pub bytes: u64,
-    /// Bytes by which the access starts before the allocation (negative) or ends after it (positive); zero if the
-    /// access is inside.
+    /// Bytes by which the access starts before the allocation (negative) or ends after it (positive), at most
+    /// `i64::MAX`; zero if the access is inside.
     pub outside: i64,
     /// Size of the access in bytes.
     pub access: u64,
@@ -115,6 +115,7 @@ impl fmt::Display for Neighbour {
         let Neighbour { name, base, bytes, outside, access, freed } = self;
         let freed = if *freed { "freed " } else { "" };
         match outside {
+            &i64::MAX => write!(f, "far past the end of {freed}`{name}`")?,
             0 => write!(f, "inside {freed}`{name}`")?,
             1.. if *outside as u64 == *access => write!(f, "just past the end of {freed}`{name}`")?,
             1.. if *outside as u64 > *access => {

@@ -13,7 +13,7 @@ use crate::program::{Program, Region};
 /// The target of every kernel: the first target that supports all instructions.
 const TARGET: Target = Target::Sm90;
 /// Limit on the instructions of a launch, which no generated kernel reaches.
-const LIMIT: u64 = 1 << 20;
+const LIMIT: u64 = 1 << 22;
 
 /// Parameters and initial memory of a launch.
 pub struct Launch {

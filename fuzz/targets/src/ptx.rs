@@ -111,7 +111,8 @@ fn launched(kernel: &Kernel) -> (String, Vec<u8>) {
         cluster: None,
     };
     let checks = Checks { memory: true, races: true, values: true, overflow: true };
-    let options = Options { threads: 1, checks, profile: true, instruction_limit: INSTRUCTIONS, ..Options::default() };
+    let options =
+        Options { threads: 1, checks, profile: true, instruction_limit: INSTRUCTIONS, ..Options::default() };
     let outcome = match bespoke_emulator::run(kernel, &memory, &config, &params, &options) {
         Ok(stats) => format!("{stats:?}"),
         Err(finding) => format!("{finding} {finding:?}"),

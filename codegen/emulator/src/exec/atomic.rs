@@ -140,7 +140,7 @@ fn atomic64<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         if cx.cluster.races.is_some() {
             races::acquire_at(cx, i, Access::Atomic, turn);
         }
-        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES] as u64) {
+        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES]) {
             return Flow::Yield;
         }
     }

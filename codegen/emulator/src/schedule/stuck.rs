@@ -159,20 +159,19 @@ impl RunningCluster {
 
     /// A warp that waits, and the fault of a launch that has reached the instruction limit while all its CTAs wait.
     pub(super) fn explain_wait(&self, ctas: u64, limit: u64) -> (usize, Fault) {
-        let (all, wait) =
-            if ctas == 1 { ("the only running CTA", "waits") } else { ("all running CTAs", "wait") };
-        self.running(
+        let all = match ctas {
+            1 => "the launch's only running CTA waits in a loop that polls or sleeps".to_string(),
+            _ => format!("the launch's {ctas} running CTAs all wait in loops that poll or sleep"),
+        };
+        self.waiting(
             FindingKind::Deadlock,
-            format!(
-                "{all} of the launch ({ctas}) {wait} in loops that poll or sleep, and nothing has ended the wait \
-                 within {limit} warp instructions, the limit"
-            ),
+            format!("{all}, and nothing has ended the wait within {limit} warp instructions, the limit"),
         )
     }
 
     /// A warp that waits, and the fault of a launch whose CTAs all wait while `unstarted` others cannot start.
     pub(super) fn explain_residency(&self, waiting: u64, unstarted: u64) -> (usize, Fault) {
-        self.running(
+        self.waiting(
             FindingKind::Residency,
             format!(
                 "{waiting} CTAs wait, as many as the device holds at once, and the other {unstarted} of the launch's \
@@ -181,6 +180,12 @@ impl RunningCluster {
                 waiting + unstarted
             ),
         )
+    }
+
+    /// A warp that polls or sleeps, with a fault at the instruction at which its last turn ended.
+    fn waiting(&self, kind: FindingKind, detail: String) -> (usize, Fault) {
+        let (index, fault) = self.running(kind, detail);
+        (index, fault.at(self.warps[index].pc.saturating_sub(1)))
     }
 
     /// A warp that has not exited and is not at a barrier, with a fault there.

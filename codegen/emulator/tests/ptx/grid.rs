@@ -70,7 +70,7 @@ fn a_loop_that_others_wait_for() {
 fn ctas_that_wait_for_nobody() {
     let waits = "WAIT: ld.acquire.gpu.global.u32 %r3, [%data]; setp.eq.u32 %q, %r3, 0;\n @%q bra WAIT;";
     let finding = run(8, 264, 1 << 16, waits).expect_err("nobody writes");
-    expect![[r#"all running CTAs of the launch (8) wait in loops that poll or sleep, and nothing has ended the wait within 65536 warp instructions, the limit"#]]
+    expect![[r#"the launch's 8 running CTAs all wait in loops that poll or sleep, and nothing has ended the wait within 65536 warp instructions, the limit"#]]
     .assert_eq(&finding.detail);
 }
 

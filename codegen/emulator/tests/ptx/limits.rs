@@ -143,7 +143,7 @@ fn versions_that_do_not_exist() {
 
 #[test]
 fn the_last_addresses_are_outside_of_everything() {
-    for (address, outside) in [("0xffffffffffffffff", "bytes past the end"), ("0", "bytes before")] {
+    for (address, outside) in [("0xffffffffffffffff", "far past the end of `data`"), ("0", "bytes before")] {
         let body = format!("mov.u64 %x0, {address}; ld.global.u8 %r0, [%x0];");
         let finding = launch(&kernel("", &body), LaunchConfig::linear(1, 1), &mut words(1, 0));
         let finding = finding.expect_err("nothing is there");
