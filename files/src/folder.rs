@@ -63,6 +63,8 @@ impl OutputFolder {
             faults::point(Operation::Sync)?;
             File::open(&path)?.sync_all()
         };
+        // Under the lock: a process that receives a signal creates no file while it removes the folder.
+        let _list = List::lock();
         write().map_err(FileError::io(&target))?;
         self.files.lock().unwrap_or_else(PoisonError::into_inner).push(file.to_owned());
         Ok(())

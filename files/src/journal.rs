@@ -68,8 +68,10 @@ impl<'a> Journal<'a> {
 
     /// Undoes all moves, the last one first. Returns whether that succeeded.
     pub fn undo(self) -> bool {
-        let undo = |(from, to): &(PathBuf, PathBuf)| fs::rename(to, from).is_ok();
-        let undone = self.moves.iter().rev().map(undo).fold(true, |all, one| all && one);
+        let mut undone = true;
+        for (from, to) in self.moves.iter().rev() {
+            undone &= fs::rename(to, from).is_ok();
+        }
         crate::unfinished::remove_created(&self.created);
         undone
     }
