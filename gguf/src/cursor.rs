@@ -2,17 +2,24 @@
 
 use crate::Error;
 
-/// Position in a file's bytes. A read past the end is an error that names `what` was read.
+/// Position in a file's bytes, or in its first bytes. A read past the end is an error that names `what` was read.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Length of the file in bytes.
+    len: u64,
 }
 
 impl<'a> Cursor<'a> {
     /// A cursor over a whole file.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self::of_prefix(bytes, bytes.len() as u64)
+    }
+
+    /// A cursor over the first bytes of a file of `len` bytes.
+    pub fn of_prefix(bytes: &'a [u8], len: u64) -> Self {
+        Self { bytes, at: 0, len }
     }
 
     /// Current offset in the file, in bytes.
@@ -20,20 +27,15 @@ impl<'a> Cursor<'a> {
         self.at as u64
     }
 
-    /// Number of unread bytes.
+    /// Number of unread bytes of the file.
     pub fn remaining(&self) -> u64 {
-        (self.bytes.len() - self.at) as u64
+        self.len - self.at as u64
     }
 
     /// Reads `count` bytes.
     pub fn take(&mut self, count: u64, what: &'static str) -> Result<&'a [u8], Error> {
-        if count > self.remaining() {
-            return Err(Error::Truncated {
-                at: self.offset(),
-                what,
-                need: count,
-                len: self.bytes.len() as u64,
-            });
+        if count > (self.bytes.len() - self.at) as u64 {
+            return Err(Error::Truncated { at: self.offset(), what, need: count, len: self.len });
         }
         let start = self.at;
         self.at += count as usize;

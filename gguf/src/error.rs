@@ -108,12 +108,29 @@ pub enum Error {
     QuantizeLength { ty: GgmlType, bytes: usize, elements: usize },
     #[error("{value} cannot be written as {ty}")]
     NotRepresentable { ty: GgmlType, value: f32 },
+    #[error(
+        "tensor {name}: {} is NaN or infinite: the file is damaged, or its conversion overflowed; download or convert \
+         it again",
+        non_finite_place(*ty, *block, *cols)
+    )]
+    NonFinite { name: String, ty: GgmlType, block: u64, cols: u64 },
 }
 
 impl Error {
     /// Wraps an error in the value of metadata key `key`.
     pub(crate) fn in_key(key: &str) -> impl FnOnce(Error) -> Error + '_ {
         move |source| Error::InKey { key: key.into(), source: Box::new(source) }
+    }
+
+    /// Whether parsing ended because the bytes end at byte `read`, before the end of the file.
+    pub(crate) fn needs_more_than(&self, read: u64) -> bool {
+        match self {
+            Error::Truncated { at, need, len, .. } => {
+                at.saturating_add(*need) > read && at.saturating_add(*need) <= *len
+            }
+            Error::InKey { source, .. } | Error::InDirectory { source, .. } => source.needs_more_than(read),
+            _ => false,
+        }
     }
 
     pub(crate) fn wrong_kind(key: &str, expected: &'static str, found: impl ToString) -> Error {
@@ -124,6 +141,16 @@ impl Error {
 /// What a file begins with in place of `GGUF`.
 fn magic_hint(found: &str) -> String {
     if found.is_empty() { "is empty".to_owned() } else { format!("starts with \"{found}\", not \"GGUF\"") }
+}
+
+/// Name and place of a block's number, for a tensor with rows of `cols` elements.
+fn non_finite_place(ty: GgmlType, block: u64, cols: u64) -> String {
+    let elements = ty.block_elements() as u64;
+    let (row, col) = (block * elements / cols.max(1), block * elements % cols.max(1));
+    match elements {
+        1 => format!("element {block} (row {row}, column {col})"),
+        _ => format!("the scale of block {block} (row {row}, columns {col} to {})", col + elements - 1),
+    }
 }
 
 fn version_hint(version: u32) -> &'static str {

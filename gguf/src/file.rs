@@ -1,7 +1,7 @@
 //! A model: metadata and tensors, of one file, of the parts of a split model, or of another source.
 
 use crate::part::Part;
-use crate::{Error, TensorInfo, Value, Writer, split};
+use crate::{Error, TensorData, TensorInfo, Value, Writer, split};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -26,14 +26,14 @@ pub trait TensorSource: Send + Sync {
     ///
     /// Called when the data is needed, for a tensor more than once. Large data should be computed by all of rayon's
     /// threads, because the caller may ask for one tensor at a time.
-    fn data(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>, Box<dyn StdError + Send + Sync>>;
+    fn data(&self, info: &TensorInfo) -> Result<TensorData<'_>, Box<dyn StdError + Send + Sync>>;
 }
 
 impl Gguf {
-    /// Maps a file and reads its header. Tensor data is not read. All parts of a split model are opened, whichever is
-    /// given.
+    /// Opens a file and reads its header. Tensor data is read when it is asked for. All parts of a split model are
+    /// opened, whichever is given.
     ///
-    /// The files must not be changed while they are open.
+    /// If a file is truncated while it is open, reading its data fails.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::join(split::open(path.as_ref())?, None)
     }
@@ -57,7 +57,7 @@ impl Gguf {
             for mut info in std::mem::take(&mut part.tensors) {
                 info.part = index;
                 if tensor_index.insert(info.name.clone(), tensors.len()).is_some() {
-                    let path = part.path.clone().unwrap_or_default();
+                    let path = part.path().unwrap_or(Path::new("")).to_owned();
                     return Err(Error::TensorInTwoParts { name: info.name, path });
                 }
                 tensors.push(info);
@@ -78,7 +78,7 @@ impl Gguf {
 
     /// Paths of the files, in the order of [`TensorInfo::part`]; none for a model in memory.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.parts.iter().filter_map(|part| part.path.as_deref())
+        self.parts.iter().filter_map(Part::path)
     }
 
     /// Length in bytes of the file, or of all parts; of the header and the data of a model without a file.
@@ -103,20 +103,30 @@ impl Gguf {
         self.tensor(name).ok_or_else(|| Error::MissingTensor { name: name.into() })
     }
 
-    /// Data of a tensor: [`TensorInfo::rows`] rows of blocks. Borrowed from the file, or computed by the model's
+    /// Data of a tensor as a whole: [`TensorInfo::rows`] rows of blocks. For large tensors, see [`Gguf::tensor_data`].
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the model's [`TensorSource`] fails.
+    ///
+    /// # Panics
+    /// May panic if `info` is from another model.
+    pub fn data(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>, Error> {
+        self.tensor_data(info)?.into_bytes()
+    }
+
+    /// Data of a tensor, of which pieces can be read: in memory, in the file, or computed by the model's
     /// [`TensorSource`], whose failure is the only error.
     ///
     /// # Panics
-    ///
-    /// May panic if `info` is from another model.
-    pub fn data(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>, Error> {
-        let Some(source) = &self.source else { return Ok(self.parts[info.part].data(info).into()) };
+    /// [`TensorData::read`] may panic if `info` is from another model.
+    pub fn tensor_data(&self, info: &TensorInfo) -> Result<TensorData<'_>, Error> {
+        let Some(source) = &self.source else { return Ok(self.parts[info.part].data(info)) };
         let failed = |source| Error::Source { name: info.name.clone(), source };
         let data = source.data(info).map_err(failed)?;
-        if data.len() as u64 == info.bytes {
+        if data.bytes() == info.bytes {
             Ok(data)
         } else {
-            Err(failed(format!("{} bytes of data instead of {}", data.len(), info.bytes).into()))
+            Err(failed(format!("{} bytes of data instead of {}", data.bytes(), info.bytes).into()))
         }
     }
 

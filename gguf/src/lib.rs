@@ -30,26 +30,33 @@
 //!   and has the length that follows from its type and dimensions. Hostile files cause an [`Error`], never a panic, and
 //!   allocations are limited by the size of the file's header.
 //! - A model may be split in several files ([`Gguf::open`] opens all), or have its data elsewhere ([`TensorSource`]).
-//! - Opening reads only the header. Tensor data is mapped, and read on access.
+//! - Opening reads only the header. Tensor data is read on access, as a whole ([`Gguf::data`]) or in pieces
+//!   ([`TensorData`]). A file that is truncated while it is open causes an [`Error`].
 
 mod cursor;
+mod data;
 pub mod dequant;
 mod error;
 mod file;
+mod finite;
 mod getters;
 mod metadata;
 mod part;
 pub mod quant;
+mod random_access;
 mod split;
 mod tensor;
 mod ty;
 pub mod writer;
 
+pub use data::TensorData;
 pub use dequant::dequantize;
 pub use error::Error;
 pub use file::{Gguf, TensorSource};
+pub use finite::{check_finite, first_non_finite};
 pub use metadata::{Array, Kind, Value};
 pub use quant::quantize;
+pub use random_access::RandomAccessFile;
 pub use tensor::TensorInfo;
 pub use ty::{GgmlType, UnknownType};
 pub use writer::Writer;

@@ -1,19 +1,18 @@
-//! One file: its checked header, and its mapped or owned bytes.
+//! One file: its checked header, and the place of its data.
 
 use crate::cursor::Cursor;
 use crate::getters;
-use crate::{DEFAULT_ALIGNMENT, Error, TensorInfo, Value};
-use memmap2::Mmap;
+use crate::{DEFAULT_ALIGNMENT, Error, RandomAccessFile, TensorData, TensorInfo, Value};
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A checked file: a whole model, one part of a split model, or only the header of a model whose data is elsewhere.
 pub(crate) struct Part {
-    bytes: Bytes,
-    /// Path of the file; `None` for bytes in memory.
-    pub path: Option<PathBuf>,
+    /// The header; of a file in memory, the whole file.
+    bytes: Vec<u8>,
+    /// The file that has the data; `None` for bytes in memory.
+    file: Option<RandomAccessFile>,
     pub version: u32,
     pub alignment: u64,
     /// Keys in file order, each with the byte range of its encoded value, which starts with the kind.
@@ -21,20 +20,8 @@ pub(crate) struct Part {
     key_index: HashMap<String, usize>,
     /// Tensors in the order of the directory.
     pub tensors: Vec<TensorInfo>,
-}
-
-enum Bytes {
-    Mapped(Mmap),
-    Owned(Vec<u8>),
-}
-
-impl Bytes {
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Owned(bytes) => bytes,
-        }
-    }
+    /// Length of the header in bytes.
+    header: u64,
 }
 
 /// Fixed-size start of a file.
@@ -78,29 +65,64 @@ const MIN_KEY_BYTES: u64 = 8 + 4 + 1;
 /// Minimum bytes of a tensor's entry: the length of an empty name, rank 0, type, offset.
 const MIN_TENSOR_BYTES: u64 = 8 + 4 + 4 + 8;
 
+/// Number of bytes that are read first; headers with a large vocabulary need more.
+const FIRST_READ: u64 = 1 << 20;
+
 impl Part {
-    /// Maps a file and reads its header.
+    /// Opens a file and reads its header.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let io = |source| Error::Io { path: path.into(), source };
-        let file = File::open(path).map_err(io)?;
-        if file.metadata().map_err(io)?.is_dir() {
-            return Err(io(std::io::ErrorKind::IsADirectory.into()));
+        let file = RandomAccessFile::open(path).map_err(io)?;
+        let mut bytes = Vec::new();
+        let mut wanted = FIRST_READ;
+        loop {
+            let start = bytes.len();
+            bytes.resize(wanted.min(file.len()) as usize, 0);
+            file.read_exact_at(start as u64, &mut bytes[start..]).map_err(io)?;
+            match Self::parse(bytes, file.len(), true) {
+                Ok(part) => return Ok(Self { file: Some(file), ..part.without_data() }),
+                Err((error, read)) if error.needs_more_than(read.len() as u64) => {
+                    bytes = read;
+                    wanted = wanted.saturating_mul(4);
+                }
+                Err((error, _)) => return Err(error),
+            }
         }
-        // SAFETY: the mapping is read only and private to this value, and the documentation of `Gguf::open` requires
-        // that the file is not changed.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let mut part = Self::parse(Bytes::Mapped(map), true)?;
-        part.path = Some(path.into());
-        Ok(part)
     }
 
     /// Reads a file from memory. `has_data`: whether the tensors' data follows the header.
     pub fn from_bytes(bytes: Vec<u8>, has_data: bool) -> Result<Self, Error> {
-        Self::parse(Bytes::Owned(bytes), has_data)
+        let len = bytes.len() as u64;
+        Self::parse(bytes, len, has_data).map_err(|(error, _)| error)
     }
 
-    fn parse(bytes: Bytes, has_data: bool) -> Result<Self, Error> {
-        let mut cursor = Cursor::new(bytes.as_slice());
+    /// Keeps the header alone.
+    fn without_data(mut self) -> Self {
+        self.bytes.truncate(self.header as usize);
+        self.bytes.shrink_to_fit();
+        self
+    }
+
+    /// Parses the header in the first bytes of a file of `len` bytes. An error comes with the bytes.
+    fn parse(bytes: Vec<u8>, len: u64, has_data: bool) -> Result<Self, (Error, Vec<u8>)> {
+        let mut part = match Self::parse_header(&bytes, len) {
+            Ok(part) => part,
+            Err(error) => return Err((error, bytes)),
+        };
+        part.bytes = bytes;
+        let placed = part.read_alignment().and_then(|alignment| {
+            part.alignment = alignment;
+            if has_data { part.place_tensors(len) } else { Ok(()) }
+        });
+        match placed {
+            Ok(()) => Ok(part),
+            Err(error) => Err((error, part.bytes)),
+        }
+    }
+
+    /// Parses the header; alignment and offsets are not read yet.
+    fn parse_header(bytes: &[u8], len: u64) -> Result<Self, Error> {
+        let mut cursor = Cursor::of_prefix(bytes, len);
         let header = Header::read(&mut cursor)?;
 
         let mut keys = Vec::new();
@@ -132,14 +154,16 @@ impl Part {
             tensors.push(info);
         }
 
-        let header_end = cursor.offset();
-        let version = header.version;
-        let mut file = Self { bytes, path: None, version, alignment: 0, keys, key_index, tensors };
-        file.alignment = file.read_alignment()?;
-        if has_data {
-            file.place_tensors(header_end)?;
-        }
-        Ok(file)
+        Ok(Self {
+            bytes: Vec::new(),
+            file: None,
+            version: header.version,
+            alignment: DEFAULT_ALIGNMENT,
+            keys,
+            key_index,
+            tensors,
+            header: cursor.offset(),
+        })
     }
 
     fn read_alignment(&self) -> Result<u64, Error> {
@@ -149,9 +173,8 @@ impl Part {
 
     /// Converts tensor offsets to offsets from the start of the file. Checks alignment, the end of the file and
     /// overlaps.
-    fn place_tensors(&mut self, header_end: u64) -> Result<(), Error> {
-        let data_start = header_end.next_multiple_of(self.alignment);
-        let len = self.bytes.as_slice().len() as u64;
+    fn place_tensors(&mut self, len: u64) -> Result<(), Error> {
+        let data_start = self.header.next_multiple_of(self.alignment);
         for info in &mut self.tensors {
             let (name, offset) = (&info.name, info.offset);
             if !offset.is_multiple_of(self.alignment) {
@@ -177,12 +200,20 @@ impl Part {
 
     /// Length in bytes.
     pub fn len(&self) -> u64 {
-        self.bytes.as_slice().len() as u64
+        self.file.as_ref().map_or(self.bytes.len() as u64, RandomAccessFile::len)
+    }
+
+    /// Path of the file; `None` for bytes in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(RandomAccessFile::path)
     }
 
     /// Data of one of this file's tensors.
-    pub fn data(&self, info: &TensorInfo) -> &[u8] {
-        &self.bytes.as_slice()[info.offset as usize..][..info.bytes as usize]
+    pub fn data(&self, info: &TensorInfo) -> TensorData<'_> {
+        match &self.file {
+            Some(file) => TensorData::in_file(file, info.offset, info.bytes),
+            None => self.bytes[info.offset as usize..][..info.bytes as usize].into(),
+        }
     }
 
     /// Keys with their values, in file order.
@@ -199,11 +230,11 @@ impl Part {
     /// Encoded value of a key, which starts with the kind.
     pub fn encoded(&self, key: &str) -> Option<&[u8]> {
         let &index = self.key_index.get(key)?;
-        Some(&self.bytes.as_slice()[self.keys[index].1.clone()])
+        Some(&self.bytes[self.keys[index].1.clone()])
     }
 
     /// Decodes a value that was checked when the file was opened.
     fn value(&self, range: &Range<usize>) -> Option<Value<'_>> {
-        Value::read(&mut Cursor::new(&self.bytes.as_slice()[range.clone()])).ok()
+        Value::read(&mut Cursor::new(&self.bytes[range.clone()])).ok()
     }
 }

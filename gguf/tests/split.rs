@@ -137,7 +137,7 @@ impl bespoke_gguf::TensorSource for Zeros {
     fn data(
         &self,
         _: &bespoke_gguf::TensorInfo,
-    ) -> Result<std::borrow::Cow<'_, [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<bespoke_gguf::TensorData<'_>, Box<dyn std::error::Error + Send + Sync>> {
         Ok(vec![0; self.0?].into())
     }
 }

@@ -47,9 +47,9 @@ pub fn is_model(path: &Path) -> bool {
     path.join(CONFIG).is_file()
 }
 
-/// Opens a folder as a model. Weights are mapped, and read and converted on access.
+/// Opens a folder as a model. Weights are read and converted on access.
 ///
-/// The files must not be changed while the model is open.
+/// If a file is truncated while it is open, reading its data fails.
 pub fn open(folder: &Path) -> Result<Gguf, HfError> {
     let file = json::read(&folder.join(CONFIG))?;
     let architecture = Architecture::of(&file.root())?;

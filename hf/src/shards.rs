@@ -1,29 +1,32 @@
 //! Safetensors files of a folder: one file, or the shards that an index lists.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors};
+use bespoke_gguf::{RandomAccessFile, TensorData};
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
 
 use crate::{HfError, json};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// Bytes of the header's size, before the header.
+const SIZE_BYTES: u64 = 8;
+/// Largest header that is read: the limit of the safetensors crate.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// The mapped files of a folder, and where each tensor is.
+/// The files of a folder, and where each tensor is.
 pub struct Shards {
     files: Vec<Shard>,
     tensors: BTreeMap<String, Stored>,
 }
 
 struct Shard {
-    path: PathBuf,
-    map: Mmap,
+    file: RandomAccessFile,
     /// Start of the data, after the header.
-    data: usize,
+    data: u64,
 }
 
 /// A tensor in a file.
@@ -39,7 +42,7 @@ pub struct Stored {
 }
 
 impl Shards {
-    /// Maps the files of a folder and reads their headers.
+    /// Opens the files of a folder and reads their headers.
     pub fn open(folder: &Path) -> Result<Self, HfError> {
         let mut shards = Self { files: Vec::new(), tensors: BTreeMap::new() };
         let index = folder.join(INDEX);
@@ -100,41 +103,49 @@ impl Shards {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Bytes of a tensor.
-    pub fn data(&self, tensor: &Stored) -> &[u8] {
-        let file = &self.files[tensor.file];
-        &file.map[file.data..][tensor.range.clone()]
+    /// Data of a tensor, in its file.
+    pub fn data(&self, tensor: &Stored) -> TensorData<'_> {
+        let Shard { file, data } = &self.files[tensor.file];
+        TensorData::in_file(file, data + tensor.range.start as u64, tensor.range.len() as u64)
     }
 
     /// Path of the file that has a tensor.
     pub fn path(&self, tensor: &Stored) -> &Path {
-        &self.files[tensor.file].path
+        self.files[tensor.file].file.path()
     }
 }
 
 impl Shard {
-    /// Maps a file and reads its header, which the crate checks: the size of the header, its JSON, and that the tensors
-    /// fill the rest of the file without gaps.
+    /// Opens a file and reads its header: its size as a u64, then JSON, of which the crate checks that the tensors follow
+    /// each other without gaps.
     fn open(path: PathBuf) -> Result<(Self, BTreeMap<String, Stored>), HfError> {
         let io = |source| HfError::Io { path: path.clone(), source };
-        let file = File::open(&path).map_err(io)?;
-        // SAFETY: the mapping is read only and private to this value, and the documentation of `open` requires that
-        // the file is not changed.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let fault = |error: safetensors::SafeTensorError| {
-            use safetensors::SafeTensorError as E;
-            let fault = match error {
-                E::HeaderTooSmall | E::InvalidHeaderLength => {
-                    format!("the header is longer than the file's {} bytes (truncated download?)", map.len())
-                }
-                E::MetadataIncompleteBuffer => {
-                    format!("the tensors do not end at the file's {} bytes (truncated download?)", map.len())
-                }
-                other => other.to_string(),
-            };
-            HfError::Shard { path: path.clone(), fault }
-        };
-        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(fault)?;
+        let file = RandomAccessFile::open(&path).map_err(io)?;
+        let len = file.len();
+        let fault = |fault: String| HfError::Shard { path: path.clone(), fault };
+        let mut size = [0; SIZE_BYTES as usize];
+        if len >= SIZE_BYTES {
+            file.read_exact_at(0, &mut size).map_err(io)?;
+        }
+        let size = u64::from_le_bytes(size);
+        if len < SIZE_BYTES || size > len - SIZE_BYTES {
+            return Err(fault(format!(
+                "the header is longer than the file's {len} bytes (truncated download?)"
+            )));
+        }
+        if size > MAX_HEADER_BYTES {
+            return Err(fault(format!("a header of {size} bytes; at most {MAX_HEADER_BYTES} are read")));
+        }
+        let mut header = vec![0; size as usize];
+        file.read_exact_at(SIZE_BYTES, &mut header).map_err(io)?;
+        let metadata: Metadata =
+            serde_json::from_slice(&header).map_err(|error| fault(format!("invalid header: {error}")))?;
+        let data = SIZE_BYTES + size;
+        if metadata.data_len() as u64 != len - data {
+            return Err(fault(format!(
+                "the tensors do not end at the file's {len} bytes (truncated download?)"
+            )));
+        }
         let stored = |info: &safetensors::tensor::TensorInfo| Stored {
             file: 0,
             range: info.data_offsets.0..info.data_offsets.1,
@@ -142,7 +153,6 @@ impl Shard {
             shape: info.shape.clone(),
         };
         let tensors = metadata.tensors().into_iter().map(|(name, info)| (name, stored(info))).collect();
-        // The header follows its own length, a u64.
-        Ok((Self { path, map, data: header + 8 }, tensors))
+        Ok((Self { file, data }, tensors))
     }
 }

@@ -1,10 +1,9 @@
 //! Tensors of a folder in GGUF's names, dimensions and layouts.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 
-use bespoke_gguf::{GgmlType, TensorInfo, TensorSource, Writer};
+use bespoke_gguf::{GgmlType, TensorData, TensorInfo, TensorSource, Writer};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use safetensors::Dtype;
@@ -187,7 +186,7 @@ impl Tensors {
 }
 
 impl TensorSource for Tensors {
-    fn data(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>, Box<dyn Error + Send + Sync>> {
+    fn data(&self, info: &TensorInfo) -> Result<TensorData<'_>, Box<dyn Error + Send + Sync>> {
         let entry =
             self.index.get(&info.name).map(|&index| &self.entries[index]).ok_or("there is no such tensor")?;
         Ok(match &entry.recipe {
@@ -199,9 +198,9 @@ impl TensorSource for Tensors {
                     [first, second][half]
                 });
                 let mut data = match (ggml_type(tensor.dtype) == Some(entry.ty)) && !plus_one {
-                    true => Cow::Borrowed(stored),
+                    true => stored,
                     false => {
-                        let mut values = floats(tensor.dtype, stored);
+                        let mut values = floats(tensor.dtype, &stored.into_bytes()?);
                         if *plus_one {
                             values.iter_mut().for_each(|value| *value += 1.0);
                         }
@@ -210,7 +209,7 @@ impl TensorSource for Tensors {
                 };
                 if let Some(heads) = *heads {
                     let rows = entry.dims.last().map_or(0, |&rows| rows as usize);
-                    data = paired(&data, rows, heads as usize).into();
+                    data = paired(&data.into_bytes()?, rows, heads as usize).into();
                 }
                 data
             }

@@ -1,10 +1,34 @@
 //! Conversion between the file's blocks and the device's tiles.
 
+use std::convert::Infallible;
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::format::{BlockPart, Part, WeightType};
 use super::layout::{Layout, TILE_ROWS};
 use super::words::{FRAGMENTS, Row, codes, fragment, put_codes, put_fragment};
+
+/// A matrix as the file's rows, read piece by piece from several threads.
+pub trait FileRows: Sync {
+    /// Error of reading.
+    type Error: Send;
+
+    /// The bytes of a range of the matrix, which may be read into `buffer`.
+    fn read<'a>(&'a self, range: Range<u64>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Self::Error>;
+}
+
+impl FileRows for [u8] {
+    type Error = Infallible;
+
+    fn read<'a>(&'a self, range: Range<u64>, _: &'a mut Vec<u8>) -> Result<&'a [u8], Infallible> {
+        Ok(&self[range.start as usize..range.end as usize])
+    }
+}
+
+/// Bytes of the file that a thread reads at once, if a tile has fewer: enough that the cost of a read does not matter, and
+/// few enough that they stay in the thread's cache.
+const READ_BYTES: usize = 128 << 10;
 
 /// Converts a matrix from the file's rows to tiles. `file` has `layout.file_bytes()` bytes, `out` `layout.bytes`. Runs
 /// on all of rayon's threads.
@@ -13,16 +37,38 @@ use super::words::{FRAGMENTS, Row, codes, fragment, put_codes, put_fragment};
 /// If `file` or `out` does not have that size.
 pub fn repack(layout: &Layout, file: &[u8], out: &mut [u8]) {
     assert_eq!(file.len() as u64, layout.file_bytes(), "a matrix of the layout's size");
+    match repack_from(layout, file, out) {
+        Ok(()) => {}
+    }
+}
+
+/// Converts a matrix as [`repack`] does. Each byte of `file`, of `layout.file_bytes()` bytes, is read once.
+///
+/// # Errors
+/// The error of `file` at the lowest range.
+///
+/// # Panics
+/// If `out` does not have `layout.bytes` bytes.
+pub fn repack_from<F: FileRows + ?Sized>(layout: &Layout, file: &F, out: &mut [u8]) -> Result<(), F::Error> {
     assert_eq!(out.len() as u64, layout.bytes, "tiles of the layout's size");
-    let row_bytes = layout.file_row_bytes();
-    let rows = file.par_chunks(row_bytes * TILE_ROWS as usize);
-    out.par_chunks_mut(layout.tile_bytes() as usize).zip(rows).for_each(|(tile, rows)| {
-        // Padding is zeros, and the upper bits are added by `|=`.
-        tile.fill(0);
-        for (row, from) in rows.chunks_exact(row_bytes).enumerate() {
-            pack_row(layout.ty, Row(row), from, tile);
+    let (row_bytes, tile_bytes) = (layout.file_row_bytes(), layout.tile_bytes() as usize);
+    let from_bytes = row_bytes * TILE_ROWS as usize;
+    let tiles = (READ_BYTES / from_bytes.max(1)).max(1);
+    let convert = |buffer: &mut Vec<u8>, (index, to): (usize, &mut [u8])| {
+        let start = (index * tiles * from_bytes) as u64;
+        let end = layout.file_bytes().min(start + (tiles * from_bytes) as u64);
+        let from = file.read(start..end, buffer)?;
+        for (tile, rows) in to.chunks_mut(tile_bytes).zip(from.chunks(from_bytes)) {
+            // Padding is zeros, and the upper bits are added by `|=`.
+            tile.fill(0);
+            for (row, from) in rows.chunks_exact(row_bytes).enumerate() {
+                pack_row(layout.ty, Row(row), from, tile);
+            }
         }
-    });
+        Ok(())
+    };
+    let results = out.par_chunks_mut(tiles * tile_bytes).enumerate().map_init(Vec::new, convert);
+    results.find_map_first(Result::err).map_or(Ok(()), Err)
 }
 
 /// Converts tiles back to the file's rows: the inverse of [`repack`].

@@ -1,15 +1,16 @@
 //! Upload of weights from the file to the device.
 //!
-//! A pool of threads repacks buffers, while the caller's thread uploads buffers that are already repacked. The slower
-//! activity determines the time.
+//! A pool of threads reads, checks and repacks buffers, while the caller's thread uploads buffers that are already
+//! repacked. The slower activity determines the time.
 
+use std::ops::Range;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use bespoke_gguf::Gguf;
+use bespoke_gguf::{Gguf, TensorData, TensorInfo, check_finite};
 use bespoke_kernels::plan::{BufferKind, Part, PartForm, Plan};
 use bespoke_kernels::shape::rope_table;
-use bespoke_kernels::weights::{Layout, repack};
+use bespoke_kernels::weights::{FileRows, Layout, repack_from};
 
 use super::bind::PlanBuffers;
 use super::{EngineError, Progress};
@@ -95,24 +96,43 @@ fn upload_buffer(device: &dyn Device, name: &str, to: Address, bytes: &[u8]) -> 
     })
 }
 
-/// Repacks the tensors of a weight buffer.
+/// Reads, checks and repacks the tensors of a weight buffer.
 fn pack(gguf: &Gguf, bytes: u64, parts: &[Part]) -> Result<Vec<u8>, EngineError> {
     let mut out = vec![0; bytes as usize];
     for part in parts {
-        let data = gguf.data(gguf.require(&part.tensor)?)?;
+        let info = gguf.require(&part.tensor)?;
         let to = &mut out[part.offset as usize..];
         match part.form {
             PartForm::Matrix { ty, rows, cols } => {
                 let layout = Layout::new(ty, rows, cols).expect("the shape was checked against the file");
-                let first = part.first_row as usize * layout.file_row_bytes();
-                let data = &data[first..first + layout.file_bytes() as usize];
-                repack(&layout, data, &mut to[..layout.bytes as usize]);
+                let start = u64::from(part.first_row) * layout.file_row_bytes() as u64;
+                let rows = CheckedRows { info, data: gguf.tensor_data(info)?, start };
+                repack_from(&layout, &rows, &mut to[..layout.bytes as usize])?;
             }
             PartForm::Vector { elements } => {
-                let (first, size) = (part.first_row as usize * 4, elements as usize * 4);
-                to[..size].copy_from_slice(&data[first..first + size]);
+                let (start, bytes) = (u64::from(part.first_row) * 4, u64::from(elements) * 4);
+                let rows = CheckedRows { info, data: gguf.tensor_data(info)?, start };
+                to[..bytes as usize].copy_from_slice(rows.read(0..bytes, &mut Vec::new())?);
             }
         }
     }
     Ok(out)
+}
+
+/// A tensor's data from byte `start` on; numbers that are not finite are errors.
+struct CheckedRows<'a> {
+    info: &'a TensorInfo,
+    data: TensorData<'a>,
+    start: u64,
+}
+
+impl FileRows for CheckedRows<'_> {
+    type Error = bespoke_gguf::Error;
+
+    fn read<'a>(&'a self, range: Range<u64>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Self::Error> {
+        let start = self.start + range.start;
+        let bytes = self.data.read(start..self.start + range.end, buffer)?;
+        check_finite(self.info, start, bytes)?;
+        Ok(bytes)
+    }
 }

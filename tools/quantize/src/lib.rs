@@ -3,12 +3,13 @@
 //! As in llama.cpp, some matrices get more bits than others (see [`Mix`]), and vectors (norms, biases) are unchanged.
 //! The rest of the file is kept: hyper-parameters, tokenizer, the order of tensors.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write};
 
-use bespoke_gguf::{GgmlType, Gguf, TensorInfo, TensorSource, Writer, dequantize, quantize};
+use bespoke_gguf::{
+    GgmlType, Gguf, TensorData, TensorInfo, TensorSource, Writer, check_finite, dequantize, quantize,
+};
 use bespoke_kernels::shape::Mix;
 use bespoke_kernels::shape::mix::Sensitivity;
 use bespoke_kernels::shape::tensors::{Tensor, TensorName};
@@ -136,11 +137,15 @@ impl<'a> Quantization<'a> {
     pub fn write<W: Write>(self, out: W, progress: &dyn Fn(u64, u64)) -> Result<W, QuantizeError> {
         let total = self.gguf.tensors().iter().map(|info| info.bytes).sum();
         let mut done = 0;
+        let mut buffer = Vec::new();
         let mut data = self.header.start(out)?;
         for (info, &ty) in self.gguf.tensors().iter().zip(&self.types) {
-            let from = self.gguf.data(info)?;
-            for batch in from.chunks(step(info.ty) * BATCH) {
+            let from = self.gguf.tensor_data(info)?;
+            for start in (0..info.bytes).step_by(step(info.ty) * BATCH) {
+                let end = info.bytes.min(start + (step(info.ty) * BATCH) as u64);
+                let batch = from.read(start..end, &mut buffer)?;
                 if ty == info.ty {
+                    check_finite(info, start, batch)?;
                     data.write(batch)?;
                 } else {
                     let in_tensor = |source| QuantizeError::Gguf { tensor: Some(info.name.clone()), source };
@@ -165,10 +170,13 @@ pub fn on_load(gguf: Gguf, mix: Mix) -> Result<Gguf, QuantizeError> {
 struct OnLoad(Gguf);
 
 impl TensorSource for OnLoad {
-    fn data(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>, Box<dyn Error + Send + Sync>> {
+    fn data(&self, info: &TensorInfo) -> Result<TensorData<'_>, Box<dyn Error + Send + Sync>> {
         let float = self.0.require(&info.name)?;
-        let data = self.0.data(float)?;
-        if info.ty == float.ty { Ok(data) } else { Ok(converted(float.ty, info.ty, &data)?.into()) }
+        let data = self.0.tensor_data(float)?;
+        if info.ty == float.ty {
+            return Ok(data);
+        }
+        Ok(converted(float.ty, info.ty, &data.into_bytes()?)?.into())
     }
 }
 
