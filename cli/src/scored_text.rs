@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use bespoke::engine::EngineError;
 use bespoke::tokenizer::{EncodeOptions, Tokenizer};
-use bespoke_perplexity::{Cut, ScoringError, Text, Window, WindowError, positions, windows};
+use bespoke_perplexity::{Cut, Text, Window, WindowError, positions, windows};
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde::Serialize;
@@ -69,7 +70,7 @@ impl ScoredText {
         let text = text::read(&args.file)?;
         let context = decode.context(model).unwrap_or(WINDOW.min(model.shape.dimensions.context));
         let cut = Cut { context, stride: args.stride };
-        let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
+        let tokenizer = model.tokenizer().into_diagnostic()?;
         // Names of control tokens in a text, such as `<unk>`, are text.
         let options = EncodeOptions { special: false, ..EncodeOptions::default() };
         let tokens =
@@ -100,7 +101,7 @@ impl ScoredText {
     /// `scored` is the number of tokens that a result is about.
     pub fn measure<T>(
         &self,
-        measurement: impl FnOnce(Text<'_>, bespoke_perplexity::Progress<'_>) -> Result<T, ScoringError>,
+        measurement: impl FnOnce(Text<'_>, bespoke_perplexity::Progress<'_>) -> Result<T, EngineError>,
         scored: impl Fn(&T) -> usize,
     ) -> miette::Result<T> {
         let text = Text { tokens: &self.tokens, windows: &self.windows, bos: self.bos };
@@ -111,10 +112,7 @@ impl ScoredText {
             if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bar.finish();
-        let result = result.map_err(|error| match error {
-            ScoringError::Engine(error) => engine_error(error),
-            error => miette!("{error}"),
-        })?;
+        let result = result.map_err(engine_error)?;
         if interrupt::requested() {
             match scored(&result) {
                 0 => return Err(miette!("interrupted before a token was scored")),

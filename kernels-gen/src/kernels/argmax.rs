@@ -1,7 +1,7 @@
 //! Greedy choice of the next token, and the step to the next position.
 //!
 //! The output projection finds the largest logit of each of its CTAs ([`super::gemv::Output::Argmax`]), a candidate;
-//! [`choose_greedy`] finds the largest candidate.
+//! [`choose_greedy`] finds the largest candidate. A logit that is not finite is a candidate of value ∞.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,8 @@ fn warp_best(mine: Candidate) -> Candidate {
 ///
 /// `values` f32 and `tokens` u32 [candidates]: largest logits and their tokens, from the output projection; `sequence`
 /// u32 by position; `finished` u32 by position: a copy of the tokens that the host polls while kernels run; `state`:
-/// see [`state`]. One CTA. Of equal logits the smallest token wins; if all are NaN, token 0.
+/// see [`state`]. One CTA. Of equal logits the smallest token wins. If the best candidate is ∞, `finished` gets
+/// [`state::NOT_FINITE`] instead of the token.
 #[kernel(threads = s.threads)]
 pub fn choose_greedy(
     values: Ptr<Global, f32>,
@@ -88,13 +89,14 @@ pub fn choose_greedy(
         block_best(Candidate { value: values.at(from).load(), token: tokens.at(from).load() }, s.threads, 0);
     if thread_index() == 0 {
         let next = state.at(state::POSITION).load() + 1;
-        let mut token = best.token;
+        let mut told = val(0u32);
         if next < state.at(state::PROMPT).load() {
-            token = sequence.at(next).load();
+            told = sequence.at(next).load();
         } else {
-            sequence.at(next).store(token);
+            sequence.at(next).store(best.token);
+            told = select(best.value < f32::INFINITY, best.token, state::NOT_FINITE);
         }
-        finished.at(next).store_relaxed(token, Scope::Sys);
+        finished.at(next).store_relaxed(told, Scope::Sys);
         state.at(state::POSITION).store(next);
     }
 }

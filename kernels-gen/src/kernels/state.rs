@@ -20,6 +20,9 @@ pub const POSITION: u32 = 0;
 /// Index of the word for the number of prompt tokens.
 pub const PROMPT: u32 = 1;
 
+/// Tells the host, in place of a token, that the step's logits are not all finite. No vocabulary has this token.
+pub const NOT_FINITE: u32 = u32::MAX - 1;
+
 /// Loads the position of the token being processed, from a slot's record.
 #[device]
 pub fn position(state: Ptr<Global, u32>) -> Val<u32> {

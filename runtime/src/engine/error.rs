@@ -9,6 +9,7 @@ use bespoke_kernels::shape::ShapeError;
 
 use super::SamplingError;
 use super::memory_needs::MemoryNeeds;
+use super::non_finite::NonFiniteLogits;
 use crate::device::{self, Bytes};
 
 /// Error of loading or decoding a model.
@@ -131,6 +132,9 @@ pub enum EngineError {
         /// Error of the device.
         source: Box<device::Error>,
     },
+    /// A step's logits are NaN or infinite.
+    #[error(transparent)]
+    NonFinite(#[from] NonFiniteLogits),
     /// The prompt has no tokens.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
@@ -166,6 +170,9 @@ impl EngineError {
             EngineError::SharedMemory { .. } => {
                 Some("use --device emulator, or a device with more shared memory for each CTA")
             }
+            EngineError::NonFinite(_) => Some(
+                "numbers of the model overflow: convert it again, or try another file or quantisation of it",
+            ),
             EngineError::Shape(ShapeError::Architecture(_)) => {
                 Some("`bespoke inspect` lists the shapes that kernels exist for")
             }

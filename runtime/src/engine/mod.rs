@@ -11,6 +11,7 @@ mod kernels;
 mod load;
 mod matrix_rates;
 mod memory_needs;
+mod non_finite;
 mod queue;
 mod read_bandwidth;
 mod sampling;
@@ -25,15 +26,17 @@ use std::time::{Duration, Instant};
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{Plan, PlanParams, Sampling, Tuning};
 use bespoke_kernels::shape::ModelShape;
 
-use crate::device::{self, Device, GraphReport, Kernel, LaunchSequence};
+use crate::device::{self, Address, Device, GraphReport, Kernel, LaunchSequence};
 use bind::PlanBuffers;
 pub use error::{DoesNotFit, EngineError};
 pub use kernels::{KernelCounts, OriginCounts};
 pub use matrix_rates::{Matrix, MatrixRate};
 pub use memory_needs::MemoryNeeds;
+pub use non_finite::{NonFiniteLogits, NonFiniteOutput};
 use queue::Backoff;
 pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
 pub use read_bandwidth::read_bandwidth;
@@ -355,6 +358,9 @@ impl Engine {
 
     /// Token at `position`, which may be any position but the first. The step that writes the token must have
     /// completed.
+    ///
+    /// # Errors
+    /// If the token is not there, or the logits that it would be chosen from are not finite.
     pub fn token(&self, position: u32) -> Result<u32, EngineError> {
         self.token_at(position)?.ok_or(EngineError::NoToken { position })
     }
@@ -362,20 +368,33 @@ impl Engine {
     fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
         let mut bytes = [0; 4];
         self.keep(self.buffers.host_tokens().read(u64::from(position) * 4, &mut bytes))?;
-        let token = u32::from_le_bytes(bytes);
-        Ok((token != NOT_WRITTEN).then_some(token))
+        match u32::from_le_bytes(bytes) {
+            NOT_WRITTEN => Ok(None),
+            state::NOT_FINITE => Err(NonFiniteLogits { position: position - 1, first: None }.into()),
+            token => Ok(Some(token)),
+        }
     }
 
     /// Logits of the last step, `f32 [vocab]`. Waits until the step has completed.
-    pub fn logits(&self) -> Result<Vec<f32>, EngineError> {
+    ///
+    /// # Errors
+    /// If a logit is NaN or infinite; the error names the first launch of the step with such an output.
+    pub fn logits(&mut self) -> Result<Vec<f32>, EngineError> {
         self.wait_for_steps(self.cursor.enqueued - self.cursor.read)?;
-        let vocab = self.plan.shape.dimensions.vocab as usize;
-        let mut bytes = vec![0; vocab * 4];
-        self.keep(self.device.download(self.buffers.logits(), &mut bytes))?;
-        Ok(bytes
-            .chunks_exact(4)
-            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-            .collect())
+        let bytes = u64::from(self.plan.shape.dimensions.vocab) * 4;
+        let logits = self.keep(self.read_f32s(self.buffers.logits(), bytes))?;
+        // Without a branch for each logit, so that the loop vectorises.
+        if logits.iter().fold(true, |finite, logit| finite & logit.is_finite()) {
+            return Ok(logits);
+        }
+        Err(self.non_finite(self.cursor.enqueued.saturating_sub(1)))
+    }
+
+    /// Reads `bytes` bytes of f32 from the device, after all enqueued work.
+    fn read_f32s(&self, from: Address, bytes: u64) -> device::Result<Vec<f32>> {
+        let mut words = vec![0; bytes as usize];
+        self.device.download(from, &mut words)?;
+        Ok(words.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect())
     }
 }
 
@@ -400,6 +419,14 @@ impl StepQueue for Stepping<'_> {
     }
     fn token_lost(&mut self) {
         self.engine.started.set(false);
+    }
+    fn explain(&mut self, error: EngineError) -> EngineError {
+        match error {
+            EngineError::NonFinite(NonFiniteLogits { position, first: None }) => {
+                self.engine.non_finite(position)
+            }
+            error => error,
+        }
     }
     fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
         self.on_prompt_token.map_or(ControlFlow::Continue(()), |on_prompt_token| on_prompt_token(position))

@@ -46,6 +46,11 @@ pub trait StepQueue {
     /// Called when the device has become idle without writing a token.
     fn token_lost(&mut self) {}
 
+    /// Adds what can be found out about an error of [`StepQueue::token_at`], which ends the iterator. Nothing by default.
+    fn explain(&mut self, error: EngineError) -> EngineError {
+        error
+    }
+
     /// Called when the prompt token at `_position` has been processed; a break ends the iterator. Continues by default.
     fn prompt_token_done(&mut self, _position: u32) -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -67,6 +72,9 @@ impl<S: StepQueue> StepQueue for &mut S {
     }
     fn token_lost(&mut self) {
         (**self).token_lost();
+    }
+    fn explain(&mut self, error: EngineError) -> EngineError {
+        (**self).explain(error)
     }
     fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
         (**self).prompt_token_done(position)
@@ -144,7 +152,7 @@ impl<S: StepQueue> Iterator for Tokens<S> {
                 Ok((token, _)) => return Some(Ok(token)),
                 Err(error) => {
                     self.last = 0;
-                    return Some(Err(error));
+                    return Some(Err(self.queue.explain(error)));
                 }
             }
         }

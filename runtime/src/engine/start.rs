@@ -28,14 +28,17 @@ impl Engine {
     }
 
     /// Tokens whose keys and values are in the cache, by position. Chosen tokens that the device has not written yet are
-    /// left out.
+    /// left out. None if the logits of a step were not finite: keys and values may not be finite either.
     pub fn cached_tokens(&self) -> Result<Vec<u32>, EngineError> {
         let mut tokens = Vec::new();
         if self.started.get() && !self.prompt.is_empty() {
             for position in 0..self.cursor.enqueued {
                 let token = match self.prompt.get(position as usize) {
                     Some(&token) => Some(token),
-                    None => self.token_at(position)?,
+                    None => match self.token_at(position) {
+                        Err(EngineError::NonFinite(_)) => return Ok(Vec::new()),
+                        token => token?,
+                    },
                 };
                 let Some(token) = token else { break };
                 tokens.push(token);

@@ -55,7 +55,7 @@ pub fn shape(
 /// Checks a model's decode plan, with its real edges, for `steps` tokens from the start of a sequence.
 ///
 /// # Errors
-/// If the model cannot be loaded.
+/// If the model cannot be loaded, or without a finding gives logits that are not finite.
 pub fn model(
     gguf: &Gguf,
     shape: &ModelShape,
@@ -68,13 +68,23 @@ pub fn model(
     let device = device::checking(journal.clone(), options.checks);
     let mut engine = Engine::load(device, gguf, shape, &loading, &|_, _| {})?;
     engine.start(&[FIRST_TOKEN.min(shape.dimensions.vocab - 1)])?;
+    let mut overflow = None;
     for step in 0..steps {
         progress(step as usize, steps as usize, "tokens");
         engine.step()?;
         engine.wait()?;
+        if let Err(error) = engine.logits() {
+            overflow = Some(error);
+            break;
+        }
     }
     progress(steps as usize, steps as usize, "");
-    Ok(Report::new(&shape.name, journal.entries(), options))
+    let report = Report::new(&shape.name, journal.entries(), options);
+    match overflow {
+        // Logits are not those of the model after a finding.
+        Some(error) if report.findings.is_empty() => Err(error.into()),
+        _ => Ok(report),
+    }
 }
 
 /// First token of the sequence. Many vocabularies use token 1 as the start of text; any other token would do.

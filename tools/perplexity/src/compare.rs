@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use bespoke::engine::Engine;
+use bespoke::engine::{Engine, EngineError};
 use serde::Serialize;
 
 use crate::predictions::predict;
 use crate::statistics::{kl_divergence, largest, quantile};
-use crate::{Estimate, Prediction, Progress, Score, ScoringError, Text, Work};
+use crate::{Estimate, Prediction, Progress, Score, Text, Work};
 
 /// Comparison of a model with a reference, over the same scored tokens.
 #[derive(Clone, Debug, Serialize)]
@@ -65,7 +65,7 @@ pub fn compare(
     model: &mut Engine,
     text: Text<'_>,
     progress: Progress<'_>,
-) -> Result<Comparison, ScoringError> {
+) -> Result<Comparison, EngineError> {
     let start = Instant::now();
     let (mut of_reference, mut of_model) = (Vec::new(), Vec::new());
     let (mut divergences, mut same) = (Vec::new(), Vec::new());

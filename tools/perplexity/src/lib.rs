@@ -15,7 +15,6 @@ mod windows;
 pub use compare::{Comparison, Divergence, compare};
 pub use measure::{Perplexity, Score, Work, perplexity};
 use predictions::Prediction;
-pub use predictions::ScoringError;
 pub use statistics::Estimate;
 pub use vocabulary::{VocabularyError, check_vocabularies};
 pub use windows::{Cut, Window, WindowError, positions, windows};

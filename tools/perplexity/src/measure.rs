@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use bespoke::engine::Engine;
+use bespoke::engine::{Engine, EngineError};
 use serde::Serialize;
 
 use crate::predictions::predict;
-use crate::{Estimate, Prediction, Progress, ScoringError, Text};
+use crate::{Estimate, Prediction, Progress, Text};
 
 /// Perplexity of a model on the scored tokens of a text.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -64,7 +64,7 @@ pub fn perplexity(
     engine: &mut Engine,
     text: Text<'_>,
     progress: Progress<'_>,
-) -> Result<Perplexity, ScoringError> {
+) -> Result<Perplexity, EngineError> {
     let start = Instant::now();
     let mut surprises = Vec::new();
     let scored = |[prediction]: [Prediction; 1]| surprises.push(prediction.surprise());

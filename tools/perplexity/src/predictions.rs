@@ -7,21 +7,6 @@ use bespoke::engine::{Engine, EngineError};
 use crate::statistics::log_softmax;
 use crate::{Progress, Text};
 
-/// Error of scoring a text.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ScoringError {
-    /// The engine failed.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// Logits have no softmax.
-    #[error("the logits before token {token} of the text are not finite, so that it has no probability")]
-    NotFinite {
-        /// Index of the token.
-        token: usize,
-    },
-}
-
 /// A model's prediction of a token.
 pub(crate) struct Prediction {
     /// Id of the token that follows in the text.
@@ -46,7 +31,7 @@ pub(crate) fn predict<const N: usize>(
     text: Text<'_>,
     progress: Progress<'_>,
     mut scored: impl FnMut([Prediction; N]),
-) -> Result<u64, ScoringError> {
+) -> Result<u64, EngineError> {
     let mut done = 0;
     for window in text.windows {
         let mut input = text.tokens[window.start..window.end].to_vec();
@@ -62,14 +47,9 @@ pub(crate) fn predict<const N: usize>(
             }
             if next >= window.scored {
                 let token = text.tokens[next];
-                let prediction = |engine: &mut Engine| -> Result<Prediction, ScoringError> {
-                    let logprobs = log_softmax(&engine.logits()?);
-                    let logprobs = logprobs.ok_or(ScoringError::NotFinite { token: next })?;
-                    Ok(Prediction { token, logprobs })
-                };
                 let mut predictions = Vec::with_capacity(N);
                 for engine in &mut engines {
-                    predictions.push(prediction(engine)?);
+                    predictions.push(Prediction { token, logprobs: log_softmax(&engine.logits()?) });
                 }
                 scored(predictions.try_into().map_err(|_| ()).expect("a prediction of each engine"));
             }

@@ -208,6 +208,8 @@ fn finish_row(
     }
     to.store(value);
     if s.output == Output::Argmax {
+        // Any logit that is not finite wins, so that the choice sees it.
+        let value = select(value.abs() < f32::INFINITY, value, f32::INFINITY);
         *best = better(*best, Candidate { value, token: row });
     }
 }

@@ -13,7 +13,8 @@ use crate::kernels::state;
 /// after it, the token is drawn.
 ///
 /// `keys` and `tops`: outputs of [`sample_keys`](super::sample_keys); `sampling`: see [`super`]; `sequence`, `finished`
-/// and `state`: as in [`choose_greedy`](crate::kernels::argmax::choose_greedy). If all logits are −∞ or NaN, token 0.
+/// and `state`: as in [`choose_greedy`](crate::kernels::argmax::choose_greedy). If all logits are −∞, token 0. If one of the
+/// model's logits is not finite, `sequence` gets token 0, and `finished` [`state::NOT_FINITE`].
 ///
 /// One CTA. The largest keys of the groups give a lower bound of the keys that top-k keeps (the k-th largest of them);
 /// the largest key gives a lower bound for min-p. For top-p alone a bound is guessed, after a pass over all keys for
@@ -31,8 +32,10 @@ pub fn choose_sampled(
 ) {
     let next = state::position(state) + 1;
     let mut token = val(0u32);
+    let mut told = val(0u32);
     if next < state.at(state::PROMPT).load() {
         token = sequence.at(next).load();
+        told = token;
     } else {
         let threads = s.choose_threads;
         let scratch = shared_array::<u64>(threads / WARP);
@@ -44,16 +47,17 @@ pub fn choose_sampled(
             workspace.mailbox.at(Workspace::RANDOM).store(settings.random(next));
         }
         let extremes = tops.extremes(workspace);
-        if extremes[0] > key::LOWEST {
+        if extremes[0] > key::LOWEST && extremes[0] < key::NOT_FINITE {
             let filters = settings.filters(extremes[0], s);
             token = choose(&Keys { keys, count: s.padded(), workspace }, &tops, extremes, &filters);
         }
+        told = select(extremes[0] < key::NOT_FINITE, token, state::NOT_FINITE);
     }
     // All threads have read the state.
     barrier();
     if thread_index() == 0 {
         sequence.at(next).store(token);
-        finished.at(next).store_relaxed(token, Scope::Sys);
+        finished.at(next).store_relaxed(told, Scope::Sys);
         state.at(state::POSITION).store(next);
     }
 }

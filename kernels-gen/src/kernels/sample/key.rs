@@ -2,7 +2,8 @@
 //!
 //! The *key* of a logit is a u32 with the same order: the bits of the float with the sign bit inverted, and for
 //! negative numbers all other bits as well. Both zeros have the same key; a NaN has the key of −∞. Key 0 is below the
-//! key of every logit and stands for no token.
+//! key of every logit and stands for no token; key 2³² − 1 is above them and marks a logit that the model gave and that is
+//! not finite.
 //!
 //! The *ordering* of a token is a u64 that ranks it: the key in bits 19 to 50, and 2¹⁹ − 1 minus the token's number
 //! below. Orderings are unique; of equal logits the smaller token ranks higher.
@@ -13,6 +14,9 @@ use bespoke_codegen::prelude::*;
 pub const TOKEN_BITS: u32 = 19;
 /// Sort key of the logit −∞.
 pub const LOWEST: u32 = !f32::NEG_INFINITY.to_bits();
+
+/// Sort key of a token whose logit, before bias and penalties, is not finite.
+pub const NOT_FINITE: u32 = u32::MAX;
 
 /// Sort key of a logit.
 #[device]

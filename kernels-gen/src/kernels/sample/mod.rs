@@ -13,8 +13,8 @@
 //! 5. **min-p**: of those, keep the ones at least m times as likely as the most likely one;
 //! 6. **temperature** t: draw one of those with probabilities proportional to e^(logit/t).
 //!
-//! Top-p and min-p use the probabilities before the temperature. Of equal logits the smaller token ranks higher; a NaN
-//! counts as −∞. Each filter keeps a prefix of the ranked tokens, so a filter is a search for the end of that prefix;
+//! Top-p and min-p use the probabilities before the temperature. Of equal logits the smaller token ranks higher. If one of
+//! the model's logits is not finite, no token is drawn, and the host is told so. Each filter keeps a prefix of the ranked tokens, so a filter is a search for the end of that prefix;
 //! k, p and m may have any value, and the result is exact.
 //!
 //! Probabilities are integers: the weight of a token is ⌊2³⁹·e^((x − max)/t)⌋ ([`weight`]). Sums of integers do not

@@ -6,7 +6,8 @@ use super::key;
 use super::shape::{BIASED, FREQUENCY, LAST_N, PRESENCE, REPETITION, SampleShape, float};
 use crate::kernels::state;
 
-/// `keys[i] = key(penalised(logits[i] + bias[i]))`, and `tops[g]` = the largest key of each group of 32 tokens.
+/// `keys[i] = key(penalised(logits[i] + bias[i]))`, or [`key::NOT_FINITE`] if `logits[i]` is not finite, and `tops[g]` = the
+/// largest key of each group of 32 tokens.
 ///
 /// `logits` f32 [vocab], `bias` f32 [vocab], read only if the parameters say so, `sequence` u32 by position,
 /// `sampling`: see [`super`], `state`: see [`state`]; `keys` u32 [padded], 0 past the vocabulary, `tops` u32 [groups].
@@ -42,6 +43,7 @@ pub fn sample_keys(
         }
         for batch in 0..s.rounds().div_ceil(IN_FLIGHT) {
             let mut loaded = if batch == 0 { first.clone() } else { load(logits, batch, s) };
+            let finite: Vec<_> = loaded.iter().map(|logit| logit.abs() < f32::INFINITY).collect();
             if biased {
                 for (logit, bias) in loaded.iter_mut().zip(load(bias, batch, s)) {
                     *logit += bias;
@@ -52,6 +54,7 @@ pub fn sample_keys(
                 let token = token_of(round, s);
                 let count = counts.at(thread_index() + round * s.threads).load();
                 let key = key::key(penalties.apply(logit, count));
+                let key = select(finite[i], key, key::NOT_FINITE);
                 let key = select(token < s.vocab, key, 0u32);
                 let largest = warp_max(key);
                 // The condition is uniform in a warp, because a warp processes a whole group of 32 tokens.

@@ -2,6 +2,7 @@
 
 use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::kernels::state;
 use bespoke_kernels::spec::KernelSpec;
 
 use crate::case::{Arg, Case, Coordinates, Element, POISON, Want};
@@ -21,6 +22,8 @@ pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
     let blocks = s.candidates as usize;
     let random = noise.normal(blocks, 3.0);
     let tokens = noise.words(blocks, 100_000);
+    let mut not_finite = random.clone();
+    not_finite[blocks / 2] = f32::INFINITY;
     let mut cases = Vec::new();
     for (what, position, prompt, values) in [
         ("chosen after a prompt of 1", 0, 1, random.clone()),
@@ -29,6 +32,8 @@ pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
         ("chosen after a prompt of 5", 4, 5, random),
         ("all candidates share the maximum", 6, 2, vec![1.5; blocks]),
         ("all candidates are -infinity", 6, 2, vec![f32::NEG_INFINITY; blocks]),
+        ("a logit is not finite", 6, 2, not_finite.clone()),
+        ("a logit within the prompt is not finite", 2, 5, not_finite),
     ] {
         let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
         // Tokens as the output-head kernel writes them: token 0 where there is no candidate.
@@ -64,7 +69,8 @@ fn choose(
         sequence[next] = chosen;
     }
     let mut finished = vec![u32::from_le_bytes([POISON; 4]); CONTEXT];
-    finished[next] = sequence[next];
+    let told_of_it = next >= prompt as usize && values.contains(&f32::INFINITY);
+    finished[next] = if told_of_it { state::NOT_FINITE } else { sequence[next] };
 
     let mut case = Case::new(what);
     let args = [

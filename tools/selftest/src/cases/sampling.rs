@@ -1,7 +1,8 @@
 //! Cases of sampling, compared exactly: the host computes the same integers.
 
 use bespoke::engine::SamplingParams;
-use bespoke_kernels::kernels::sample::{SampleShape, key::LOWEST};
+use bespoke_kernels::kernels::sample::{SampleShape, key::LOWEST, key::NOT_FINITE};
+use bespoke_kernels::kernels::state;
 use bespoke_kernels::spec::KernelSpec;
 
 use crate::case::{Case, Coordinates, Element, POISON, Want};
@@ -13,9 +14,10 @@ fn words(params: &SamplingParams) -> Vec<u8> {
 }
 
 /// Arrays that the first launch passes to the second: the sort keys of the logits, padded to a multiple of 32, and the
-/// largest key of every 32.
-fn keys(s: &SampleShape, logits: &[f32]) -> (Vec<u32>, Vec<u32>) {
-    let mut keys: Vec<u32> = logits.iter().map(|&logit| key(logit)).collect();
+/// largest key of every 32. `logits`: those of the model; `penalised`: with bias and penalties.
+fn keys(s: &SampleShape, logits: &[f32], penalised: &[f32]) -> (Vec<u32>, Vec<u32>) {
+    let key = |(logit, &penalised): (&f32, &f32)| if logit.is_finite() { key(penalised) } else { NOT_FINITE };
+    let mut keys: Vec<u32> = logits.iter().zip(penalised).map(key).collect();
     keys.resize(s.padded() as usize, 0);
     let tops = keys.chunks_exact(32).map(|group| group.iter().copied().max().unwrap_or(0)).collect();
     (keys, tops)
@@ -76,7 +78,7 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     .into_iter()
     .map(|(what, logits, (position, prompt), params)| {
         let next = position as usize + 1;
-        let (keys, tops) = keys(s, &penalise(logits, &history[..next], &params));
+        let (keys, tops) = keys(s, logits, &penalise(logits, &history[..next], &params));
         let mut case = Case::new(what);
         // Without a bias, its buffer has any content.
         let bias =
@@ -165,6 +167,13 @@ pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
             cases.push(step(s, &format!("{filter}, {logits_are}"), logits, &params, (4, 5, chosen)));
         }
     }
+    let not_finite = with(&one, f32::NAN);
+    for (what, position) in [("chosen", 4), ("given by the prompt", 3)] {
+        let what = format!("a logit is NaN, {what}");
+        let token = if position == 3 { SEQUENCE + 4 } else { 0 };
+        let model = (keys(s, &not_finite, &not_finite), position == 4);
+        cases.push(step_of(s, &what, model, &warm(1.0), (position, 5, token)));
+    }
     // A token of the prompt is taken without reading the keys.
     let given = SEQUENCE + 4;
     cases.push(step(s, "given by the prompt", &random, &warm(1.0), (3, 5, given)));
@@ -179,16 +188,28 @@ fn step(
     what: &str,
     logits: &[f32],
     params: &SamplingParams,
+    choice: (u32, u32, u32),
+) -> Case {
+    // These infinities and NaNs come from bias and penalties.
+    let finite = vec![0.0; logits.len()];
+    step_of(s, what, (keys(s, &finite, logits), false), params, choice)
+}
+
+/// A step of keys and tops; `not_finite`: whether the host is told so instead of the token.
+fn step_of(
+    s: &SampleShape,
+    what: &str,
+    ((keys, tops), not_finite): ((Vec<u32>, Vec<u32>), bool),
+    params: &SamplingParams,
     (position, prompt, token): (u32, u32, u32),
 ) -> Case {
-    let (keys, tops) = keys(s, logits);
     debug_assert!(tops.iter().all(|&top| top >= LOWEST));
     let next = position as usize + 1;
     let before: Vec<u32> = (SEQUENCE..).take(CONTEXT).collect();
     let mut sequence = before.clone();
     sequence[next] = token;
     let mut finished = vec![u32::from_le_bytes([POISON; 4]); CONTEXT];
-    finished[next] = token;
+    finished[next] = if not_finite { state::NOT_FINITE } else { token };
 
     let mut case = Case::new(what);
     let args = [

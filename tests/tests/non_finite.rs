@@ -1,0 +1,96 @@
+//! Weights and logits that are not finite: refused while loading, and named while decoding.
+
+use std::path::PathBuf;
+
+use bespoke::device::{Selector, open};
+use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
+use bespoke::generation::{Generation, Request};
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::ModelShape;
+
+/// A fixture with other bytes in a tensor, from byte `at` of its data on.
+fn damaged(name: &str, tensor: &str, at: u64, new: &[u8]) -> Gguf {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
+    let mut bytes = std::fs::read(path).unwrap();
+    let info = Gguf::from_bytes(bytes.clone()).unwrap().require(tensor).unwrap().clone();
+    bytes[(info.offset + at) as usize..][..new.len()].copy_from_slice(new);
+    Gguf::from_bytes(bytes).unwrap()
+}
+
+fn load(gguf: &Gguf, sampling: SamplingParams) -> Result<Engine, EngineError> {
+    let options = EngineOptions { context: Some(32), sampling, ..EngineOptions::default() };
+    let shape = ModelShape::from_gguf(gguf, "damaged")?;
+    Engine::load(open(Selector::Emulator).unwrap().device, gguf, &shape, &options, &|_, _| {})
+}
+
+#[test]
+fn weights_that_are_not_finite_are_refused() {
+    let (nan, infinity) = (f32::NAN.to_le_bytes(), f32::INFINITY.to_le_bytes());
+    for (name, tensor, at, new, place) in [
+        ("llama-f32", "blk.1.ffn_down.weight", 400, &nan[..], "element 100 (row 0, column 100)"),
+        ("llama-f32", "output_norm.weight", 8, &infinity, "element 2 (row 0, column 2)"),
+        ("llama-f16", "token_embd.weight", 2, &[0, 0xFC], "element 1 (row 0, column 1)"),
+        ("qwen2-q8_0", "blk.0.attn_k.weight", 35, &[0x7E], "the scale of block 1 (row 0, columns 32 to 63)"),
+        ("qwen3-mxfp4", "blk.0.attn_k.weight", 0, &[0xFF], "the scale of block 0 (row 0, columns 0 to 31)"),
+    ] {
+        let gguf = damaged(&format!("{name}.gguf"), tensor, at, new);
+        let error = load(&gguf, SamplingParams::default()).err().expect("the weight is refused").to_string();
+        assert_eq!(
+            error,
+            format!(
+                "tensor {tensor}: {place} is NaN or infinite: the file is damaged, or its conversion overflowed; \
+                 download or convert it again"
+            )
+        );
+    }
+}
+
+/// A sum of products overflows in the second layer. Tokens, logits and log-probabilities are errors that name the launch,
+/// with either way of choosing tokens.
+#[test]
+fn logits_that_are_not_finite_name_the_first_launch() {
+    let huge: Vec<u8> = [3e38f32; 64].into_iter().flat_map(f32::to_le_bytes).collect();
+    let gguf = damaged("llama-f32.gguf", "blk.1.ffn_gate.weight", 0, &huge);
+    let expected = |position: u32| {
+        format!(
+            "the logits after position {position} are not finite: the first launch with such an output is blk.1."
+        )
+    };
+    for temperature in [0.0, 0.7] {
+        let sampling = SamplingParams { temperature, ..SamplingParams::default() };
+        let mut engine = load(&gguf, sampling.clone()).unwrap();
+        engine.start(&[5, 17, 299]).unwrap();
+        let error = engine.generate(4).unwrap().next().unwrap().unwrap_err().to_string();
+        assert!(error.starts_with(&expected(2)), "{error}");
+
+        // Nothing of the cache is used again.
+        assert_eq!(engine.start_from_cache(&[5, 17]).unwrap(), 0);
+        engine.step().unwrap();
+        let error = engine.logits().unwrap_err().to_string();
+        assert!(error.starts_with(&expected(0)), "{error}");
+
+        for logprobs in [None, Some(2)] {
+            let request = Request { sampling: sampling.clone(), logprobs, ..Request::new(&[5, 17]) };
+            let mut generation = Generation::start(&mut engine, None, &request).unwrap();
+            let error = generation.next().unwrap().unwrap_err().to_string();
+            assert!(error.starts_with(&expected(1)), "{error}");
+            assert!(generation.next().is_none());
+        }
+    }
+}
+
+/// The token that the host does not read is not a reason to use the cache of NaN.
+#[test]
+fn a_cache_of_an_unread_step_that_is_not_finite_is_not_used_again() {
+    let huge: Vec<u8> = [3e38f32; 64].into_iter().flat_map(f32::to_le_bytes).collect();
+    let mut engine =
+        load(&damaged("llama-f32.gguf", "blk.1.ffn_gate.weight", 0, &huge), SamplingParams::default())
+            .unwrap();
+    engine.start(&[5, 17]).unwrap();
+    for _ in 0..3 {
+        engine.step().unwrap();
+    }
+    engine.wait().unwrap();
+    assert!(engine.cached_tokens().unwrap().is_empty());
+    assert_eq!(engine.start_from_cache(&[5, 17, 3]).unwrap(), 0);
+}
