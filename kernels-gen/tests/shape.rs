@@ -519,6 +519,7 @@ fn unsupported_models_are_errors() {
         (|h| h.set("attention.key_length_swa", Integer(64)), &["key_length_swa is 64", "32 elements"]),
         (|h| h.set("expert_count", Integer(8)), &["mixture of experts", "only dense models"]),
         (|h| h.set("rope.scaling.type", Text("dynamic")), &["RoPE scaling 'dynamic'", "yarn", "longrope"]),
+        (|h| h.set("rope.scale_linear", Float(f32::NAN)), &["llama.rope.scale_linear is NaN"]),
         (|h| h.set("rope.freq_base", Float(-1.0)), &["llama.rope.freq_base is -1", "must be positive"]),
         (|h| h.set("attention.layer_norm_rms_epsilon", Float(f32::NAN)), &["layer_norm_rms_epsilon is NaN"]),
         (|h| h.set("attention.temperature_scale", Float(0.1)), &["llama.attention.temperature_scale"]),
@@ -559,6 +560,65 @@ fn unsupported_models_are_errors() {
             assert!(error.contains(word), "case {index}: no {word:?} in: {error}");
         }
     }
+}
+
+/// Every key that GGUF has below an architecture's prefix is used by a Llama, harmless, or refused by name: none is ignored.
+#[test]
+fn every_key_is_used_harmless_or_refused() {
+    let plain = Header::llama().shape();
+    let (mut used, mut harmless, mut refused) = (Vec::new(), Vec::new(), 0);
+    for key in include_str!("gguf_keys.txt").lines() {
+        let values = [Integer(3), Float(1.5), Flag(true), Text("yarn")];
+        let shapes = values.map(|value| Header::llama().with(&[(key, value)]).shape());
+        let by_name = format!("metadata key llama.{key}: decoding of llama models does not support it");
+        if shapes.iter().any(|shape| shape.as_ref().is_err_and(|error| error.starts_with(&by_name))) {
+            refused += 1;
+        } else if shapes.iter().all(|shape| *shape == plain) {
+            harmless.push(key);
+        } else {
+            used.push(key);
+        }
+    }
+    let text = |keys: &[&str]| keys.join(" ");
+    assert_eq!(
+        text(&harmless),
+        "attention.sliding_window_pattern pooling_type rope.scaling.finetuned tensor_data_layout vocab_size"
+    );
+    assert_eq!(
+        text(&used),
+        "attention.head_count attention.head_count_kv attention.key_length attention.key_length_swa \
+         attention.layer_norm_rms_epsilon attention.rope_pattern attention.scale attention.sliding_window \
+         attention.value_length attention.value_length_swa attn_logit_softcapping block_count context_length \
+         embedding_length expert_count feed_forward_length final_logit_softcapping rope.dimension_count \
+         rope.dimension_count_swa rope.freq_base rope.freq_base_swa rope.scale_linear rope.scaling.attn_factor \
+         rope.scaling.factor rope.scaling.original_context_length rope.scaling.type rope.scaling.yarn_attn_factor \
+         rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow rope.scaling.yarn_ext_factor \
+         rope.scaling.yarn_log_multiplier"
+    );
+    assert_eq!(refused, 136);
+}
+
+#[test]
+fn blocks_of_another_quantization_version_are_refused() {
+    let file = |version: u32, ty: GgmlType| {
+        let mut header = Header::llama();
+        header.tensor("blk.0.ffn_up.weight").2 = ty;
+        let mut writer = Writer::new();
+        let gguf = header.gguf();
+        for (key, _) in gguf.metadata() {
+            writer.copy(&gguf, key).unwrap();
+        }
+        writer.set("general.quantization_version", version).unwrap();
+        gguf.tensors().iter().for_each(|info| writer.tensor(&info.name, &info.dims, info.ty).unwrap());
+        let mut data = writer.start(Vec::new()).unwrap();
+        while let Some((_, bytes)) = data.next() {
+            data.write(&vec![0; bytes as usize]).unwrap();
+        }
+        ModelShape::from_gguf(&Gguf::from_bytes(data.finish().unwrap()).unwrap(), "test")
+    };
+    assert!(file(2, GgmlType::Q8_0).is_ok() && file(1, GgmlType::F16).is_ok());
+    let error = file(1, GgmlType::Q8_0).unwrap_err().to_string();
+    assert!(error.starts_with("metadata key general.quantization_version is 1; only"), "{error}");
 }
 
 /// Keys that change nothing about the shape of a Llama, and of another architecture if its name is given.
@@ -614,6 +674,11 @@ fn rope_scaling_follows_the_metadata() {
         (&[("rope.scale_linear", Float(2.0))], 0.5, 1.0),
         (&[("rope.scaling.type", Text("none")), ("rope.scaling.factor", Float(4.0))], 1.0, 1.0),
         (&[("rope.scaling.attn_factor", Float(1.5))], 1.0, 1.5),
+        // The older key counts only without the newer one, even if that is 0.
+        (&[("rope.scaling.factor", Float(4.0)), ("rope.scale_linear", Float(2.0))], 0.25, 1.0),
+        (&[("rope.scaling.factor", Float(0.0)), ("rope.scale_linear", Float(2.0))], 1.0, 1.0),
+        (&[("rope.scaling.type", Text("longrope")), ("rope.scaling.factor", Float(4.0))], 0.25, 1.0),
+        (&[("rope.scale_linear", Float(2.0)), ("rope.scaling.attn_factor", Float(1.5))], 0.5, 1.5),
     ];
     for (keys, factor, magnitude) in cases {
         let header = Header::llama().with(keys);

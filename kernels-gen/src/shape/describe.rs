@@ -146,9 +146,16 @@ impl LayerFacts {
         };
         let switched_off =
             architecture.rope_switch && settings.opt_bool("rope.scaling.finetuned")? == Some(false);
-        let rotated = match settings.layer_flags("attention.rope_pattern", d.layers)? {
+        let pattern = "attention.rope_pattern";
+        let rotated = match settings.layer_flags(pattern, d.layers)? {
             _ if switched_off => vec![false; d.layers as usize],
             Some(flags) => flags,
+            None if settings.has(pattern) => {
+                return Err(ShapeError::Unsupported(format!(
+                    "metadata key {}: only an array with an element for each layer is supported",
+                    settings.key(pattern)
+                )));
+            }
             None => layers(&|layer| architecture.unrotated_period.is_none_or(|n| period(n)(layer))),
         };
         let wide = architecture.wide_scale_layers == Some(d.layers);

@@ -6,7 +6,7 @@ use bespoke_gguf::{GgmlType, Gguf};
 
 use super::describe::describe;
 use super::rope::rope_table;
-use super::settings::Settings;
+use super::settings::{Settings, check_quantization_version};
 use super::tensors::{Form, Tensor, TensorName};
 use super::{Architecture, Dimensions, ModelShape, ShapeError, weight_type};
 
@@ -24,6 +24,7 @@ impl ModelShape {
         let types = |name: TensorName| gguf.tensor(&name.to_string()).map(|info| info.ty);
         let shape = describe(name, architecture, dimensions, &settings, &types)?;
         settings.check_all_read()?;
+        check_quantization_version(gguf)?;
         let mut known = HashSet::new();
         for name in shape.tensors() {
             check_tensor(gguf, name, &shape.dimensions)?;

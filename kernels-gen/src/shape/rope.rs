@@ -156,24 +156,20 @@ fn first_positive(settings: &Settings<'_>, names: [&str; 2]) -> Result<Option<f3
 
 /// The scaling by formula, and the magnitude of sin and cos.
 fn scaling(settings: &Settings<'_>, original_context: u32) -> Result<(RopeScaling, f32), ShapeError> {
-    let factor = match settings.opt_nonzero("rope.scaling.factor")? {
-        // The older key.
-        None => settings.opt_nonzero("rope.scale_linear")?,
-        factor => {
-            settings.opt_nonzero("rope.scale_linear")?;
-            factor
-        }
-    }
-    .unwrap_or(1.0);
+    // The second is the older key, which applies only without the first.
+    let factors = ["rope.scaling.factor", "rope.scale_linear"];
+    let [factor, older] = factors.map(|name| settings.opt_nonzero(name));
+    let (factor, older) = (factor?, older?);
+    let factor = if settings.opt_f32(factors[0])?.is_some() { factor } else { older }.unwrap_or(1.0);
     let attention_factor = positive(settings, "rope.scaling.attn_factor")?.unwrap_or(1.0);
     let beta_fast = positive(settings, "rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
     let beta_slow = positive(settings, "rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
     let yarn_magnitude = positive(settings, "rope.scaling.yarn_attn_factor")?;
     let log_multiplier = settings.opt_nonzero("rope.scaling.yarn_log_multiplier")?;
     match settings.opt_str("rope.scaling.type")? {
-        None | Some("linear") if factor == 1.0 => Ok((RopeScaling::None, attention_factor)),
-        None | Some("linear") => Ok((RopeScaling::Linear { factor }, attention_factor)),
-        Some("none" | "longrope") => Ok((RopeScaling::None, attention_factor)),
+        None | Some("linear" | "longrope") if factor == 1.0 => Ok((RopeScaling::None, attention_factor)),
+        None | Some("linear" | "longrope") => Ok((RopeScaling::Linear { factor }, attention_factor)),
+        Some("none") => Ok((RopeScaling::None, attention_factor)),
         Some("yarn") => {
             if original_context == 0 {
                 return Err(ShapeError::Unsupported(format!(

@@ -145,6 +145,24 @@ pub(super) fn is_harmless(name: &str, value: Value<'_>) -> bool {
     })
 }
 
+/// Version of the layouts of quantised blocks: `GGML_QNT_VERSION`.
+const QUANTIZATION_VERSION: u32 = 2;
+
+/// Checks `general.quantization_version` of a file with quantised tensors: other versions have other layouts of blocks.
+pub(super) fn check_quantization_version(gguf: &Gguf) -> Result<(), ShapeError> {
+    const KEY: &str = "general.quantization_version";
+    let quantised = gguf.tensors().iter().any(|tensor| tensor.ty.block_elements() > 1);
+    match gguf.opt_u32(KEY)? {
+        Some(version) if quantised && version != QUANTIZATION_VERSION => {
+            Err(ShapeError::Unsupported(format!(
+                "metadata key {KEY} is {version}; only the blocks of version {QUANTIZATION_VERSION} are supported: quantise \
+             the model again with a current llama.cpp"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Metadata below an architecture's prefix. Remembers which keys were read, so that keys that nothing understands are
 /// found.
 pub(super) struct Settings<'a> {
@@ -163,6 +181,11 @@ impl<'a> Settings<'a> {
         let key = format!("{}.{name}", self.architecture);
         self.read.borrow_mut().insert(key.clone());
         key
+    }
+
+    /// Whether the file has the key.
+    pub fn has(&self, name: &str) -> bool {
+        self.gguf.get(&self.key(name)).is_some()
     }
 
     pub fn u32(&self, name: &str) -> Result<u32, Error> {
