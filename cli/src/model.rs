@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bespoke::engine::EngineError;
+use bespoke::tokenizer::{Tokenizer, TokenizerError, declared_end_tokens};
 use bespoke_demo as demo;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::{Mix, ModelShape, ShapeFile, builtin};
@@ -135,6 +136,44 @@ pub struct Model {
     pub is_demo: bool,
     /// Path of the file or folder.
     pub path: PathBuf,
+}
+
+impl Model {
+    /// Reads the tokenizer. A warning says so if it has fewer tokens than the model.
+    pub fn tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
+        let tokenizer = Tokenizer::from_gguf(&self.gguf)?;
+        let (tokens, vocab) = (tokenizer.len(), self.shape.dimensions.vocab);
+        if tokens < vocab as usize {
+            tracing::warn!(
+                "the tokenizer has {tokens} tokens and the model {vocab}: tokens from {tokens} on have no text and are \
+                 shown as [token {tokens}]"
+            );
+        }
+        Ok(tokenizer)
+    }
+
+    /// Reads the tokenizer for a prompt of token ids, which do not need it. If it cannot be read, a warning says so, and
+    /// the tokens that end a generation are those that the metadata declares.
+    pub fn tokenizer_for_ids(&self) -> (Option<Tokenizer>, Vec<u32>) {
+        let error = match self.tokenizer() {
+            Ok(tokenizer) => {
+                let ends = tokenizer.end_tokens().to_vec();
+                return (Some(tokenizer), ends);
+            }
+            Err(error) => error,
+        };
+        let ends = declared_end_tokens(&self.gguf, self.shape.dimensions.vocab);
+        let ending = match ends.as_slice() {
+            [] => "the file declares no end token either, so only -n and the context end the generation"
+                .to_owned(),
+            ends => {
+                let ends = ends.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+                format!("generation ends only at the tokens that the metadata declares: {ends}")
+            }
+        };
+        tracing::warn!("the tokenizer cannot be read, so that tokens have no text ({error}); {ending}");
+        (None, ends)
+    }
 }
 
 /// Opens a model as [`open_model_with`] does, with the weights as they are.

@@ -67,7 +67,7 @@ pub struct ChatArgs {
 /// Reads lines, and answers or executes them, until the input ends.
 pub fn execute(args: &ChatArgs) -> miette::Result<()> {
     let model = model::open_model_with(&args.model, args.decode.load)?;
-    let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
+    let tokenizer = model.tokenizer().into_diagnostic()?;
     let format = ChatFormat::new(&args.template, &model.gguf, &tokenizer)?;
     tracing::debug!("{}", format.origin());
     let sampling = args.sampling.params(Some(&tokenizer))?;

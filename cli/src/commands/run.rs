@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use bespoke::engine::{self, Engine, EngineError};
 use bespoke::generation::{FinishReason, Generation, Request, Summary, room};
-use bespoke::tokenizer::Tokenizer;
 use bespoke_chat::Message;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, ValueEnum};
@@ -186,10 +185,13 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         return demo::execute(args, &model);
     }
     // Only text needs the tokenizer; token ids do not.
-    let tokenizer = match (&text, Tokenizer::from_gguf(&model.gguf)) {
-        (_, Ok(tokenizer)) => Some(tokenizer),
-        (Some(_), Err(error)) => return Err(error).into_diagnostic(),
-        (None, Err(_)) => None,
+    let (tokenizer, ends) = match &text {
+        Some(_) => {
+            let tokenizer = model.tokenizer().into_diagnostic()?;
+            let ends = tokenizer.end_tokens().to_vec();
+            (Some(tokenizer), ends)
+        }
+        None => model.tokenizer_for_ids(),
     };
     let prompt = match (&text, &ids, &tokenizer) {
         (Some(text), _, Some(tokenizer)) if args.chat => {
@@ -241,7 +243,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         sampling,
         max_tokens: wanted,
         keep: args.keep,
-        stop_tokens: stop_tokens(args, tokenizer.as_ref()),
+        stop_tokens: if args.ignore_eos { &[] } else { &ends },
         stop_strings: &args.stop,
         logprobs: args.logprobs,
         ..Request::new(&prompt)
@@ -302,11 +304,6 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Tokens that end generation; empty with `--ignore-eos`, or without a vocabulary.
-fn stop_tokens<'a>(args: &RunArgs, tokenizer: Option<&'a Tokenizer>) -> &'a [u32] {
-    tokenizer.filter(|_| !args.ignore_eos).map_or(&[], Tokenizer::end_tokens)
 }
 
 /// A count and a rate, as in `12 tokens at 3.40 tokens/s`; without the rate if it was not measured.

@@ -358,3 +358,17 @@ fn logprobs_are_printed_for_each_token() {
         Value::Null
     );
 }
+
+#[test]
+fn token_ids_without_a_readable_tokenizer_end_at_the_declared_tokens() {
+    let (_folder, model) = with_unsupported_vocabulary();
+    let ran = bespoke(&["run", &model, "--device", "emulator", "--tokens", "1", "-n", "2"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let warning = "WARN the tokenizer cannot be read, so that tokens have no text (tokenizer.ggml.";
+    assert!(ran.stderr.contains(warning), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("); generation ends only at the tokens that the metadata declares: "),
+        "{}",
+        ran.stderr
+    );
+}

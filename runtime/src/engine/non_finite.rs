@@ -54,6 +54,7 @@ impl Engine {
         // Keys and values of the cache may be NaN, too.
         self.prompt.clear();
         self.cursor = DecodeCursor::default();
+        self.started.set(false);
         match first {
             Ok(first) => NonFiniteLogits { position, first }.into(),
             Err(error) => error.into(),

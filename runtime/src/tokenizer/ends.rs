@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use bespoke_gguf::Gguf;
+
 /// Keys that declare such tokens.
 pub const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.eos_token_id",
@@ -12,6 +14,15 @@ pub const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.fim_sep_token_id",
 ];
 
+/// Tokens below `vocab` that keys of the metadata declare as ends of a generation, sorted: for files whose tokenizer
+/// cannot be read.
+pub fn declared_end_tokens(file: &Gguf, vocab: u32) -> Vec<u32> {
+    let declared = END_KEYS.iter().filter_map(|key| file.opt_u32(key).ok()?);
+    let mut ends: Vec<u32> = declared.filter(|&id| id < vocab).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
 /// Key of further such tokens, an array, in Ollama's files.
 pub const END_LIST_KEY: &str = "tokenizer.ggml.eos_token_ids";
 

@@ -33,6 +33,11 @@ pub enum TokenizerError {
     Merge { index: usize, merge: String, fault: String },
     #[error("{key} is {id}, but there are {tokens} tokens")]
     Id { key: &'static str, id: u32, tokens: usize },
+    #[error(
+        "metadata key {key} is not supported: text could be encoded, or tokens chosen, otherwise than in the model's \
+         training; the model still runs on token ids"
+    )]
+    UnsupportedKey { key: String },
     #[error("the file asks for a beginning-of-sequence token but has no tokenizer.ggml.bos_token_id")]
     NoBos,
     #[error("the file asks for an end-of-sequence token but has no tokenizer.ggml.eos_token_id")]

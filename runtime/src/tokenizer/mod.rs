@@ -16,6 +16,7 @@ mod bpe;
 mod bytes;
 mod ends;
 mod error;
+mod keys;
 mod pre;
 mod scores;
 mod special;
@@ -24,6 +25,7 @@ mod stream;
 mod vocab;
 
 pub use bytes::byte_to_char;
+pub use ends::declared_end_tokens;
 pub use error::TokenizerError;
 pub use pre::pre_named_for;
 pub use special::STRIP_KEYS;
@@ -85,6 +87,7 @@ impl Default for EncodeOptions {
 impl Tokenizer {
     /// Creates a tokenizer from the `tokenizer.*` keys of a file.
     pub fn from_gguf(file: &Gguf) -> Result<Self, TokenizerError> {
+        keys::check(file)?;
         let vocab = Vocab::read(file)?;
         let method = match &vocab.method {
             Method::Merges { pre, merges } => Encoder::Bpe(Box::new(Bpe::new(&vocab, pre, merges)?)),
@@ -154,10 +157,11 @@ impl Tokenizer {
         }
     }
 
-    /// Decodes a whole sequence: the inverse of [`encode`](Self::encode). Control tokens have no text. Bytes that are
-    /// not UTF-8 become U+FFFD.
+    /// Decodes a whole sequence: the inverse of [`encode`](Self::encode). Control tokens have no text; an id outside the
+    /// vocabulary becomes `[token 32001]`. Bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
-        let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.piece(id)).copied().collect();
+        let mut bytes = Vec::new();
+        ids.iter().for_each(|&id| self.append_text(id, &mut bytes));
         let bytes = if self.space_prefix { bytes.strip_prefix(b" ").unwrap_or(&bytes) } else { &bytes };
         String::from_utf8_lossy(bytes).into_owned()
     }
@@ -171,6 +175,14 @@ impl Tokenizer {
     /// be split over several tokens.
     pub fn piece(&self, id: u32) -> &[u8] {
         self.pieces.get(id)
+    }
+
+    /// Appends the bytes of a token; of an id outside the vocabulary, a placeholder.
+    fn append_text(&self, id: u32, out: &mut Vec<u8>) {
+        match (id as usize) < self.len() {
+            true => out.extend(self.piece(id)),
+            false => out.extend(format!("[token {id}]").as_bytes()),
+        }
     }
 
     /// Spelling of a token in the vocabulary, such as `Ġthe`, `▁the` or `<|end|>`.

@@ -17,10 +17,10 @@ impl<'a> DecodeStream<'a> {
     }
 
     /// Decodes a token and returns the text that it completes; empty while a character is incomplete. Invalid UTF-8
-    /// becomes U+FFFD.
+    /// becomes U+FFFD, and an id outside the vocabulary `[token 32001]`.
     pub fn push(&mut self, id: u32) -> &str {
         self.text.clear();
-        self.pending.extend_from_slice(self.tokenizer.piece(id));
+        self.tokenizer.append_text(id, &mut self.pending);
         let mut kept = self.pending.len();
         let mut chunks = self.pending.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {

@@ -105,7 +105,7 @@ fn byte_level_merges_by_rank() {
     ] {
         assert_eq!(tokenizer.encode(text).unwrap(), ids, "{text:?}");
     }
-    assert_eq!(tokenizer.decode(&[260, 261, 262, 999]), " hello<|keep|>");
+    assert_eq!(tokenizer.decode(&[260, 261, 262, 999]), " hello<|keep|>[token 999]");
     assert_eq!(tokenizer.token(260), Some("Ġhello"));
     assert_eq!(tokenizer.id("<|end|>"), Some(261));
     // Token 262 is declared as an end token; token 261 is an end token by its name.
@@ -576,4 +576,53 @@ proptest! {
         text += &stream.finish();
         prop_assert_eq!(text, tokenizer.decode(&ids));
     }
+}
+
+#[test]
+fn ids_outside_the_vocabulary_are_shown() {
+    let tokenizer = hello("gpt-2");
+    assert_eq!(tokenizer.decode(&[259, 263, 261, 260]), "hello[token 263] hello");
+    let mut stream = tokenizer.decode_stream();
+    assert_eq!(
+        [259, u32::MAX, 260].map(|id| stream.push(id).to_owned()),
+        ["hello", "[token 4294967295]", " hello"]
+    );
+}
+
+/// A key is read, harmless, or refused: also one that is new to this program.
+#[test]
+fn keys_of_the_tokenizer_are_not_ignored() {
+    let error = |edit: fn(&mut Writer)| {
+        Tokenizer::from_gguf(&gpt2(&[], &[], edit)).err().map(|error| error.to_string())
+    };
+    for edit in [
+        (|writer| writer.set("tokenizer.ggml.padding_token_id", 0u32).unwrap()) as fn(&mut Writer),
+        |writer| writer.set("tokenizer.ggml.normalizer.lowercase", false).unwrap(),
+        |writer| writer.set_array::<i32>("tokenizer.ggml.suppress_tokens", &[]).unwrap(),
+        |writer| writer.set("tokenizer.huggingface.json", "{}").unwrap(),
+    ] {
+        assert_eq!(error(edit), None);
+    }
+    for (edit, key) in [
+        (
+            (|writer| writer.set("tokenizer.ggml.normalizer.lowercase", true).unwrap()) as fn(&mut Writer),
+            "normalizer.lowercase",
+        ),
+        (|writer| writer.set_array("tokenizer.ggml.suppress_tokens", &[1]).unwrap(), "suppress_tokens"),
+        (|writer| writer.set("tokenizer.ggml.reverse_text", true).unwrap(), "reverse_text"),
+    ] {
+        let expected = format!("metadata key tokenizer.ggml.{key} is not supported: ");
+        assert!(error(edit).is_some_and(|error| error.starts_with(&expected)), "{key}");
+    }
+}
+
+#[test]
+fn declared_ends_do_not_need_a_tokenizer() {
+    let file = file("bert", &[("a".into(), NORMAL)], |writer| {
+        writer.set("tokenizer.ggml.eos_token_id", 7u32).unwrap();
+        writer.set("tokenizer.ggml.eot_token_id", 3u32).unwrap();
+        writer.set("tokenizer.ggml.eom_token_id", 100u32).unwrap();
+        writer.set("tokenizer.ggml.fim_pad_token_id", "x").unwrap();
+    });
+    assert_eq!(super::declared_end_tokens(&file, 100), [3, 7]);
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bespoke::generation::{FinishReason, Request};
-use bespoke::tokenizer::Tokenizer;
 use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
 
@@ -20,7 +19,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     if args.logprobs.is_some() {
         return Err(miette!("--logprobs needs --prompt or --tokens"));
     }
-    let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
+    let tokenizer = model.tokenizer().into_diagnostic()?;
     let context = model.shape.dimensions.context;
     let sampling = args.sampling.params(Some(&tokenizer))?;
     let mut engine = session::load_sampling(model, &args.decode, context, sampling.clone())?;
@@ -33,7 +32,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
             sampling: sampling.clone(),
             max_tokens: args.n.unwrap_or(u32::MAX),
             keep: args.keep,
-            stop_tokens: stop_tokens(args, Some(&tokenizer)),
+            stop_tokens: if args.ignore_eos { &[] } else { tokenizer.end_tokens() },
             stop_strings: &args.stop,
             ..Request::new(&prompt)
         };
