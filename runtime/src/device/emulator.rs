@@ -7,6 +7,7 @@ use std::time::Instant;
 use bespoke_emulator as emulator;
 
 use super::signature::signatures;
+use super::system_memory::SystemMemory;
 use super::{
     Address, Allocation, Checks, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Journal,
     Kernel, Kind, Launch, LaunchSequence, MemoryInfo, Module, ModuleSource, Result, assembler_log,
@@ -29,7 +30,7 @@ pub(super) fn info() -> DeviceInfo {
         name: "bespoke PTX emulator".to_owned(),
         compute: COMPUTE,
         multiprocessors: MULTIPROCESSORS,
-        memory_total: host_memory().unwrap_or(ASSUMED_MEMORY) / 2,
+        memory_total: memory(SystemMemory::read()),
         l2_bytes: 0,
         shared_per_block_optin: SHARED_PER_BLOCK,
         peak_bandwidth: None,
@@ -50,12 +51,12 @@ pub(crate) fn with_info(change: impl FnOnce(&mut DeviceInfo)) -> Box<dyn Device>
     Box::new(EmulatorDevice::with_info(info, Checks::ALL, None))
 }
 
-/// Bytes of host memory, where Linux reports them.
-fn host_memory() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
+/// Bytes of device memory that the emulator offers: half of the host's memory, and at most seven eighths of what is
+/// available, since the host needs memory for reading the model, too.
+fn memory(host: Option<SystemMemory>) -> u64 {
+    let assumed = SystemMemory { total: ASSUMED_MEMORY, available: ASSUMED_MEMORY };
+    let SystemMemory { total, available } = host.unwrap_or(assumed);
+    (total / 2).min(available - available / 8)
 }
 
 /// An emulator that records findings in a journal and continues with the next launch.

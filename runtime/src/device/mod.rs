@@ -62,6 +62,7 @@ mod module_loader;
 mod selector;
 mod signature;
 mod stubs;
+mod system_memory;
 
 use std::fmt;
 
