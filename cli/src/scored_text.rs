@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use bespoke::engine::EngineError;
-use bespoke::tokenizer::{EncodeOptions, Tokenizer};
+use bespoke::tokenizer::EncodeOptions;
 use bespoke_perplexity::{Cut, Text, Window, WindowError, positions, windows};
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, WrapErr, miette};

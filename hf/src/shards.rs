@@ -103,10 +103,14 @@ impl Shards {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Data of a tensor, in its file.
-    pub fn data(&self, tensor: &Stored) -> TensorData<'_> {
+    /// Data of a tensor, or of its first or second half, in its file.
+    pub fn data(&self, tensor: &Stored, half: Option<usize>) -> TensorData<'_> {
         let Shard { file, data } = &self.files[tensor.file];
-        TensorData::in_file(file, data + tensor.range.start as u64, tensor.range.len() as u64)
+        let (start, bytes) = (data + tensor.range.start as u64, tensor.range.len() as u64);
+        match half {
+            Some(half) => TensorData::in_file(file, start + half as u64 * (bytes / 2), bytes / 2),
+            None => TensorData::in_file(file, start, bytes),
+        }
     }
 
     /// Path of the file that has a tensor.

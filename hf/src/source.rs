@@ -192,11 +192,7 @@ impl TensorSource for Tensors {
         Ok(match &entry.recipe {
             Recipe::Values(values) => bytes_of(values).into(),
             Recipe::Stored { tensor, half, plus_one, heads } => {
-                let all = self.shards.data(tensor);
-                let stored = half.map_or(all, |half| {
-                    let (first, second) = all.split_at(all.len() / 2);
-                    [first, second][half]
-                });
+                let stored = self.shards.data(tensor, *half);
                 let mut data = match (ggml_type(tensor.dtype) == Some(entry.ty)) && !plus_one {
                     true => stored,
                     false => {

@@ -582,7 +582,12 @@ fn every_key_is_used_harmless_or_refused() {
     let text = |keys: &[&str]| keys.join(" ");
     assert_eq!(
         text(&harmless),
-        "attention.sliding_window_pattern pooling_type rope.scaling.finetuned tensor_data_layout vocab_size"
+        "attention.layer_norm_epsilon attention.sliding_window_pattern attention.temperature_length \
+         expert_chunk_feed_forward_length expert_feed_forward_length expert_gating_func expert_group_count \
+         expert_group_scale expert_group_used_count expert_latent_length expert_shared_count \
+         expert_shared_feed_forward_length expert_used_count expert_weights_norm expert_weights_scale pooling_type \
+         rope.scaling.finetuned rope.scaling.yarn_ext_factor ssm.conv_kernel ssm.dt_b_c_rms ssm.group_count \
+         ssm.inner_size ssm.state_size ssm.time_step_rank tensor_data_layout vocab_size"
     );
     assert_eq!(
         text(&used),
@@ -592,8 +597,7 @@ fn every_key_is_used_harmless_or_refused() {
          embedding_length expert_count feed_forward_length final_logit_softcapping rope.dimension_count \
          rope.dimension_count_swa rope.freq_base rope.freq_base_swa rope.scale_linear rope.scaling.attn_factor \
          rope.scaling.factor rope.scaling.original_context_length rope.scaling.type rope.scaling.yarn_attn_factor \
-         rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow rope.scaling.yarn_ext_factor \
-         rope.scaling.yarn_log_multiplier"
+         rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow rope.scaling.yarn_log_multiplier"
     );
     assert_eq!(refused, 136);
 }

@@ -7,7 +7,6 @@ mod input;
 use std::path::PathBuf;
 
 use bespoke::engine::{self, EngineError};
-use bespoke::tokenizer::Tokenizer;
 use miette::IntoDiagnostic;
 
 use crate::chat_template::{ChatFormat, TemplateArgs};

@@ -61,7 +61,7 @@ impl bespoke_gguf::TensorSource for NoData {
     fn data(
         &self,
         info: &bespoke_gguf::TensorInfo,
-    ) -> Result<std::borrow::Cow<'_, [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<bespoke_gguf::TensorData<'_>, Box<dyn std::error::Error + Send + Sync>> {
         Err(format!("{} has no data", info.name).into())
     }
 }

@@ -14,20 +14,23 @@ pub const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.fim_sep_token_id",
 ];
 
-/// Tokens below `vocab` that keys of the metadata declare as ends of a generation, sorted: for files whose tokenizer
-/// cannot be read.
-pub fn declared_end_tokens(file: &Gguf, vocab: u32) -> Vec<u32> {
-    let declared = END_KEYS.iter().filter_map(|key| file.opt_u32(key).ok()?);
-    let mut ends: Vec<u32> = declared.filter(|&id| id < vocab).collect();
-    ends.sort_unstable();
-    ends.dedup();
-    ends
-}
 /// Key of further such tokens, an array, in Ollama's files.
 pub const END_LIST_KEY: &str = "tokenizer.ggml.eos_token_ids";
 
 /// End of a sequence in SentencePiece's vocabularies. Elsewhere it may be text, such as HTML.
 pub const SENTENCE_END: &str = "</s>";
+
+/// Tokens below `vocab` that keys of the metadata declare as ends of a generation, sorted: for files whose tokenizer
+/// cannot be read.
+pub fn declared_end_tokens(file: &Gguf, vocab: u32) -> Vec<u32> {
+    let declared = END_KEYS.iter().filter_map(|key| file.opt_u32(key).ok()?);
+    let listed = file.opt_i32s(END_LIST_KEY).ok().flatten().unwrap_or_default();
+    let listed = listed.into_iter().filter_map(|id| u32::try_from(id).ok());
+    let mut ends: Vec<u32> = declared.chain(listed).filter(|&id| id < vocab).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
 
 /// Names of tokens that end a generation by convention. Many files declare only one of several end tokens, so llama.cpp
 /// recognises these names, too.

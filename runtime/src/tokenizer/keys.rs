@@ -1,4 +1,4 @@
-//! Account of the metadata keys of tokenizers: each is read, harmless, or refused.
+//! Account of the metadata keys of tokenizers: each is read, harmless, refused, or unknown and named in a warning.
 
 use bespoke_gguf::{Gguf, Value};
 
@@ -8,7 +8,8 @@ use super::ends::END_KEYS;
 const PREFIX: &str = "tokenizer.ggml.";
 
 /// Keys that are read, besides [`END_KEYS`].
-const READ: [&str; 11] = [
+const READ: [&str; 12] = [
+    "eos_token_ids",
     "model",
     "pre",
     "tokens",
@@ -46,7 +47,8 @@ const HARMLESS: [&str; 15] = [
 const UNSUPPORTED_UNLESS_OFF: [&str; 3] =
     ["normalizer.lowercase", "normalizer.strip_accents", "suppress_tokens"];
 
-/// Checks that every key below `tokenizer.ggml` is read, or known not to matter.
+/// Checks that no key below `tokenizer.ggml` asks for what is not supported. A key that is not known is named in a
+/// warning: files have many that do not matter.
 pub fn check(file: &Gguf) -> Result<(), TokenizerError> {
     for (key, value) in file.metadata() {
         let Some(name) = key.strip_prefix(PREFIX) else { continue };
@@ -55,12 +57,13 @@ pub fn check(file: &Gguf) -> Result<(), TokenizerError> {
             Value::Array(array) => array.is_empty(),
             _ => false,
         };
-        let known = READ.contains(&name)
-            || END_KEYS.contains(&key)
-            || HARMLESS.contains(&name)
-            || UNSUPPORTED_UNLESS_OFF.contains(&name) && off;
-        if !known {
-            return Err(TokenizerError::UnsupportedKey { key: key.into() });
+        let known = READ.contains(&name) || END_KEYS.contains(&key) || HARMLESS.contains(&name);
+        if UNSUPPORTED_UNLESS_OFF.contains(&name) {
+            if !off {
+                return Err(TokenizerError::UnsupportedKey { key: key.into() });
+            }
+        } else if !known {
+            tracing::warn!("metadata key {key} is not known, and is ignored");
         }
     }
     Ok(())
