@@ -6,7 +6,7 @@ use bespoke::generation::{FinishReason, Request};
 use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
 
-use super::{Format, Printer, RunArgs, Streamed, generate, stop_tokens};
+use super::{Format, Printer, RunArgs, Streamed, generate};
 use crate::console::{note, out};
 use crate::model::Model;
 use crate::{interrupt, session};
