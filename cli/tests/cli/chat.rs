@@ -335,6 +335,10 @@ fn a_terminal_edits_lines_keeps_a_history_and_interrupts_answers() {
     let (child, mut keys, screen) = on_terminal(&args, folder.path());
     let prompts = |screen: &str| screen.matches("> ").count();
     screen.wait(|text| text.contains("/help lists the commands") && prompts(text) > 0);
+    // Tab completes the name of a command.
+    keys.write_all(b"/sta\t\r").unwrap();
+    screen.wait(|text| text.contains("messages   0"));
+    std::thread::sleep(std::time::Duration::from_millis(200));
     // Typed with a mistake that backspace corrects, then Ctrl-C while the answer runs.
     keys.write_all(b"The old dox\x7f\x7f\x7ffox\r").unwrap();
     screen.wait(|text| text.contains("lives"));

@@ -41,6 +41,12 @@ const COMMANDS: [(&str, &str, &str); 8] = [
     ("/exit", "", "end the program, as Ctrl-D does (also /quit, /bye)"),
 ];
 
+/// Names of commands that begin with `start`, for completion with Tab.
+pub fn completions(start: &str) -> Vec<String> {
+    let names = COMMANDS.iter().map(|(name, ..)| *name).filter(|name| name.starts_with(start));
+    if start.starts_with('/') { names.map(str::to_owned).collect() } else { Vec::new() }
+}
+
 /// Text of `/help`.
 pub fn help() -> String {
     let lines = COMMANDS
@@ -154,6 +160,15 @@ mod tests {
             ("/reset now", "/reset has no arguments"),
         ] {
             assert_eq!(Command::parse(line).unwrap_err().to_string(), message, "{line}");
+        }
+    }
+
+    #[test]
+    fn names_of_commands_are_completed() {
+        assert_eq!(completions("/re"), ["/reset", "/regenerate"]);
+        assert_eq!(completions("/").len(), COMMANDS.len());
+        for start in ["", "re", "/save x", "//"] {
+            assert_eq!(completions(start), [""; 0], "{start}");
         }
     }
 

@@ -5,18 +5,48 @@ use std::path::PathBuf;
 
 use bespoke_files::{OutputFile, Replace};
 use miette::{IntoDiagnostic, miette};
+use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
-use rustyline::{Config, Editor};
+use rustyline::validate::Validator;
+use rustyline::{Config, Context, Editor, Helper};
+
+use super::command::completions;
 
 use crate::console::note;
 
 /// Source of lines.
 pub enum Input {
     /// A terminal.
-    Terminal { editor: Box<Editor<(), FileHistory>>, history: Option<PathBuf> },
+    Terminal { editor: Box<Editor<Commands, FileHistory>>, history: Option<PathBuf> },
     /// A pipe or a file.
     Lines,
+}
+
+/// Helper of the editor: Tab completes the name of a command.
+pub struct Commands;
+
+impl Helper for Commands {}
+impl Highlighter for Commands {}
+impl Validator for Commands {}
+
+impl Hinter for Commands {
+    type Hint = String;
+}
+
+impl Completer for Commands {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok((0, completions(&line[..position])))
+    }
 }
 
 /// What was read.
@@ -43,6 +73,7 @@ impl Input {
         let config =
             Config::builder().max_history_size(HISTORY).into_diagnostic()?.auto_add_history(false).build();
         let mut editor = Editor::with_config(config).into_diagnostic()?;
+        editor.set_helper(Some(Commands));
         let history = if keep_history { history_path() } else { None };
         if let Some(path) = &history
             && path.is_file()
