@@ -10,6 +10,7 @@ mod bench;
 mod chat;
 mod demo;
 mod folder;
+mod inputs;
 mod inspect;
 mod outputs;
 mod perplexity;
