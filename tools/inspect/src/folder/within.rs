@@ -12,11 +12,12 @@ const LARGEST: u64 = 64 << 20;
 
 /// Reads the text file `path` of `folder`.
 pub(crate) fn read(folder: &Path, path: &Path) -> Result<String, FolderError> {
+    if !path.components().all(|component| matches!(component, Component::Normal(_))) {
+        let source = io::Error::other(format!("the path {} leads out of the folder", path.display()));
+        return Err(FolderError::Io { path: folder.to_owned(), source });
+    }
     let whole = folder.join(path);
     let read = || -> io::Result<String> {
-        if !path.components().all(|component| matches!(component, Component::Normal(_))) {
-            return Err(io::Error::other("the path leads out of the folder"));
-        }
         // Resolves links: one may lead to a file of the folder, but not out of it.
         let resolved = whole.canonicalize()?;
         if !resolved.starts_with(folder.canonicalize()?) {

@@ -100,11 +100,11 @@ mod tests {
         let expected = expect_test::expect![[r#"
             name          Small 1
             architecture  llama
-            size          3.0 MiB, 134.5 M parameters
+            size          3.00 MiB, 134.5 M parameters
             context       8192 positions
             layers        30, width 576, feed-forward unknown
             heads         9, of keys and values 3
-            tensors       210 Q4_1 (2.0 MiB)
+            tensors       210 Q4_1 (2.00 MiB)
             tokenizer     gpt2 with smollm, 49152 tokens
             begin token   1 <|im_start|> (not added to texts)
             end tokens    2 <|im_end|>, 0 <|endoftext|>
