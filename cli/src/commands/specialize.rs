@@ -53,10 +53,10 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
         args.rules.warn_if_unused(&tuning, *target);
     }
     let force = Force { force: args.force };
-    if let Some(file) = earlier::existing_output(&args.out) {
-        if !args.force {
-            return Err(file_error(FileError::Exists(file)));
-        }
+    if !args.force
+        && let Some(file) = earlier::existing_output(&args.out)
+    {
+        return Err(file_error(FileError::Exists(file)));
     }
     let folder = OutputFolder::create(&args.out, force.replace()).map_err(file_error)?;
     let start = Instant::now();

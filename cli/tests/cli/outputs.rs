@@ -148,7 +148,9 @@ fn links_are_not_followed_and_not_replaced() {
     let mine = folder.path().join("mine");
     for (name, content) in [("dangling", None), ("mine", Some("mine"))] {
         std::os::unix::fs::symlink(name, &path).unwrap();
-        content.map(|content| std::fs::write(&mine, content).unwrap());
+        if let Some(content) = content {
+            std::fs::write(&mine, content).unwrap();
+        }
         assert!(error(&["synth", &text]).contains("already exists"));
         assert!(path.is_symlink() && mine.exists() == content.is_some());
         // With --force the link is replaced, and what it names stays.

@@ -120,7 +120,12 @@ fn errors_name_file_and_field() {
         (MANIFEST, "/kernels/0/cluster", json!(1000), "`cluster` is 1000, not 1 to 16"),
         (MANIFEST, "/kernels/0/grid", json!([1, 0, 1]), "`grid` is [1, 0, 1]"),
         (MANIFEST, "/kernels/0/name", json!("a b"), "`name` is not an identifier"),
-        (MANIFEST, "/kernels/0/modules/0/ptx", json!("../x.ptx"), "the path ../x.ptx leads out of the folder"),
+        (
+            MANIFEST,
+            "/kernels/0/modules/0/ptx",
+            json!("../x.ptx"),
+            "the path ../x.ptx leads out of the folder",
+        ),
         (MANIFEST, "/kernels/0/modules/0/static_shared", json!(u32::MAX), "bytes of shared memory"),
         (
             MANIFEST,
