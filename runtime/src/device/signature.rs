@@ -48,9 +48,10 @@ fn entry(text: &str) -> Result<KernelSignature, String> {
         let mut end: usize = 0;
         for declaration in list.split(',').map(str::trim).filter(|declaration| !declaration.is_empty()) {
             let (bytes, align) = size_and_align(declaration).ok_or_else(|| unclear(declaration))?;
-            let offset = end.next_multiple_of(align);
+            let place = end.checked_next_multiple_of(align).and_then(|at| Some((at, at.checked_add(bytes)?)));
+            let (offset, after) = place.ok_or_else(|| unclear(declaration))?;
             parameters.push(Parameter { offset, bytes });
-            end = offset + bytes;
+            end = after;
         }
     }
     Ok(KernelSignature { name: name.to_owned(), parameters })
@@ -143,5 +144,12 @@ mod tests {
     fn an_unknown_type_is_quoted() {
         let error = signatures(".entry k(.param .texref t) { ret; }").expect_err("no such size");
         assert_eq!(error, "cannot parse the declaration of kernel `k`: .param .texref t");
+    }
+
+    #[test]
+    fn a_layout_beyond_all_addresses_is_an_error() {
+        let error = signatures(".entry k(.param .b8 a[18446744073709551615], .param .u64 b) { ret; }")
+            .expect_err("no such layout");
+        assert_eq!(error, "cannot parse the declaration of kernel `k`: .param .u64 b");
     }
 }
