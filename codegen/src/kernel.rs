@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::ir::verify::verify;
+use crate::ir::verify::{is_identifier, verify};
 use crate::ir::{Effect, Function, InstData, Op, Param, Type};
 use crate::passes::convergence::{self, Divergence};
 use crate::passes::{self, OptLevel, Pipeline};
@@ -23,6 +23,12 @@ pub enum CompileError {
     /// The target does not support an instruction.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// The kernel's name is no name of PTX.
+    #[error("kernel `{kernel}`: PTX has no such name: write ASCII letters, digits and `_`, a letter first")]
+    Name {
+        /// Name of the kernel.
+        kernel: String,
+    },
     /// Threads diverge before a barrier or a warp-wide instruction.
     #[error(transparent)]
     Divergent(#[from] Divergence),
@@ -132,6 +138,9 @@ impl Kernel {
 
     /// Like [`Kernel::compile`], with the given passes.
     pub fn compile_with(&self, target: Target, pipeline: &Pipeline) -> Result<Compiled, CompileError> {
+        if !is_identifier(self.name()) {
+            return Err(CompileError::Name { kernel: self.name().to_owned() });
+        }
         let mut function = self.function.clone();
         convergence::check(&function)?;
         let passes = pipeline.run(&mut function);

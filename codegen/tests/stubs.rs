@@ -106,7 +106,8 @@ fn stubs_lay_out_what_the_manifest_describes() {
     let (x, y) = (DevicePointer::new(0x1000), DevicePointer::new(0x2000));
     let pair = F16x2(f16::ONE, f16::NEG_ONE);
     emitted::blend::launch(&mut notes, x, y, true, f16::ONE, pair, 250).unwrap();
-    emitted::names::launch(&mut notes, [7, 1, 1], DevicePointer::new(8), DevicePointer::new(16), 3).unwrap();
+    let (eight, sixteen) = (DevicePointer::new(8), DevicePointer::new(16));
+    emitted::names::launch(&mut notes, [7, 1, 1], eight, sixteen, 3, 4, 5).unwrap();
     emitted::nothing::launch(&mut notes, [1, 1, 1]).unwrap();
 
     let manifest: Manifest = serde_json::from_str(include_str!("stubs/emitted/kernels.json")).unwrap();
@@ -137,7 +138,7 @@ fn stubs_lay_out_what_the_manifest_describes() {
 #[should_panic(expected = "`params` must be a multiple of 16 bytes")]
 fn stubs_hold_the_launch_to_what_it_promises() {
     let (launcher, params) = (DevicePointer::new(8), DevicePointer::new(24));
-    let _ = emitted::names::launch(&mut Notes::default(), [1, 1, 1], launcher, params, 3);
+    let _ = emitted::names::launch(&mut Notes::default(), [1, 1, 1], launcher, params, 3, 4, 5);
 }
 
 /// A launcher that runs launches on the emulator, with this memory.

@@ -7,7 +7,7 @@ use std::panic::Location;
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
 
-use crate::ir::verify::misuse;
+use crate::ir::verify::{is_identifier, misuse};
 use crate::ir::{Block, BlockCall, Function, InstData, Loc, Op, Param, SourceLoc, Type, Value};
 use crate::kernel::Kernel;
 
@@ -229,8 +229,15 @@ impl KernelOptions {
             let value = value.filter(|value| !(1..=most).contains(value))?;
             Some(format!("`{what} = {value}` is out of range: write 1 to {most}"))
         };
+        let without_threads = || {
+            let alone = self.min_blocks.is_some() && self.threads.is_none();
+            alone.then(|| {
+                "`min_blocks` limits registers only together with `threads = …`: write both".to_owned()
+            })
+        };
         out_of_range("threads", self.threads, 1024)
             .or_else(|| out_of_range("min_blocks", self.min_blocks, 32))
+            .or_else(without_threads)
             .or_else(|| out_of_range("cluster", self.cluster, 8))
     }
 }
@@ -323,6 +330,13 @@ pub fn aligned_parameter<P: PointerParam>(name: &str, align: u32) -> P {
 pub trait PointerParam: KernelParam {}
 
 fn declare<P: KernelParam>(param: Param, site: Site) -> P {
+    if !is_identifier(&param.name) {
+        let name = &param.name;
+        fail(
+            site,
+            format!("PTX has no name for the parameter `{name}`: write ASCII letters, digits and `_`"),
+        );
+    }
     let ty = param.ty;
     let index = with(|r| {
         r.func.params.push(param);

@@ -126,8 +126,11 @@ fn launch(kernel: &Emitted) -> TokenStream {
     let (block, shared) = (kernel.block.map(number), number(kernel.dynamic_shared));
     let block_and_shared = quote!(block: [#(#block),*], dynamic_shared: #shared);
     let unused = |name: &str| {
-        let taken = kernel.params.iter().any(|param| param.name == name);
-        format_ident!("{name}{}", if taken { "_" } else { "" })
+        let mut name = name.to_owned();
+        while kernel.params.iter().any(|param| param.name == name) {
+            name.push('_');
+        }
+        format_ident!("{name}")
     };
     let (launcher, grid) = (unused("launcher"), unused("grid"));
     let (config, argument, used) = match kernel.grid {
@@ -137,7 +140,7 @@ fn launch(kernel: &Emitted) -> TokenStream {
                 /// The launch that the kernel was specialised for.
                 pub const CONFIG: LaunchConfig = LaunchConfig { grid: [#(#grid),*], #block_and_shared };
             };
-            (config, None, quote!(CONFIG))
+            (config, None, quote!(self::CONFIG))
         }
         None => {
             let config = quote! {
@@ -146,7 +149,7 @@ fn launch(kernel: &Emitted) -> TokenStream {
                     LaunchConfig { grid, #block_and_shared }
                 }
             };
-            (config, Some(quote!(#grid: [u32; 3],)), quote!(config(#grid)))
+            (config, Some(quote!(#grid: [u32; 3],)), quote!(self::config(#grid)))
         }
     };
     let doc = match kernel.grid {
@@ -169,7 +172,7 @@ fn launch(kernel: &Emitted) -> TokenStream {
             #(#names: #types),*
         ) -> Result<(), L::Error> {
             #checks
-            #launcher.launch(SOURCES, #used, &::bespoke_codegen::launch::params(&[#(&#names),*]))
+            #launcher.launch(self::SOURCES, #used, &::bespoke_codegen::launch::params(&[#(&#names),*]))
         }
     }
 }

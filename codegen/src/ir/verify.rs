@@ -274,7 +274,8 @@ impl Verifier<'_> {
     }
 }
 
-fn is_identifier(text: &str) -> bool {
+/// Whether a name can stand in the text form and in PTX: ASCII letters, digits and `_`, not starting with a digit.
+pub fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

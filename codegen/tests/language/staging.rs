@@ -338,6 +338,41 @@ fn sizes_out_of_range_are_errors() {
     assert_eq!(error(32, 9).unwrap(), "`cluster = 9` is out of range: write 1 to 8");
 }
 
+#[kernel(min_blocks = 2)]
+fn crowded(out: Ptr<Global, u32>) {
+    out.store(0u32);
+}
+
+#[kernel(threads = 32)]
+fn größe(out: Ptr<Global, u32>) {
+    out.store(0u32);
+}
+
+#[kernel(threads = 32)]
+fn of_type(r#type: Ptr<Global, u32>) {
+    r#type.store(0u32);
+}
+
+#[test]
+fn signatures_without_ptx_are_errors() {
+    let message = crowded().err().map(|error| error.message);
+    assert_eq!(
+        message.unwrap(),
+        "`min_blocks` limits registers only together with `threads = …`: write both"
+    );
+    let message = of_type().err().map(|error| error.message);
+    assert_eq!(
+        message.unwrap(),
+        "PTX has no name for the parameter `r#type`: write ASCII letters, digits and `_`"
+    );
+    let kernel = größe().unwrap_or_else(|error| panic!("{error}"));
+    let error = kernel.compile(Target::Sm90).err().map(|error| error.to_string());
+    assert_eq!(
+        error.unwrap(),
+        "kernel `größe`: PTX has no such name: write ASCII letters, digits and `_`, a letter first"
+    );
+}
+
 /// Checks that recording fails at the line of `// here`, with a message that contains `message`.
 macro_rules! refuses {
     ($($name:ident($($parameters:tt)*) $body:block says $message:literal)*) => { $(

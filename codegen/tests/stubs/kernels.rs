@@ -20,10 +20,16 @@ pub fn blend(
     }
 }
 
-/// y[0] = x[0] + n, with parameter names that the stub itself also uses.
+/// y[0] = x[0] + a + b + c, with parameter names that the stub itself also uses.
 #[kernel]
-pub fn names(launcher: Ptr<Global, u64>, #[aligned(16)] params: Ptr<Global, u64>, grid: Val<u64>) {
-    params.store(launcher.load() + grid);
+pub fn names(
+    launcher: Ptr<Global, u64>,
+    #[aligned(16)] params: Ptr<Global, u64>,
+    grid: Val<u64>,
+    grid_: Val<u64>,
+    config: Val<u64>,
+) {
+    params.store(launcher.load() + grid + grid_ + config);
 }
 
 /// A kernel without parameters, with dynamic shared memory.

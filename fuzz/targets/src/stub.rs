@@ -4,6 +4,7 @@
 //! `bespoke inspect` reads; stub arguments, the manifest and the emulator agree on the layout of the parameters; and the
 //! kernel sees the arguments' values.
 
+use std::collections::HashSet;
 use std::fs;
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -25,7 +26,31 @@ struct Input<'a> {
     block: Option<[u16; 3]>,
     grid: Option<[u16; 3]>,
     dynamic_shared: u32,
-    arguments: Vec<(Option<&'a str>, Argument)>,
+    arguments: Vec<(Name<'a>, Argument)>,
+}
+
+/// A parameter's name.
+#[derive(Arbitrary)]
+enum Name<'a> {
+    /// A name that no other parameter has.
+    Plain,
+    /// The same, with this text behind it.
+    Other(&'a str),
+    /// One that generated stubs use themselves.
+    Taken(u8),
+}
+
+/// Names that a stub uses.
+const TAKEN: [&str; 6] = ["launcher", "launcher_", "grid", "grid_", "config", "params"];
+
+impl Name<'_> {
+    fn of(&self, index: usize) -> String {
+        match self {
+            Name::Plain => format!("p{index}"),
+            Name::Other(text) => format!("p{index}{text}"),
+            Name::Taken(number) => TAKEN[*number as usize % TAKEN.len()].to_owned(),
+        }
+    }
 }
 
 /// A parameter's type with the argument's value.
@@ -58,6 +83,11 @@ const SLOT: u64 = 8;
 
 pub fn run(data: &[u8]) {
     let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else { return };
+    let names = input.arguments.iter().enumerate().map(|(index, (name, _))| name.of(index));
+    // Rust refuses two parameters of one name.
+    if names.collect::<HashSet<_>>().len() < input.arguments.len() {
+        return;
+    }
     let entry = entry(&input);
     let emission = Emission::new().target(Target::Sm80).target(Target::Sm90).entry(entry);
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -78,8 +108,7 @@ fn entry(input: &Input<'_>) -> Entry {
     let recorded = record_kernel("fuzzed", options, || {
         let out: Ptr<Global, u64> = parameter("out");
         for (index, (name, argument)) in input.arguments.iter().enumerate() {
-            let name = name.map_or_else(|| format!("p{index}"), str::to_owned);
-            argument.store(&name, out.at(index as u32));
+            argument.store(&name.of(index), out.at(index as u32));
         }
     });
     let recorded = match input.name {

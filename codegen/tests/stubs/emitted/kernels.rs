@@ -74,8 +74,8 @@ pub mod blend {
     ) -> Result<(), L::Error> {
         launcher
             .launch(
-                SOURCES,
-                CONFIG,
+                self::SOURCES,
+                self::CONFIG,
                 &::bespoke_codegen::launch::params(&[&x, &y, &flip, &scale, &pair, &n]),
             )
     }
@@ -116,10 +116,12 @@ pub mod names {
     #[allow(clippy::too_many_arguments)]
     pub fn launch<L: Launcher>(
         launcher_: &mut L,
-        grid_: [u32; 3],
+        grid__: [u32; 3],
         launcher: DevicePointer<u64>,
         params: DevicePointer<u64>,
         grid: u64,
+        grid_: u64,
+        config: u64,
     ) -> Result<(), L::Error> {
         assert!(
             params.address().is_multiple_of(16),
@@ -127,9 +129,11 @@ pub mod names {
         );
         launcher_
             .launch(
-                SOURCES,
-                config(grid_),
-                &::bespoke_codegen::launch::params(&[&launcher, &params, &grid]),
+                self::SOURCES,
+                self::config(grid__),
+                &::bespoke_codegen::launch::params(
+                    &[&launcher, &params, &grid, &grid_, &config],
+                ),
             )
     }
 }
@@ -161,6 +165,11 @@ pub mod nothing {
         launcher: &mut L,
         grid: [u32; 3],
     ) -> Result<(), L::Error> {
-        launcher.launch(SOURCES, config(grid), &::bespoke_codegen::launch::params(&[]))
+        launcher
+            .launch(
+                self::SOURCES,
+                self::config(grid),
+                &::bespoke_codegen::launch::params(&[]),
+            )
     }
 }
