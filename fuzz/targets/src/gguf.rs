@@ -13,9 +13,10 @@ use bespoke_kernels::shape::ModelShape;
 const DATA: usize = 1 << 20;
 
 pub fn run(data: &[u8]) {
-    let mut bytes = vec![0; data.len() + DATA];
-    bytes[..data.len()].copy_from_slice(data);
-    let Ok(file) = Gguf::from_bytes(bytes).map_err(|error| error.to_string()) else { return };
+    let file = match Gguf::from_bytes(with_data(data)) {
+        Ok(file) => file,
+        Err(error) => return drop(error.to_string()),
+    };
     written_and_read(&file);
     for info in file.tensors() {
         assert_eq!(file.data(info).expect("in memory").len() as u64, info.bytes);
@@ -25,6 +26,12 @@ pub fn run(data: &[u8]) {
         Err(error) => return drop(error.to_string()),
     };
     plans(&shape);
+}
+
+fn with_data(header: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; header.len() + DATA];
+    bytes[..header.len()].copy_from_slice(header);
+    bytes
 }
 
 /// Writes the header again, and compares what is read.
@@ -77,6 +84,22 @@ fn plans(shape: &ModelShape) {
                 Ok(plan) => plan.check().expect("the plan is consistent"),
                 Err(error) => drop(error.to_string()),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_models() {
+        for entry in std::fs::read_dir("../seeds/gguf").expect("the seeds") {
+            let path = entry.expect("a seed").path();
+            let file = Gguf::from_bytes(with_data(&std::fs::read(&path).expect("a seed")));
+            let shape = ModelShape::from_gguf(&file.expect("a header"), "seed");
+            let plan = Plan::new(&shape.expect("a model"), Target::Sm90, PlanParams::single(64));
+            assert!(plan.expect("a plan").launches.len() > 10, "{}", path.display());
         }
     }
 }

@@ -49,7 +49,7 @@ shl.b32 %r7, %r0, 2;
 add.u32 %r8, %r5, %r7;
 mov.u32 %r9, -1;
 mov.u32 %r10, 0;
-setp.lt.u32 %p, %r0, 16;
+setp.ne.u32 %p, %r0, 0;
 setp.eq.u32 %q, %r0, %r0;
 ld.param.u64 %x0, [data];
 mul.wide.u32 %x1, %r0, 4;
@@ -59,7 +59,7 @@ mov.b64 %x4, 0d3FF8000000000000;
 mov.b64 %x5, {%r2, %r1};
 mov.b32 {%h0, %h1}, %r4;
 mov.b32 {%h2, %h3}, %r2;
-mbarrier.init.shared.b64 [%r6], 40;
+@!%p mbarrier.init.shared.b64 [%r6], 40;
 bar.sync 0;
 ";
 /// Text behind the body.
@@ -120,4 +120,16 @@ fn launched(kernel: &Kernel) -> (String, Vec<u8>) {
     let mut bytes = vec![0; BUFFER as usize];
     memory.read(buffer, &mut bytes).expect("the whole buffer");
     (outcome, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_body_is_a_kernel_without_findings() {
+        let module = Module::load(&[BEFORE, AFTER].concat()).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let (outcome, _) = launched(module.kernel("k").expect("the kernel"));
+        assert!(outcome.starts_with("Stats"), "{outcome}");
+    }
 }
