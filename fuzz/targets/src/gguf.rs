@@ -1,6 +1,6 @@
 //! GGUF: the header of a file, up to the decode plans of the model.
 //!
-//! The input is a header; zeros stand for the tensors' data. Properties: a file that was read can be written and is
+//! The input is a header; equal bytes stand for the tensors' data. Properties: a file that was read can be written and is
 //! then the same; the plans of an accepted model are consistent.
 
 use bespoke_codegen::ptx::Target;
@@ -9,8 +9,10 @@ use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::ModelShape;
 
-/// Bytes of zeros behind the header.
+/// Number of bytes behind the header.
 const DATA: usize = 1 << 20;
+/// Each of these bytes; four are the F32 0.747, a valid divisor of RoPE's frequencies.
+const BYTE: u8 = 0x3f;
 
 pub fn run(data: &[u8]) {
     let file = match Gguf::from_bytes(with_data(data)) {
@@ -29,8 +31,8 @@ pub fn run(data: &[u8]) {
 }
 
 fn with_data(header: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; header.len() + DATA];
-    bytes[..header.len()].copy_from_slice(header);
+    let mut bytes = header.to_vec();
+    bytes.resize(header.len() + DATA, BYTE);
     bytes
 }
 
