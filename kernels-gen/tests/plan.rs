@@ -136,7 +136,7 @@ fn unsupported_shapes_and_parameters_are_errors() {
             refused(|s| s.dimensions.vocab = (1 << 19) + 1, sampled(128)),
             "sampling from 524289 tokens is not supported; at most 524288 are",
         ),
-        (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0; 1 to 16777216 are supported"),
+        (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0; 1 to 65536 are supported"),
     ] {
         assert_eq!(error, expected);
     }

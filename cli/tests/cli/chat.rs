@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::{Ran, command, error, output, scratch};
+use super::{Ran, command, default_interrupt, error, output, scratch};
 
 /// A template of the demo model: the system prompt and the last message.
 const LAST: &str =
@@ -307,6 +307,7 @@ impl Output {
 fn on_terminal(args: &[&str], data: &std::path::Path) -> (nix::unistd::Pid, std::fs::File, Output) {
     use std::ffi::CString;
     let text = |text: &str| CString::new(text).unwrap();
+    default_interrupt();
     let program = text(env!("CARGO_BIN_EXE_bespoke"));
     let args: Vec<CString> = [&["bespoke"], args].concat().into_iter().map(text).collect();
     let environment = [text(&format!("XDG_DATA_HOME={}", data.display())), text("TERM=xterm")];

@@ -27,7 +27,18 @@ struct Ran {
     stderr: String,
 }
 
+/// Gives Ctrl-C its default action. A shell's background job ignores it, the binary would inherit that, and keep it.
+fn default_interrupt() {
+    #[cfg(unix)]
+    {
+        use nix::sys::signal::{SigHandler, Signal, signal};
+        // SAFETY: this installs no handler.
+        unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }.unwrap();
+    }
+}
+
 fn command(args: &[&str]) -> Command {
+    default_interrupt();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bespoke"));
     command.args(args).env_remove("BESPOKE_LOG").env_remove("BESPOKE_PTXAS").stdin(Stdio::null());
     command
