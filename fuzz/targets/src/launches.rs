@@ -1,7 +1,6 @@
 //! Files of launches of `bespoke check`, over the kernels of [`KERNELS`].
 //!
-//! Properties: checking twice gives the same report, and a file that is accepted is rendered without control
-//! characters.
+//! Property: checking twice gives the same report.
 
 use std::sync::LazyLock;
 
