@@ -231,7 +231,8 @@ fn q2_k(block: &[u8; 84], out: &mut [f32; SUPERBLOCK]) {
     }
 }
 
-/// Returns the 6-bit scale `s` (0 to 15) of a Q3_K superblock, from its 12 scale bytes. The factor is the scale minus 32.
+/// 6-bit scale of half chunk `s` (0 to 15) of a Q3_K superblock, from its 12 scale bytes. The factor of the half chunk is
+/// d · (scale − 32).
 ///
 /// ```text
 /// byte s mod 8             bits 0..4 of the scale: in the low half for s < 8, else in the high half

@@ -219,7 +219,7 @@ impl<'a> Array<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let kind = self.kind;
         let mut cursor = Cursor::new(self.bytes);
-        // The elements were checked when read: iteration ends early only if the mapped file was changed.
+        // The elements were checked when the header was read, so none fails here.
         (0..self.len).map_while(move |_| Value::read_scalar(&mut cursor, kind).ok())
     }
 }
