@@ -3,7 +3,7 @@
 use bespoke_codegen::ptx::Target;
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, ProgrammaticOrder, Stats, run};
 use bespoke_kernels::emit;
-use bespoke_kernels::kernels::state;
+use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
 use bespoke_kernels::shape::builtin;
 use bespoke_kernels::spec::KernelSpec;
@@ -80,10 +80,8 @@ impl Step {
 
     /// Sets the position that the next step processes.
     pub fn go_to(&self, position: u32) {
-        let mut words = [0u32; state::WORDS as usize];
-        words[state::POSITION as usize] = position;
-        words[state::PROMPT as usize] = 1;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let row = Row { position, prompt: 1, chooses: true, ..Row::default() };
+        let bytes: Vec<u8> = row.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         self.memory.write(self.state, &bytes).expect("inside");
     }
 

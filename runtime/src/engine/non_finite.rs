@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bespoke_kernels::kernels::state;
+use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{Access, Argument, BufferKind, BufferName, LaunchLabel};
 
 use super::{DecodeCursor, Engine, EngineError, bind};
@@ -63,10 +63,8 @@ impl Engine {
 
     fn first_non_finite(&self, position: u32) -> device::Result<Option<NonFiniteOutput>> {
         self.device.wait()?;
-        let mut words = [0u32; state::WORDS as usize];
-        words[state::POSITION as usize] = position;
-        words[state::PROMPT as usize] = self.cursor.prompt;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let row = Row { position, prompt: self.cursor.prompt, chooses: true, ..Row::default() };
+        let bytes: Vec<u8> = row.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         self.device.upload(self.buffers.state(), &bytes)?;
         let launches = bind::launches(&self.plan, &self.buffers, &self.loaded);
         for (planned, mut launch) in self.plan.launches.iter().zip(launches) {

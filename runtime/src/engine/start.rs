@@ -1,7 +1,7 @@
 //! Start of a sequence: from an empty cache, from a prefix that the cache holds, or at a depth for timing.
 
 use bespoke_kernels::kernels::attention::PAGE;
-use bespoke_kernels::kernels::state;
+use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::BufferKind;
 
 use super::{DecodeCursor, Engine, EngineError, NOT_WRITTEN};
@@ -106,10 +106,8 @@ impl Engine {
     fn write_state(&mut self, position: u32, prompt: u32) -> Result<(), EngineError> {
         let tokens = self.buffers.host_tokens();
         self.device.fill(tokens.address(), tokens.bytes(), NOT_WRITTEN as u8)?;
-        let mut words = [0u32; state::WORDS as usize];
-        words[state::POSITION as usize] = position;
-        words[state::PROMPT as usize] = prompt;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let row = Row { position, prompt, chooses: true, ..Row::default() };
+        let bytes: Vec<u8> = row.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         self.device.upload(self.buffers.state(), &bytes)?;
         self.cursor = DecodeCursor { prompt, enqueued: position, read: position };
         self.started.set(true);

@@ -1,7 +1,7 @@
 //! Random inputs of cases: the same on every machine, with the standard deviations of a model's tensors.
 
 use bespoke_gguf::dequantize;
-use bespoke_kernels::kernels::state;
+use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::weights::{Layout, WeightType, repack};
 use bespoke_random::blocks;
 use bespoke_random::rng::{SplitMix64, stream};
@@ -115,10 +115,7 @@ pub(super) fn u32s(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Encodes a state record: the position, and the length of the prompt.
+/// Encodes the record of the one row of a step that chooses a token: the position, and the length of the prompt.
 pub(super) fn state_record(position: u32, prompt: u32) -> Vec<u8> {
-    let mut words = [0; state::WORDS as usize];
-    words[state::POSITION as usize] = position;
-    words[state::PROMPT as usize] = prompt;
-    u32s(&words)
+    u32s(&Row { position, prompt, chooses: true, ..Row::default() }.words())
 }
