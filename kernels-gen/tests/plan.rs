@@ -143,8 +143,7 @@ fn unsupported_shapes_and_parameters_are_errors() {
 }
 
 /// If edges are programmatic, every kernel waits before it writes and, unless it manages the wait itself, before it
-/// reads; otherwise no kernel waits. Attention clears tiles of the cache before its wait, by its only
-/// `st.global.v4.u32`. The emulator checks early reads and writes whenever it runs a plan.
+/// reads; otherwise no kernel waits. The emulator checks early reads and writes whenever it runs a plan.
 #[test]
 fn kernels_wait_where_edges_are_programmatic() {
     for target in Target::ALL {
@@ -159,11 +158,7 @@ fn kernels_wait_where_edges_are_programmatic() {
             let wait = first("griddepcontrol.wait;");
             assert_eq!(wait < usize::MAX, early, "{} for {target}", kernel.name);
             let reads = if kernel.spec.waits() { usize::MAX } else { first("ld.global") };
-            let clears = matches!(kernel.spec, KernelSpec::Attention(_));
-            let mut writes = ptx.match_indices("st.global").map(|(at, _)| at);
-            let write = writes.find(|&at| !clears || !ptx[at..].starts_with("st.global.v4.u32"));
-            let write = write.unwrap_or(usize::MAX);
-            assert!(!early || wait < reads.min(write), "{} for {target}", kernel.name);
+            assert!(!early || wait < reads.min(first("st.global")), "{} for {target}", kernel.name);
         }
     }
 }

@@ -54,6 +54,10 @@ impl Step {
                 BufferKind::Activation => {}
                 _ => memory.fill(at, buffer.bytes, 0).expect("inside"),
             }
+            if buffer.kind == BufferKind::PageTable {
+                let pages = (0..(buffer.bytes / 4) as u32).flat_map(u32::to_le_bytes);
+                memory.write(at, &pages.collect::<Vec<u8>>()).expect("inside");
+            }
             if buffer.kind == BufferKind::State {
                 state = at;
             }

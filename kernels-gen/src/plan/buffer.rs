@@ -32,6 +32,8 @@ pub enum BufferName {
     RopeTable,
     /// f32: RoPE's frequencies of the other layers, in models with two tables.
     SecondRopeTable,
+    /// u32: physical pages of the KV cache.
+    PageTable,
     /// u32: position and prompt length.
     State,
     /// u32: token ids by position.
@@ -64,6 +66,7 @@ impl BufferName {
             BufferName::BlockOutput => "block_output",
             BufferName::RopeTable => "rope_table",
             BufferName::SecondRopeTable => "rope_table_2",
+            BufferName::PageTable => "page_table",
             BufferName::State => "state",
             BufferName::Tokens => "tokens",
             BufferName::HostTokens => "finished",
@@ -109,8 +112,10 @@ pub enum BufferKind {
     Activation,
     /// Counters, which are zero between launches.
     Counters,
-    /// Keys and values; persists between steps. Needs no initial content: see [`crate::kernels::attention`].
+    /// Pool of pages of keys or values; persists between steps. Zero at first: see [`crate::kernels::attention`].
     KvCache,
+    /// Physical pages of each sequence's pages of the KV cache, written by the host.
+    PageTable,
     /// Position and prompt length: see [`crate::kernels::state`].
     State,
     /// Parameters of sampling, in plans that sample: see [`crate::kernels::sample`].

@@ -10,7 +10,7 @@ use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
     PlanKernel, PlanParams, Sampling, cost,
 };
-use crate::kernels::attention::AttentionShape;
+use crate::kernels::attention::{AttentionShape, PAGE};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
 use crate::kernels::launching::Trigger;
@@ -68,6 +68,7 @@ struct Memory {
     block_output: Option<View>,
     /// One for each of the shape's tables.
     rope_tables: Vec<View>,
+    page_table: View,
     state: View,
     tokens: View,
     host_tokens: View,
@@ -157,6 +158,7 @@ impl Builder<'_> {
         let has_post_norms = shape.layers.iter().any(|layer| layer.attention.norms.after.is_some());
         let block_output = has_post_norms.then(|| activation(BufferName::BlockOutput, d.hidden));
         let counters = batch * f32s(most(AttentionShape::counters));
+        let pages = batch * f32s(self.plan.params.context.div_ceil(PAGE));
         // One more than the context: the token after the last position.
         let tokens = batch * f32s(self.plan.params.context + 1);
         Memory {
@@ -176,6 +178,7 @@ impl Builder<'_> {
                     self.buffer(name, f32s(d.rotated), BufferKind::RopeTable { table })
                 })
                 .collect(),
+            page_table: self.buffer(BufferName::PageTable, pages, BufferKind::PageTable),
             state: self.buffer(BufferName::State, batch * f32s(state::WORDS), BufferKind::State),
             tokens: self.buffer(BufferName::Tokens, tokens, BufferKind::Tokens),
             host_tokens: self.buffer(BufferName::HostTokens, tokens, BufferKind::HostTokens),
@@ -255,7 +258,7 @@ impl Builder<'_> {
         let members = [facts.q, facts.k, facts.v];
         let stack = Stack {
             norm: facts.norms.before,
-            // Attention reads the position, and earlier keys and values, before it waits.
+            // Attention reads the row's record, the page table, and earlier keys and values, before it waits.
             trigger: Trigger::AfterWait,
             ..Stack::plain(label(LaunchRole::AttnQkv), d.hidden, &members)
         };
@@ -276,6 +279,7 @@ impl Builder<'_> {
         args.extend([
             keys.read_write("keys"),
             values.read_write("values"),
+            memory.page_table.read("page_table"),
             memory.partial.read_write("partial"),
             memory.counters.read_write("counters"),
             memory.attended.write("y"),

@@ -61,9 +61,19 @@ impl PlanBuffers {
 
     /// Sets the counters to zero, which they are between complete launches.
     pub fn clear_counters(&self, plan: &Plan, device: &dyn Device) -> Result<(), device::Error> {
+        self.clear(BufferKind::Counters, plan, device)
+    }
+
+    /// Sets all pages of the KV cache to zero. Attention needs finite values, also in pages without entries.
+    pub fn clear_cache(&self, plan: &Plan, device: &dyn Device) -> Result<(), device::Error> {
+        self.clear(BufferKind::KvCache, plan, device)
+    }
+
+    /// Sets the buffers of a kind to zero.
+    fn clear(&self, kind: BufferKind, plan: &Plan, device: &dyn Device) -> Result<(), device::Error> {
         let buffers = plan.buffers.iter().zip(&self.addresses);
-        let mut counters = buffers.filter(|(buffer, _)| buffer.kind == BufferKind::Counters);
-        counters.try_for_each(|(buffer, &address)| device.fill(address, buffer.bytes, 0))
+        let mut buffers = buffers.filter(|(buffer, _)| buffer.kind == kind);
+        buffers.try_for_each(|(buffer, &address)| device.fill(address, buffer.bytes, 0))
     }
 
     /// Device addresses of the buffers, in the plan's order.

@@ -34,7 +34,7 @@ struct Packed<'a> {
     time: Duration,
 }
 
-/// Uploads the plan's weight buffers and the RoPE tables.
+/// Uploads the plan's weight buffers, the RoPE tables and the page table, and clears the KV cache.
 pub(super) fn upload(
     plan: &Plan,
     buffers: &PlanBuffers,
@@ -79,12 +79,18 @@ pub(super) fn upload(
         Ok::<_, EngineError>(())
     })?;
     for (buffer, &address) in plan.buffers.iter().zip(buffers.addresses()) {
-        if let BufferKind::RopeTable { table } = buffer.kind {
-            let table = rope_table(gguf, &plan.shape, table, plan.params.context)?;
-            let bytes: Vec<u8> = table.iter().flat_map(|value| value.to_le_bytes()).collect();
-            upload_buffer(device, &buffer.name, address, &bytes)?;
-        }
+        let bytes: Vec<u8> = match buffer.kind {
+            BufferKind::RopeTable { table } => {
+                let table = rope_table(gguf, &plan.shape, table, plan.params.context)?;
+                table.iter().flat_map(|value| value.to_le_bytes()).collect()
+            }
+            // Each page of the one sequence is the physical page of the same number.
+            BufferKind::PageTable => (0..(buffer.bytes / 4) as u32).flat_map(u32::to_le_bytes).collect(),
+            _ => continue,
+        };
+        upload_buffer(device, &buffer.name, address, &bytes)?;
     }
+    buffers.clear_cache(plan, device)?;
     Ok(busy)
 }
 

@@ -231,6 +231,7 @@ fn kind(kind: &BufferKind) -> &'static str {
         BufferKind::Activation => "activation",
         BufferKind::Counters => "counters",
         BufferKind::KvCache => "kv_cache",
+        BufferKind::PageTable => "page_table",
         BufferKind::State => "state",
         BufferKind::Sampling => "sampling",
         BufferKind::LogitBias => "logit_bias",

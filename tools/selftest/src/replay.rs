@@ -9,7 +9,6 @@ use bespoke_kernels::plan::{BufferKind, BufferName, PartForm, Plan, PlanParams, 
 use bespoke_kernels::shape::{Architecture, Blueprint, Dimensions, Mix, ModelShape};
 use bespoke_kernels::weights::Layout;
 
-use super::case::POISON;
 use super::inputs::{Noise, f32s, state_record, u32s};
 use super::report::Row;
 use super::runner::ptx_of;
@@ -267,8 +266,11 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
             BufferKind::Sampling => bytes = u32s(&drawn().words()),
             BufferKind::LogitBias => bytes = f32s(&drawn().bias_row((buffer.bytes / 4) as u32)),
             BufferKind::HostTokens => bytes.clear(),
-            BufferKind::KvCache => bytes.fill(POISON),
-            BufferKind::Activation | BufferKind::Counters => {}
+            BufferKind::PageTable => {
+                let pages: Vec<u32> = (0..(buffer.bytes / 4) as u32).rev().collect();
+                bytes = u32s(&pages);
+            }
+            BufferKind::KvCache | BufferKind::Activation | BufferKind::Counters => {}
         }
         Ok(bytes)
     });

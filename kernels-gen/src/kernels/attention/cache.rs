@@ -1,6 +1,6 @@
 //! The KV cache: its layout, the append of an entry, and the fragments of a tile.
 //!
-//! Keys and values are in pages of 64 positions: [page][key head][tile of 16 positions]. A tile has its elements in the
+//! Keys and values are in pools of physical pages of 64 positions: [physical page][key head][tile of 16 positions]. A tile has its elements in the
 //! order of the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"), eight per lane for every
 //! 16 elements of the head dimension. Of a tile of keys, lane 4g + t has elements 2t, 2t+1, 2t+8 and 2t+9 of positions
 //! g and g+8; of a tile of values, elements g and g+8 of positions 2t, 2t+1, 2t+8 and 2t+9.
@@ -15,8 +15,8 @@
 //! stored as f16, and q = x / d, rounded to the nearest integer. The scales of keys are in the order of positions 0, 8,
 //! 1, 9, …; those of values in the order of positions 0, 1, 8, 9, 2, 3, 10, 11, …: one word per g, and two per t.
 //!
-//! Tiles are loaded whole. Positions past the end have weight zero, but zero times a stale infinity is NaN, so a tile
-//! is cleared before its first position is appended. The cache therefore needs no initialisation.
+//! Tiles are loaded whole. Positions past the end have weight zero, but zero times an infinity is NaN, so all elements of
+//! the pools must be finite: the pools are zero at first, and a page may keep the entries of an earlier sequence.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::query;
 use super::shape::{AttentionShape, CONSUMERS, PAGE, TILE, WARPS};
-use super::work::{CONSUMER_BARRIER, Operands, Work};
+use super::work::{Operands, Work};
 
 /// Element type of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -164,34 +164,34 @@ impl AttentionShape {
     }
 }
 
-/// Offset in the cache of the current position's tile, in units of an element.
-fn tile_index(work: &Work, s: &AttentionShape) -> Val<u64> {
-    let page = work.position / PAGE * s.kv_heads + work.kv_head;
+/// Offset in the cache of the current position's tile, in units of an element. `page` is the physical page.
+fn tile_index(page: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
+    let page = page * s.kv_heads + work.kv_head;
     mul_wide(page * WARPS + work.position % PAGE / TILE, s.tile_bytes() / s.kv.element_bytes())
 }
 
 /// Device version of [`AttentionShape::key_offset`] for element `element` of the CTA's key head at the current
 /// position, in units of an element.
-fn key_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
+fn key_index(element: Val<u32>, page: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     let position = work.position;
     let within = (element >> 4) * 256
         + ((position & 7) * 4 + ((element >> 1) & 3)) * 8
         + ((position >> 3) & 1) * 4
         + ((element >> 3) & 1) * 2
         + (element & 1);
-    tile_index(work, s) + within.cast::<u64>()
+    tile_index(page, work, s) + within.cast::<u64>()
 }
 
 /// Device version of [`AttentionShape::value_offset`] for element `element` of the CTA's value head at the current
 /// position, in units of an element.
-fn value_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
+fn value_index(element: Val<u32>, page: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     let position = work.position;
     let within = (element >> 4) * 256
         + ((element & 7) * 4 + ((position >> 1) & 3)) * 8
         + ((element >> 3) & 1) * 4
         + ((position >> 3) & 1) * 2
         + (position & 1);
-    tile_index(work, s) + within.cast::<u64>()
+    tile_index(page, work, s) + within.cast::<u64>()
 }
 
 /// Indices of the current position's key scale and value scale among the scales of a block.
@@ -206,34 +206,6 @@ fn scale_indices(work: &Work) -> [Val<u32>; 2] {
 #[device]
 fn appends(work: &Work, s: &AttentionShape) -> Val<bool> {
     work.last && work.first_head % s.group() == 0
-}
-
-/// In the CTA that appends to the cache: clears the cache tile of the current position if the position is the first of
-/// the tile. No running launch reads this tile, so it may be cleared before the wait for earlier launches.
-#[device]
-pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
-    if appends(work, s) && work.position % TILE == 0 {
-        let sixteens = s.tile_bytes() / 16;
-        for cache in [operands.keys, operands.values] {
-            let tile = element_at(cache, tile_index(work, s), s).cast::<u32>();
-            for pass in 0..sixteens.div_ceil(CONSUMERS) {
-                let sixteen = thread_index() + pass * CONSUMERS;
-                if sixteen < sixteens {
-                    tile.at(sixteen * 4).store_vector([val(0u32); 4]);
-                }
-            }
-        }
-        // The barrier is needed because other threads append to the tile.
-        named_barrier(CONSUMER_BARRIER, CONSUMERS);
-    }
-}
-
-/// Address of element `index` of a cache.
-fn element_at(cache: Ptr<Global, u8>, index: Val<u64>, s: &AttentionShape) -> Ptr<Global, u8> {
-    match s.kv {
-        KvType::F16 => cache.cast::<f16>().at(index).cast(),
-        KvType::Q8_0 => cache.at(index),
-    }
 }
 
 /// The current key and value of type q8_0, in shared memory: bytes `[key and value][head_dim]`, then f16
@@ -282,15 +254,15 @@ pub(super) fn quantise(s: &AttentionShape) {
     }
 }
 
-/// In the CTA that appends: writes the current key and value to the cache. The CTA's copies from the cache must have
+/// In the CTA that appends: writes the current key and value to the cache, at physical page `page`. The CTA's copies from the cache must have
 /// completed, because they read whole tiles, including the entry of the current position.
 #[device]
-pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
+pub(super) fn append(page: Val<u32>, operands: &Operands, work: &Work, s: &AttentionShape) {
     if appends(work, s) {
         for pass in 0..s.head_dim.div_ceil(CONSUMERS) {
             let element = thread_index() + pass * CONSUMERS;
             if element < s.head_dim {
-                append_element(element, operands, work, s);
+                append_element(element, page, operands, work, s);
             }
         }
         if s.scales() > 0 {
@@ -299,7 +271,7 @@ pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
                 let indices = scale_indices(work);
                 for (row, cache) in [operands.keys, operands.values].into_iter().enumerate() {
                     let scale = entry.scales.at(thread_index() + row as u32 * s.scales()).load();
-                    let scales = cache.at(tile_index(work, s)).bytes(s.element_bytes()).cast::<f16>();
+                    let scales = cache.at(tile_index(page, work, s)).bytes(s.element_bytes()).cast::<f16>();
                     scales.at(thread_index() * TILE + indices[row]).store(scale);
                 }
             }
@@ -308,18 +280,18 @@ pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
 }
 
 /// Writes one element of the current key and value to the cache.
-fn append_element(element: Val<u32>, operands: &Operands, work: &Work, s: &AttentionShape) {
+fn append_element(element: Val<u32>, page: Val<u32>, operands: &Operands, work: &Work, s: &AttentionShape) {
     match s.kv {
         KvType::F16 => {
             let [key, value] = [0, 1].map(|row| query::head(s.heads_per_block + row, s).at(element).load());
             let (keys, values) = (operands.keys.cast::<f16>(), operands.values.cast::<f16>());
-            keys.at(key_index(element, work, s)).store(key.cast::<f16>());
-            values.at(value_index(element, work, s)).store(value.cast::<f16>());
+            keys.at(key_index(element, page, work, s)).store(key.cast::<f16>());
+            values.at(value_index(element, page, work, s)).store(value.cast::<f16>());
         }
         KvType::Q8_0 => {
             let entry = Entry::new(s).bytes.at(element);
-            operands.keys.at(key_index(element, work, s)).store(entry.load());
-            operands.values.at(value_index(element, work, s)).store(entry.bytes(s.head_dim).load());
+            operands.keys.at(key_index(element, page, work, s)).store(entry.load());
+            operands.values.at(value_index(element, page, work, s)).store(entry.bytes(s.head_dim).load());
         }
     }
 }

@@ -13,7 +13,8 @@
 //! With a sliding window the runs divide the pages that the window touches. Tiles before the window are not loaded, and
 //! positions before it in the first tile are masked.
 //!
-//! The layout of the cache, and its types f16 and q8_0, are described in `cache`.
+//! The cache is a pool of pages. A page table has the physical page of each page of a sequence. The layout of a page, and
+//! the types f16 and q8_0, are described in `cache`.
 
 mod cache;
 mod combine;
@@ -42,7 +43,8 @@ const SCORED: u32 = 1;
 ///
 /// `qkv` f32 [heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm` and `k_norm` f32, if the shape
 /// has QK norms: weights of the RMSNorm before the rotation (see [`NormSpan`]); `rope_table`, if the shape has RoPE: see
-/// [`super::rope::frequencies`]; `keys` and `values`: the cache, as described in `cache`; `partial` f32
+/// [`super::rope::frequencies`]; `keys` and `values`: the pools of pages, as described in `cache`; `page_table` u32: entry
+/// PAGES + i is the physical page of the positions from 64·i on, where PAGES is a word of the row's record; `partial` f32
 /// [heads, splits, head_dim + 4] and `counters` u32 [blocks of heads], zero at the start and at the end, are workspace;
 /// `y` f32 [heads, head_dim]; `state`: see [`super::state`].
 ///
@@ -56,6 +58,7 @@ pub fn attention(
     #[present(s.rope.is_some())] rope_table: Option<Ptr<Global, f32>>,
     keys: Ptr<Global, u8>,
     values: Ptr<Global, u8>,
+    page_table: Ptr<Global, u32>,
     partial: Ptr<Global, f32>,
     counters: Ptr<Global, u32>,
     y: Ptr<Global, f32>,
@@ -63,7 +66,7 @@ pub fn attention(
     s: &AttentionShape,
 ) {
     let norms = q_norm.zip(k_norm);
-    let operands = Operands { qkv, norms, rope_table, keys, values, partial, counters, y, state };
+    let operands = Operands { qkv, norms, rope_table, keys, values, page_table, partial, counters, y, state };
     s.trigger.at_start();
     let (ring, mbarriers) = (ring(s), mbarrier_array(2));
     if thread_index() == 0 {
@@ -108,7 +111,8 @@ fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
         let earlier = work.earlier_in(part, s);
         if earlier.exist() {
             let bytes = earlier.tiles() * s.tile_bytes();
-            let at = part_offset(part, &earlier, work, s);
+            let page = work.page(if s.parts_per_page() == 1 { part } else { part / s.parts_per_page() });
+            let at = part_offset(page, part, &earlier, work, s);
             producer.acquire(bytes * 2);
             producer.copy(0, operands.keys.bytes(at), bytes, None);
             producer.copy(s.part_bytes(), operands.values.bytes(at), bytes, None);
@@ -119,10 +123,16 @@ fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
     }
 }
 
-/// Offset in the cache of the first tile of a part that the query attends to, in bytes.
-fn part_offset(part: Val<u32>, earlier: &Earlier, work: &Work, s: &AttentionShape) -> Val<u64> {
+/// Offset in the cache of the first tile of a part that the query attends to, in bytes. `page` is the part's physical
+/// page.
+fn part_offset(
+    page: Val<u32>,
+    part: Val<u32>,
+    earlier: &Earlier,
+    work: &Work,
+    s: &AttentionShape,
+) -> Val<u64> {
     let parts = s.parts_per_page();
-    let page = if parts == 1 { part } else { part / parts };
     let mut at = mul_wide(page * s.kv_heads + work.kv_head, s.page_bytes());
     if parts > 1 {
         at += mul_wide(part % parts, s.part_bytes());
@@ -134,7 +144,8 @@ fn part_offset(part: Val<u32>, earlier: &Earlier, work: &Work, s: &AttentionShap
 #[device]
 fn multiply(operands: &Operands, ring: Pipeline, mbarriers: MbarrierArray, work: &Work, s: &AttentionShape) {
     let rotation = query::Rotation::new(operands, work, s);
-    cache::begin_tile(operands, work, s);
+    // The physical page of the new entry.
+    let page = work.page(work.position / PAGE);
     s.trigger.wait();
     if work.parts[0] < work.parts[1] {
         query::prepare(operands, &rotation, work, s);
@@ -160,7 +171,7 @@ fn multiply(operands: &Operands, ring: Pipeline, mbarriers: MbarrierArray, work:
             }
             part += 1;
         }
-        cache::append(operands, work, s);
+        cache::append(page, operands, work, s);
         combine::store_partial(&running, s);
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
         mbarriers.at(SCORED).wait(0, s.copy.wait_kind());

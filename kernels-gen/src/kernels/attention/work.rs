@@ -18,6 +18,7 @@ pub(super) struct Operands {
     pub rope_table: Option<Ptr<Global, f32>>,
     pub keys: Ptr<Global, u8>,
     pub values: Ptr<Global, u8>,
+    pub page_table: Ptr<Global, u32>,
     pub partial: Ptr<Global, f32>,
     pub counters: Ptr<Global, u32>,
     pub y: Ptr<Global, f32>,
@@ -29,6 +30,8 @@ pub(super) struct Operands {
 pub(super) struct Work {
     /// The current position, which is also the number of positions in the cache.
     pub position: Val<u32>,
+    /// Entries of the page table for the sequence's pages.
+    pub pages: Ptr<Global, u32>,
     /// The first position of the window; none without a window.
     pub window_start: Option<Val<u32>>,
     /// Index of the first query head of the CTA.
@@ -47,10 +50,11 @@ pub(super) struct Work {
 impl Work {
     /// The heads and pages of this CTA.
     ///
-    /// Reads the position before earlier launches are known to have completed. The launch that starts this one early
-    /// must itself have waited for the launch that wrote the position (`Trigger::AfterWait`).
+    /// Reads the row's record before earlier launches are known to have completed. The launch that starts this one early
+    /// must itself have waited for the launch that wrote the record (`Trigger::AfterWait`).
     pub fn of_cta(operands: &Operands, s: &AttentionShape) -> Work {
         let position = state::position(operands.state);
+        let first_page = operands.state.at(state::PAGES).load();
         let all_pages = position / PAGE + 1;
         let window_start = s.window.map(|window| position - position.min(window - 1));
         // Splits divide the pages of the window.
@@ -66,6 +70,7 @@ impl Work {
         };
         Work {
             position,
+            pages: operands.page_table.at(first_page),
             window_start,
             first_head,
             kv_head: first_head / s.group(),
@@ -73,6 +78,11 @@ impl Work {
             runs: (pages + run - 1) / run,
             last: is_last(first, end, pages),
         }
+    }
+
+    /// The physical page of page `page` of the sequence.
+    pub fn page(&self, page: Val<u32>) -> Val<u32> {
+        self.pages.at(page).load()
     }
 
     /// The positions of part `part` of the cache that the query attends to, without the current position.

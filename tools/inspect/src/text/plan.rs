@@ -91,6 +91,7 @@ fn kind(kind: &BufferKind) -> &'static str {
         BufferKind::Activation => "activation",
         BufferKind::Counters => "counters",
         BufferKind::KvCache => "KV cache",
+        BufferKind::PageTable => "page table",
         BufferKind::State => "state",
         BufferKind::Sampling => "sampling",
         BufferKind::LogitBias => "logit bias",

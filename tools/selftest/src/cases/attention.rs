@@ -2,12 +2,13 @@
 
 use bespoke_kernels::kernels::attention::{AttentionShape, BIAS, BLOCK, KvType, PAGE, TILE};
 use bespoke_kernels::kernels::rope::frequencies;
+use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::spec::KernelSpec;
 use half::f16;
 use rayon::prelude::*;
 
 use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
-use crate::inputs::{Noise, f32s, state_record, u32s};
+use crate::inputs::{Noise, f32s, u32s};
 use crate::reference::{Context, Rotation, attend, qk_norm, rope};
 
 /// The kernel computes with query and softmax weights as sums of two f16. The new key and value are rounded as in the
@@ -76,13 +77,16 @@ fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -
         [rows; 2].map(|rows| noise.normal(rows, 1.0).into_iter().map(f64::from).collect::<Vec<_>>());
     (context.keys, context.values) = (rounded(s, &keys), rounded(s, &values));
     let mut case = Case::new(format!("{length} positions and two more, scores of {deviation}"));
-    let caches =
-        [(&keys, Kind::Keys), (&values, Kind::Values)].map(|(rows, kind)| cache(s, &context, rows, kind));
+    let table = PageTable::new(length + 2, noise);
+    let caches = [(&keys, Kind::Keys), (&values, Kind::Values)]
+        .map(|(rows, kind)| cache(s, &context, rows, kind, &table, noise));
     let [keys, values] = caches;
+    let page_table = case.input("page_table", u32s(&table.entries));
     let (keys, values) = (case.input("keys", keys), case.input("values", values));
     let factors = noise.uniform((s.rotated() / 2) as usize, 1.0, 8.0);
     let divisors: Vec<f64> = factors.iter().map(|&factor| f64::from(factor)).collect();
-    let table = s.rope.map(|rope| case.input("rope_table", f32s(&frequencies(5e5, rope.rotated, &divisors))));
+    let rope_table =
+        s.rope.map(|rope| case.input("rope_table", f32s(&frequencies(5e5, rope.rotated, &divisors))));
     let partial = case.output("partial", Element::F32, s.workspace() as usize);
     let counters = case.input("counters", u32s(&vec![0; s.counters() as usize]));
     case.may_change([keys, values, partial]);
@@ -106,11 +110,12 @@ fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -
 
         let qkv = case.input("qkv", f32s(&[q, k, v].concat()));
         let y = case.output(&format!("y of position {position}"), Element::F32, heads * dim);
-        let state = case.input("state", state_record(position as u32, 1));
+        let row = Row { position: position as u32, prompt: 1, chooses: true, pages: PAGES, ..Row::default() };
+        let state = case.input("state", u32s(&row.words()));
         let mut args = vec![qkv];
         args.extend(&norm_buffers);
-        args.extend(table);
-        args.extend([keys, values, partial, counters, y, state]);
+        args.extend(rope_table);
+        args.extend([keys, values, page_table, partial, counters, y, state]);
         case.launch(KernelSpec::Attention(s.clone()), &args);
         let want = (0..heads).into_par_iter().flat_map_iter(|head| attend(s, &context, head)).collect();
         let place = Coordinates::Axes(vec![("head", heads), ("element", dim)]);
@@ -157,24 +162,66 @@ enum Kind {
     Values,
 }
 
-/// Keys or values in the device's layout, with room for two more positions. The rest of the last position's tile is
-/// zeros, as after an append; all memory behind the tile, and before the tiles of the window, is NaN, so that reading it
-/// changes the result.
-fn cache(s: &AttentionShape, context: &Context, rows: &[f64], kind: Kind) -> Vec<u8> {
+/// Index in the page table of the sequence's first entry.
+const PAGES: u32 = 3;
+
+/// Physical pages that no position uses.
+const SPARE_PAGES: u32 = 2;
+
+/// Page table of a sequence whose pages are in random places of the pool. The other entries refer to a page that no
+/// position uses.
+struct PageTable {
+    entries: Vec<u32>,
+    /// Number of physical pages of the pool.
+    pool: u32,
+}
+
+impl PageTable {
+    fn new(positions: usize, noise: &mut Noise) -> PageTable {
+        let count = (positions as u32).div_ceil(PAGE);
+        let pool = count + SPARE_PAGES;
+        let mut pages: Vec<u32> = (0..pool).collect();
+        for (last, random) in (1..pool).rev().zip(noise.words(pool as usize, u32::MAX)) {
+            pages.swap(last as usize, (random % (last + 1)) as usize);
+        }
+        let unused = pages[count as usize];
+        pages.truncate(count as usize);
+        let entries = [vec![unused; PAGES as usize], pages, vec![unused]].concat();
+        PageTable { entries, pool }
+    }
+
+    /// The place in the pool of a position of the sequence, counted in positions.
+    fn place(&self, position: u32) -> u32 {
+        self.entries[(PAGES + position / PAGE) as usize] * PAGE + position % PAGE
+    }
+}
+
+/// A pool of keys or values in the device's layout, with room for two more positions. The rest of the last position's
+/// tile has entries of an earlier sequence, which are finite. Memory that attention must not read is NaN, so that
+/// reading it changes the result: the tiles behind that, those before the window, and pages of no position.
+fn cache(
+    s: &AttentionShape,
+    context: &Context,
+    rows: &[f64],
+    kind: Kind,
+    table: &PageTable,
+    noise: &mut Noise,
+) -> Vec<u8> {
     let (kv_heads, dim) = (s.kv_heads as usize, s.head_dim as usize);
-    let mut cache = vec![0xFF; s.cache_bytes((context.length + 2) as u32 + PAGE) as usize];
-    let tile_end = context.length.next_multiple_of(TILE as usize);
-    let zeros = vec![0.0; (tile_end - context.length) * kv_heads * dim];
-    for (at, head) in rows.chunks(dim).chain(zeros.chunks(dim)).enumerate() {
+    let mut cache = vec![0xFF; s.cache_bytes(table.pool * PAGE) as usize];
+    let end = (context.length + 2).next_multiple_of(TILE as usize);
+    let stale = noise.normal((end - context.length) * kv_heads * dim, 1000.0);
+    let stale: Vec<f64> = stale.into_iter().map(f64::from).collect();
+    for (at, head) in rows.chunks(dim).chain(stale.chunks(dim)).enumerate() {
         let (position, kv_head) = ((context.skipped + at / kv_heads) as u32, (at % kv_heads) as u32);
-        let is_zero = position as usize >= context.length;
+        let place = table.place(position);
         let offset = |element: u32| match kind {
-            Kind::Keys => s.key_offset(position, kv_head, element) as usize,
-            Kind::Values => s.value_offset(position, kv_head, element) as usize,
+            Kind::Keys => s.key_offset(place, kv_head, element) as usize,
+            Kind::Values => s.value_offset(place, kv_head, element) as usize,
         };
         let scale_offset = |block: u32| match kind {
-            Kind::Keys => s.key_scale_offset(position, kv_head, block) as usize,
-            Kind::Values => s.value_scale_offset(position, kv_head, block) as usize,
+            Kind::Keys => s.key_scale_offset(place, kv_head, block) as usize,
+            Kind::Values => s.value_scale_offset(place, kv_head, block) as usize,
         };
         match s.kv {
             KvType::F16 => {
@@ -187,8 +234,7 @@ fn cache(s: &AttentionShape, context: &Context, rows: &[f64], kind: Kind) -> Vec
                     let (scale, integers) = quantise(values);
                     cache[scale_offset(block)..][..2].copy_from_slice(&scale.to_le_bytes());
                     for (element, q) in (block * BLOCK..).zip(integers) {
-                        // A cleared tile has bytes of zero.
-                        cache[offset(element)] = if is_zero { 0 } else { (q + BIAS as i32) as u8 };
+                        cache[offset(element)] = (q + BIAS as i32) as u8;
                     }
                 }
             }
