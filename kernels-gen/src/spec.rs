@@ -209,11 +209,10 @@ fn gemv_name(s: &GemvShape) -> String {
     let softcap = s.softcap.map_or(String::new(), |cap| format!("_cap{:08x}", cap.to_bits()));
     let schedule = &s.schedule;
     format!(
-        "gemv_{}{bias}{input}{output}{scale}{softcap}_g{}_w{}_d{}_i{}_s{}_f{}_m{}_h{}_{}",
+        "gemv_{}{bias}{input}{output}{scale}{softcap}_g{}_w{}_i{}_s{}_f{}_m{}_h{}_{}",
         matrix_name(s),
         schedule.grid,
         schedule.warps,
-        schedule.depth,
         schedule.groups,
         schedule.stages,
         schedule.in_flight,

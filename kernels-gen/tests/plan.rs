@@ -130,7 +130,7 @@ fn unsupported_shapes_and_parameters_are_errors() {
         ),
         (
             refused(|s| s.dimensions.ffn = 1 << 20, single()),
-            "blk.0.ffn_down needs 2373040 bytes of shared memory; a CTA of sm_90 has 232448",
+            "blk.0.ffn_down needs 2520352 bytes of shared memory; a CTA of sm_90 has 232448",
         ),
         (
             refused(|s| s.dimensions.vocab = (1 << 19) + 1, sampled(128)),

@@ -44,7 +44,6 @@ impl Random {
                 (LaunchRole::Attention, _) => rule.stages = self.number(8),
                 (_, 0) => rule.grid = self.number(1100),
                 (_, 1) => rule.warps = self.number(31),
-                (_, 2) => rule.depth = self.number(8),
                 (_, 3) => rule.groups = self.number(4),
                 (_, 4) => rule.stages = self.number(12),
                 (_, 5) => rule.in_flight = self.number(12),

@@ -166,6 +166,7 @@ fn malformed_tunings_are_errors() {
         ("version = 1\n[[rule]]\nrole = 'ffn_up'", "unknown variant `ffn_up`"),
         ("version = 1\n[[rule]]\nrole = 'embed'", "embed cannot be tuned; attn_qkv, attention, "),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarp = 4", "unknown field `warp`"),
+        ("version = 1\n[[rule]]\nrole = 'ffn_down'\ndepth = 2", "unknown field `depth`"),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = -4", "line 4"),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\ntarget = 'sm_70'", "unknown target 'sm_70'"),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 0", "ffn_down: warps = 0: must be 1 to 31"),
@@ -175,7 +176,7 @@ fn malformed_tunings_are_errors() {
         ),
         (
             "version = 1\n[[rule]]\nrole = 'output'\nsplits = 8",
-            "output: splits = 8: the knobs of a matrix product are grid, warps, depth, groups, stages, in_flight, resident, trigger",
+            "output: splits = 8: the knobs of a matrix product are grid, warps, groups, stages, in_flight, resident, trigger",
         ),
     ] {
         let error = Tuning::parse(text).unwrap_err().to_string();
@@ -197,14 +198,13 @@ fn violated_limits_are_named() {
             "role = 'ffn_down'\nstages = 4\nresident = 4",
             "resident = 4: a multiprocessor has room for 3 CTAs of 96 threads and ",
         ),
-        ("role = 'ffn_down'\ndepth = 3", "depth = 3: a tile has 56 blocks"),
         (
             "role = 'ffn_down'\ngroups = 2\nstages = 3",
             "groups = 2: groups must divide the number of stages, which is 3",
         ),
         (
-            "role = 'attn_output'\nwarps = 31\ndepth = 1\nresident = 3\nstages = 1",
-            "resident = 3: a multiprocessor has room for 2 CTAs of 1024 threads",
+            "role = 'attn_output'\nwarps = 31\nresident = 3\nstages = 1",
+            "resident = 3: a multiprocessor has room for 1 CTAs of 1024 threads",
         ),
         (
             "role = 'attn_qkv'\ntrigger = 'at_start'",

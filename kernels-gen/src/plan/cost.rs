@@ -109,7 +109,6 @@ pub(super) fn gemv(
     rule: &Rule,
 ) -> GemvShape {
     let tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
-    let pairs = shape.layouts().iter().all(|layout| layout.blocks.is_multiple_of(2));
     let bulk = target.programmatic;
     let resident = rule.resident.unwrap_or(1);
     // Two groups of warps, unless a rule sets an odd number of warps or stages.
@@ -118,7 +117,6 @@ pub(super) fn gemv(
     shape.schedule = Schedule {
         grid: rule.grid.unwrap_or(target.multiprocessors.min(tiles)),
         warps: rule.warps.unwrap_or(WARPS.next_multiple_of(groups)),
-        depth: rule.depth.unwrap_or(if pairs { 2 } else { 1 }),
         groups,
         stages: 2,
         in_flight: 2,

@@ -23,8 +23,8 @@
 //! splits = 8
 //! ```
 //!
-//! A rule changes how work is divided, not what is computed: the layout of the weights stays the same, and results
-//! differ only by the rounding of sums in another order.
+//! A rule changes how work is divided, not what is computed: the layout of the weights stays the same, and so do the bits
+//! of the results of a matrix product.
 
 use std::fmt;
 
@@ -55,9 +55,6 @@ pub struct Rule {
     /// Consumer warps per CTA, besides one producer warp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warps: Option<u32>,
-    /// Number of consecutive blocks of weights that a warp multiplies together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub depth: Option<u32>,
     /// Number of groups of consumer warps, which take the ring's stages in turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u32>,
@@ -85,8 +82,6 @@ pub struct Rule {
 const MAX_STAGES: u32 = 64;
 const MAX_CTAS: u32 = 1 << 16;
 const MAX_PAGES: u32 = 1 << 18;
-/// Limit of blocks that a warp multiplies together: more do not fit in registers.
-const MAX_DEPTH: u32 = 8;
 /// Limit of splits of attention.
 const MAX_SPLITS: u32 = 64;
 /// Maximum threads of a CTA, on every target.
@@ -101,7 +96,6 @@ impl Rule {
             shape: None,
             grid: None,
             warps: None,
-            depth: None,
             groups: None,
             stages: None,
             in_flight: None,
@@ -117,7 +111,6 @@ impl Rule {
         let numbers = [
             ("grid", self.grid),
             ("warps", self.warps),
-            ("depth", self.depth),
             ("groups", self.groups),
             ("stages", self.stages),
             ("in_flight", self.in_flight),
@@ -139,7 +132,6 @@ impl Rule {
     fn override_with(&mut self, later: &Rule) {
         self.grid = later.grid.or(self.grid);
         self.warps = later.warps.or(self.warps);
-        self.depth = later.depth.or(self.depth);
         self.groups = later.groups.or(self.groups);
         self.stages = later.stages.or(self.stages);
         self.in_flight = later.in_flight.or(self.in_flight);
@@ -157,7 +149,7 @@ impl Rule {
         let (own, kind): (&[&str], _) = match self.role {
             LaunchRole::Attention => (&["splits", "min_pages", "stages"], "attention"),
             _ => (
-                &["grid", "warps", "depth", "groups", "stages", "in_flight", "resident", "trigger"],
+                &["grid", "warps", "groups", "stages", "in_flight", "resident", "trigger"],
                 "a matrix product",
             ),
         };
@@ -168,7 +160,6 @@ impl Rule {
         for (knob, value, max) in [
             ("grid", self.grid, MAX_CTAS),
             ("warps", self.warps, MAX_THREADS / 32 - 1),
-            ("depth", self.depth, MAX_DEPTH),
             ("groups", self.groups, MAX_THREADS / 32 - 1),
             ("stages", self.stages, MAX_STAGES),
             ("in_flight", self.in_flight, MAX_STAGES),
@@ -215,10 +206,6 @@ impl Rule {
         if self.role == LaunchRole::Output && schedule.grid > MAX_THREADS {
             self.reject_first(&["grid"], format!("the head has at most {MAX_THREADS} CTAs"))?;
         }
-        if let Some(layout) = s.layouts().iter().find(|layout| !layout.blocks.is_multiple_of(schedule.depth))
-        {
-            self.reject_first(&["depth"], format!("a tile has {} blocks", layout.blocks))?;
-        }
         for (what, count) in [("warps", schedule.warps), ("stages", schedule.stages)] {
             if !count.is_multiple_of(schedule.groups) {
                 self.reject_first(
@@ -235,7 +222,7 @@ impl Rule {
         let max = target.shared_per_cta;
         if shared > max {
             let limit = format!("a CTA needs {shared} bytes of shared memory; the limit is {max}");
-            let larger = ["stages", "in_flight", "depth", "groups", "warps", "resident", "grid"];
+            let larger = ["stages", "in_flight", "groups", "warps", "resident", "grid"];
             self.reject_first(&larger, limit)?;
         }
         let (fit, resident) = (target.resident(s.threads(), shared), schedule.resident);

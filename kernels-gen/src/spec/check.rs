@@ -68,7 +68,6 @@ fn gemv(s: &GemvShape) -> Result<(), String> {
         ("cols", s.cols, WIDTH),
         ("schedule.grid", schedule.grid, GRID),
         ("schedule.warps", schedule.warps, THREADS / 32 - 1),
-        ("schedule.depth", schedule.depth, STAGES),
         ("schedule.groups", schedule.groups, schedule.warps),
         ("schedule.stages", schedule.stages, STAGES),
         ("schedule.in_flight", schedule.in_flight, STAGES),

@@ -181,6 +181,11 @@ impl Case {
         self.buffer(name, Content::Poison(count * element.bytes()))
     }
 
+    /// Index of the buffer with a name.
+    pub fn buffer_named(&self, name: &str) -> usize {
+        self.buffers.iter().position(|buffer| buffer.name == name).expect("the case has the buffer")
+    }
+
     fn buffer(&mut self, name: &str, content: Content) -> usize {
         self.buffers.push(Buffer { name: name.to_owned(), content });
         self.buffers.len() - 1

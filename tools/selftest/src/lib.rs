@@ -9,6 +9,7 @@
 //! [`small`] has every kind of kernel at every weight type with awkward dimensions, and takes seconds on the emulator;
 //! [`of_shape`] has the kernels of a model's plan.
 
+mod bits;
 mod case;
 mod cases;
 mod compare;
@@ -21,6 +22,7 @@ mod sampling;
 mod suite;
 pub mod text;
 
+pub use bits::differing_schedule;
 pub use replay::{replay_equals_eager, replay_shapes};
 pub use report::{Report, Row};
 pub use runner::{first_failure, run, run_with_progress};

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::slice;
 
 use bespoke::builtin;
@@ -79,19 +80,35 @@ pub(super) fn ptx_of(spec: &KernelSpec, target: Target) -> Text {
     made.into_iter().next().map(|kernel| Cow::Owned(kernel.compiled.ptx)).ok_or_else(|| "no PTX".to_owned())
 }
 
-struct Runner<'a> {
+/// Loads kernels and runs cases.
+pub(super) struct Runner<'a> {
     device: &'a dyn Device,
     target: Target,
     ptx: HashMap<String, Text>,
     kernels: HashMap<String, Kernel>,
 }
 
+/// Launches of a case that ran, with their buffers.
+struct Launched {
+    sequence: Box<dyn LaunchSequence>,
+    _allocations: Vec<Allocation>,
+}
+
 /// Reason why a case has no outputs.
-enum Failure {
+pub(super) enum Failure {
     /// The kernel did not compile.
     Compile(String),
     /// Error of the device.
     Device(Error),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Compile(text) => f.write_str(text),
+            Failure::Device(error) => error.fmt(f),
+        }
+    }
 }
 
 impl From<Error> for Failure {
@@ -101,7 +118,7 @@ impl From<Error> for Failure {
 }
 
 impl<'a> Runner<'a> {
-    fn new(device: &'a dyn Device, target: Target) -> Runner<'a> {
+    pub fn new(device: &'a dyn Device, target: Target) -> Runner<'a> {
         Runner { device, target, ptx: HashMap::new(), kernels: HashMap::new() }
     }
 
@@ -157,16 +174,19 @@ impl<'a> Runner<'a> {
         match self.run(case) {
             Ok(rows) => (rows, false),
             Err(failure) => {
-                let (text, lost) = match failure {
-                    Failure::Compile(text) => (text, false),
-                    Failure::Device(error) => (error.to_string(), matches!(error, Error::Driver(_))),
-                };
-                (vec![Row::failed(case.kernels(), case.what.clone(), text)], lost)
+                let lost = matches!(failure, Failure::Device(Error::Driver(_)));
+                (vec![Row::failed(case.kernels(), case.what.clone(), failure.to_string())], lost)
             }
         }
     }
 
-    fn run(&mut self, case: &Case) -> Result<Vec<Row>, Failure> {
+    /// Runs the launches of a case, and returns the content of its buffers, except large inputs.
+    pub fn outputs(&mut self, case: &Case) -> Result<Vec<Vec<u8>>, Failure> {
+        Ok(self.launched(case)?.0)
+    }
+
+    /// Runs the launches of a case; returns the content of its buffers and the sequence of launches.
+    fn launched(&mut self, case: &Case) -> Result<(Vec<Vec<u8>>, Launched), Failure> {
         let guard = if self.device.info().kind == Kind::Emulator { 0 } else { GUARD };
         let allocations = self.upload(case, guard)?;
         let mut launches = Vec::new();
@@ -178,6 +198,11 @@ impl<'a> Runner<'a> {
         sequence.run_eager()?;
         sequence.wait()?;
         let outputs = self.download(case, &allocations)?;
+        Ok((outputs, Launched { sequence, _allocations: allocations }))
+    }
+
+    fn run(&mut self, case: &Case) -> Result<Vec<Row>, Failure> {
+        let (outputs, mut launched) = self.launched(case)?;
         let mut rows = Vec::new();
         for expected in &case.expected {
             let (buffer, got) = (&case.buffers[expected.buffer], &outputs[expected.buffer]);
@@ -197,7 +222,7 @@ impl<'a> Runner<'a> {
         if let Some(text) = changed(case, &outputs) {
             rows.push(Row::failed(case.kernels(), case.what.clone(), text));
         }
-        if let (Some(first), Some(time)) = (rows.first_mut(), self.time(&mut *sequence)?) {
+        if let (Some(first), Some(time)) = (rows.first_mut(), self.time(&mut *launched.sequence)?) {
             first.microseconds = Some(time);
         }
         Ok(rows)

@@ -114,7 +114,7 @@ fn gemv(
 /// The number of work units of a tile equals the number of warps, so that inputs are held in registers (if other CTAs
 /// leave room), or is larger or smaller; one matrix and two.
 fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
-    let async_copies = Schedule { grid: 2, warps: 4, depth: 2, groups: 2, stages: 4, ..Schedule::MINIMAL };
+    let async_copies = Schedule { grid: 2, warps: 4, groups: 2, stages: 4, ..Schedule::MINIMAL };
     let bulk = Schedule { copy: CopyEngine::Bulk, trigger: Trigger::AtStart, ..async_copies };
     let spec = |blocks: u32, segments: &[u32], output, schedule| {
         let segments = segments.iter().map(|&rows| Segment { ty, rows }).collect();
@@ -150,7 +150,7 @@ fn stacks() -> Vec<KernelSpec> {
         ..Schedule::MINIMAL
     };
     // The group changes with the matrix: each matrix has an odd number of stages.
-    let in_turns = Schedule { grid: 1, depth: 2, groups: 2, stages: 2, ..bulk };
+    let in_turns = Schedule { grid: 1, groups: 2, stages: 2, ..bulk };
     let stack = |cols, bias, segments: &[(WeightType, u32)], schedule| {
         let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
         let (input, output) = (Input::Normed { eps: 1e-6 }, Output::Store);

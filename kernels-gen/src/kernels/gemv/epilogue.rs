@@ -34,7 +34,7 @@ struct Rows<'a> {
     tiles: [Val<u32>; 2],
     /// Index of the segment's first row among the rows of all segments.
     first: u32,
-    /// The partial sums of the run, f32 `[tile][warp][16]`.
+    /// The partial sums of the run, f32 `[tile][unit][16]`.
     partial: Ptr<Shared, f32>,
     /// Factor 1 / √(mean(x²) + ε) of the sums, if the input is normalised.
     scale: Option<Val<f32>>,
@@ -79,7 +79,7 @@ impl<'a> Epilogue<'a> {
         let mut runs = Vec::new();
         for ((layout, &tiles), first) in layouts.iter().zip(tiles).zip(first_rows(s)) {
             runs.push(Rows { layout, tiles, first, partial, scale });
-            partial = partial.at((tiles[1] - tiles[0]) * (s.schedule.warps * TILE_ROWS));
+            partial = partial.at((tiles[1] - tiles[0]) * (s.units(layout) * TILE_ROWS));
         }
         if let Output::Glu(activation) = s.output {
             gated(activation, runs[0], runs[1], &self.operands, s);
@@ -136,7 +136,7 @@ fn load_if(from: Ptr<Global, f32>, row: Val<u32>, inside: Val<bool>) -> Val<f32>
 fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
     let Input::Normed { eps } = s.input else { return None };
     let squares = dynamic_shared::<u8>().bytes(s.shared_map().squares).cast::<f32>();
-    let sum = (1..s.schedule.warps).fold(squares.load(), |sum, warp| sum + squares.at(warp).load());
+    let sum = (1..s.squares_groups()).fold(squares.load(), |sum, group| sum + squares.at(group).load());
     Some((sum * (1.0 / s.cols as f32) + eps).rsqrt())
 }
 
@@ -233,14 +233,28 @@ fn store_best(best: Candidate, values: Ptr<Global, f32>, rows: Ptr<Global, u32>)
     }
 }
 
+/// Maximum number of partial sums whose loads are unrolled.
+const UNROLLED: u32 = 32;
+
 /// Adds up the partial sums of row `index` of a run of tiles, in the order of columns.
+#[device]
 fn row_sum(rows: &Rows<'_>, index: Val<u32>, s: &GemvShape) -> Val<f32> {
-    let (warps, units) = (s.schedule.warps, rows.layout.blocks / s.schedule.depth);
+    let units = s.units(rows.layout);
     let (tile, row) = (index / TILE_ROWS, index % TILE_ROWS);
-    let part = |unit: u32| {
-        let warp = if units % warps == 0 { val(unit) } else { (tile * units + unit) % warps };
-        rows.partial.at((tile * warps + warp) * TILE_ROWS + row).load()
+    let mut parts = rows.partial.at(tile * (units * TILE_ROWS) + row);
+    let unrolled = (units - 1) % UNROLLED + 1;
+    let add = |sum: Val<f32>, from: Ptr<Shared, f32>, count: u32| {
+        (0..count).fold(sum, |sum, unit| sum + from.at(unit * TILE_ROWS).load())
     };
-    let sum = (1..warps.min(units)).fold(part(0), |sum, unit| sum + part(unit));
+    let mut sum = add(parts.load(), parts.at(TILE_ROWS), unrolled - 1);
+    if unrolled < units {
+        parts = parts.at(unrolled * TILE_ROWS);
+        let mut left = val(units - unrolled);
+        while left > 0 {
+            sum = add(sum, parts, UNROLLED);
+            parts = parts.at(UNROLLED * TILE_ROWS);
+            left -= UNROLLED;
+        }
+    }
     rows.scale.map_or(sum, |scale| sum * scale)
 }

@@ -27,6 +27,8 @@ pub(super) struct Inputs {
     pub half_sums: Ptr<Shared, f32>,
     /// The inputs as f32, for segments of a float type.
     pub floats: Ptr<Shared, f32>,
+    /// Sums of squares of the inputs, one per [`SQUARES_GROUP`](super::shape::SQUARES_GROUP) columns.
+    pub squares: Ptr<Shared, f32>,
 }
 
 /// Largest magnitude of a quantised input, chosen such that the high byte is at most 127.
@@ -39,9 +41,12 @@ const UNIT: u32 = 8;
 const UNITS_IN_FLIGHT: u32 = 8;
 
 impl Inputs {
-    /// The input vector at address `base` of shared memory.
-    pub fn at(base: Ptr<Shared, u8>, s: &GemvShape) -> Inputs {
+    /// The input vector in dynamic shared memory.
+    pub fn new(s: &GemvShape) -> Inputs {
+        let (shared, map) = (dynamic_shared::<u8>(), s.shared_map());
+        let base = shared.bytes(map.inputs);
         Inputs {
+            squares: shared.bytes(map.squares).cast(),
             fragments: base,
             scales: base.bytes(s.input_chunks() * 64),
             half_sums: base.bytes(s.half_sums()).cast(),
@@ -86,11 +91,10 @@ fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, s: &GemvShape) -> Vec<Val<f32>
     values
 }
 
-/// Writes x, multiplied by the norm's weights if there are any, to shared memory and returns this thread's part of Σx².
+/// Writes x, multiplied by the norm's weights if there are any, to shared memory, and for a norm the sums of squares.
 /// Called by the consumer warps; a barrier among them must follow.
 #[device]
-pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs, s: &GemvShape) -> Val<f32> {
-    let mut squares = val(0.0f32);
+pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs, s: &GemvShape) {
     let mut first = 0;
     while first < passes(s) {
         let last = passes(s).min(first + UNITS_IN_FLIGHT);
@@ -102,9 +106,7 @@ pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs,
         for (pass, values) in (first..last).zip(loaded) {
             let mut values = values;
             if s.normed() {
-                for value in &values {
-                    squares = fma(*value, *value, squares);
-                }
+                store_squares(&values, unit(pass), inputs, s);
                 values = values.iter().zip(&norm[pass as usize]).map(|(&value, &n)| value * n).collect();
             }
             if s.quantised() {
@@ -118,7 +120,20 @@ pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs,
         }
         first = last;
     }
-    squares
+}
+
+/// Adds up the squares of the units of a warp, which are 256 consecutive columns, and stores the sum.
+#[device]
+fn store_squares(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape) {
+    let mut squares = val(0.0f32);
+    for &value in values {
+        squares = fma(value, value, squares);
+    }
+    let sum = warp_sum(squares);
+    let group = unit / WARP;
+    if (lane() == 0) & (group < s.squares_groups()) {
+        inputs.squares.at(group).store(sum);
+    }
 }
 
 /// Quantises a unit of eight inputs. The four lanes whose units form a chunk exchange maxima, sums and bytes by

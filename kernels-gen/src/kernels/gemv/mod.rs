@@ -5,8 +5,17 @@
 //! through a ring of stages in shared memory (`ring`), without waiting for earlier launches, because weights depend on
 //! none. The consumer warps wait for the earlier launches, bring the input into shared memory (`inputs`) and multiply
 //! (`blocks`), a block of 16 rows per warp at a time; consecutive blocks of a tile go to consecutive warps. The warps
-//! write the partial sums of a tile to shared memory, where `epilogue` reduces the sums to outputs. The order of every
-//! sum depends on the shape alone.
+//! write the sums of each unit to shared memory, where `epilogue` reduces the sums to outputs.
+//!
+//! # Order of sums
+//!
+//! The bits of an output depend on the row of the matrix, the input and the depth of a unit ([`GemvShape::depth`]) alone:
+//! neither on the schedule nor on the target.
+//!
+//! - A unit has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for types
+//!   with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃).
+//! - The sums of a row's units are added in the order of columns.
+//! - The sum of squares of RMSNorm is made of sums over 256 columns, which are added in the order of columns.
 
 mod blocks;
 mod epilogue;
@@ -18,7 +27,7 @@ mod shape;
 use bespoke_codegen::prelude::*;
 
 pub use crate::kernels::activation::Activation;
-use blocks::{BlockInputs, LaneMap, dot_block};
+use blocks::{BlockInputs, LaneMap, Sums, dot_block};
 pub(crate) use blocks::{e8m0_half, floats, look_up_pair};
 use epilogue::{Epilogue, no_candidate};
 use inputs::Inputs;
@@ -104,11 +113,11 @@ fn load(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvShape) 
             while first < tiles[1] {
                 let last = (first + s.batch()).min(tiles[1]);
                 let run = TileRun { layout, weights, tiles: [first, last] };
-                stream(&run, &mut producer, &s.schedule);
+                stream(&run, &mut producer, s);
                 first = last;
             }
         } else {
-            stream(&TileRun { layout, weights, tiles }, &mut producer, &s.schedule);
+            stream(&TileRun { layout, weights, tiles }, &mut producer, s);
         }
     }
 }
@@ -119,14 +128,8 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
     let shared = dynamic_shared::<u8>();
     let map = s.shared_map();
     let tiles = tiles(s);
-    let inputs = Inputs::at(shared.bytes(map.inputs), s);
-    let (epilogue, squares) = prologue(operands, &tiles, &inputs, s);
-    if s.normed() {
-        let sum = warp_sum(squares);
-        if lane() == 0 {
-            shared.bytes(map.squares).cast::<f32>().at(warp_index()).store(sum);
-        }
-    }
+    let inputs = Inputs::new(s);
+    let epilogue = prologue(operands, &tiles, &inputs, s);
     named_barrier(CONSUMER_BARRIER, s.consumers());
 
     let partial = shared.bytes(map.partial).cast::<f32>();
@@ -148,7 +151,7 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
         let mut before = val(0u32);
         for (layout, &tiles) in layouts.iter().zip(&tiles) {
             dot_run(layout, tiles, partial.at(before), &multiplier, &mut stage);
-            before += (tiles[1] - tiles[0]) * (s.schedule.warps * TILE_ROWS);
+            before += (tiles[1] - tiles[0]) * (s.units(layout) * TILE_ROWS);
         }
         named_barrier(CONSUMER_BARRIER, s.consumers());
         epilogue.finish(&tiles, &mut best);
@@ -156,14 +159,13 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
     epilogue.end(best);
 }
 
-/// Loads constants, waits for earlier launches, and brings the input into shared memory. Returns the epilogue and this
-/// thread's part of the input's sum of squares.
+/// Loads constants, waits for earlier launches, and brings the input into shared memory.
 fn prologue<'a>(
     operands: &Operands,
     tiles: &[[Val<u32>; 2]],
     inputs: &Inputs,
     s: &'a GemvShape,
-) -> (Epilogue<'a>, Val<f32>) {
+) -> Epilogue<'a> {
     let mut epilogue = Epilogue::new(*operands, tiles, s);
     let norm = if s.normed() {
         inputs::norm_weights(operands.w.bytes(s.offsets().norm).cast(), s)
@@ -172,8 +174,8 @@ fn prologue<'a>(
     };
     s.schedule.trigger.wait();
     epilogue.load_residual();
-    let squares = inputs::fill(operands.x, &norm, inputs, s);
-    (epilogue, squares)
+    inputs::fill(operands.x, &norm, inputs, s);
+    epilogue
 }
 
 /// What a consumer warp needs besides the weights: the inputs, the lane's position in fragments, and the shape.
@@ -183,8 +185,8 @@ struct Multiplier<'a> {
     s: &'a GemvShape,
 }
 
-/// Multiplies the units of a run of tiles that are this warp's: one unit of `depth` blocks per stage of the warp's
-/// group. Writes the partial sums to `partial`, f32 `[tile][warp][16]`.
+/// Multiplies the units of a run of tiles that are this warp's: one unit per stage of the warp's group. Writes the
+/// partial sums to `partial`, f32 `[tile][unit][16]`.
 #[device]
 fn dot_run(
     layout: &Layout,
@@ -193,21 +195,19 @@ fn dot_run(
     multiplier: &Multiplier<'_>,
     stage: &mut Consumer,
 ) {
-    let schedule = &multiplier.s.schedule;
-    let (warps, depth, groups) = (schedule.warps, schedule.depth, schedule.groups);
-    // The blocks of a unit belong to one tile.
-    let units_per_tile = layout.blocks / depth;
+    let s = multiplier.s;
+    let schedule = &s.schedule;
+    let (warps, groups) = (schedule.warps, schedule.groups);
+    let unit_bytes = s.depth() * layout.ty.block_bytes();
+    let units_per_tile = s.units(layout);
     let units = (tiles[1] - tiles[0]) * units_per_tile;
     let units_per_stage = schedule.units_per_stage();
-    let end =
-        if schedule.pads(layout.blocks) { ring::rounds(schedule, layout, tiles) * warps } else { units };
+    let end = if schedule.pads(units_per_tile) { ring::rounds(s, layout, tiles) * warps } else { units };
     // A group of warps must wait for every phase of its stages, because a phase is identified by parity alone.
     assert!(schedule.stages.is_multiple_of(groups), "{} stages for {groups} groups", schedule.stages);
     // If a tile has exactly one unit per warp, a warp multiplies with the same inputs in every tile.
-    let held_inputs = (units_per_tile == warps && schedule.holds_inputs())
+    let held_inputs = (units_per_tile == warps && s.holds_inputs())
         .then(|| inputs_of_unit(layout.ty, warp_index(), multiplier));
-    let mut sums = [val(0.0f32); 2];
-    let mut tile = warp_index() / units_per_tile;
     let mut unit = warp_index();
     let mut streamed = val(0u32);
     let mut stage_group = val(0u32);
@@ -215,16 +215,10 @@ fn dot_run(
         if stage_group == warp_index() / units_per_stage {
             stage.wait();
             if unit < units {
-                let unit_tile = unit / units_per_tile;
-                if unit_tile != tile {
-                    store_partials(&sums, partial.at((tile * warps + warp_index()) * TILE_ROWS));
-                    sums = [val(0.0f32); 2];
-                    tile = unit_tile;
-                }
-                let block =
-                    stage.data().bytes(warp_index() % units_per_stage * (depth * layout.ty.block_bytes()));
-                let within_tile = unit - unit_tile * units_per_tile;
-                dot_unit(block, layout.ty, within_tile, held_inputs.as_deref(), multiplier, &mut sums);
+                let block = stage.data().bytes(warp_index() % units_per_stage * unit_bytes);
+                let within_tile = unit % units_per_tile;
+                let sums = dot_unit(block, layout.ty, within_tile, held_inputs.as_deref(), multiplier);
+                store_partials(&sums, partial.at(unit * TILE_ROWS));
             }
             stage.release();
             unit += warps;
@@ -235,28 +229,24 @@ fn dot_run(
             stage_group = select(stage_group == groups - 1, 0u32, stage_group + 1);
         }
     }
-    if warp_index() < units {
-        store_partials(&sums, partial.at((tile * warps + warp_index()) * TILE_ROWS));
-    }
 }
 
-/// Loads the inputs of unit `unit` of a tile: those of `depth` consecutive blocks.
+/// Loads the inputs of unit `unit` of a tile.
 fn inputs_of_unit(ty: WeightType, unit: Val<u32>, multiplier: &Multiplier<'_>) -> Vec<BlockInputs> {
-    let depth = multiplier.s.schedule.depth;
+    let depth = multiplier.s.depth();
     let one = |i: u32| BlockInputs::load(ty, unit * depth + i, multiplier.inputs, multiplier.lane_map);
     (0..depth).map(one).collect()
 }
 
-/// Adds the products of unit `unit` of a tile, at `block`, to `sums`. Loads the inputs unless `held_inputs` has them in
-/// registers.
+/// The products of unit `unit` of a tile, at `block`. Loads the inputs unless `held_inputs` has them in registers.
 fn dot_unit(
     block: Ptr<Shared, u8>,
     ty: WeightType,
     unit: Val<u32>,
     held_inputs: Option<&[BlockInputs]>,
     multiplier: &Multiplier<'_>,
-    sums: &mut [Val<f32>; 2],
-) {
+) -> Sums {
+    let mut sums = [val(0.0f32); 2];
     let loaded;
     let inputs = match held_inputs {
         Some(inputs) => inputs,
@@ -266,13 +256,14 @@ fn dot_unit(
         }
     };
     for (i, inputs) in (0u32..).zip(inputs) {
-        dot_block(block.bytes(i * ty.block_bytes()), ty, inputs, multiplier.lane_map, sums);
+        dot_block(block.bytes(i * ty.block_bytes()), ty, inputs, multiplier.lane_map, &mut sums);
     }
+    sums
 }
 
-/// Reduces `sums` over the four lanes of each row, and stores the 16 partial sums of a tile for the epilogue.
+/// Reduces `sums` over the four lanes of each row, and stores the 16 sums of a unit for the epilogue.
 #[device]
-fn store_partials(sums: &[Val<f32>; 2], to: Ptr<Shared, f32>) {
+fn store_partials(sums: &Sums, to: Ptr<Shared, f32>) {
     let total = sums.map(|sum| {
         let pair = sum + shuffle_xor(sum, 1);
         pair + shuffle_xor(pair, 2)

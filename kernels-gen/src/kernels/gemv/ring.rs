@@ -2,7 +2,7 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::shape::{GemvShape, Schedule};
+use super::shape::GemvShape;
 use crate::kernels::launching::CopyEngine;
 use crate::weights::Layout;
 
@@ -46,19 +46,20 @@ pub(super) fn ring(s: &GemvShape) -> Pipeline {
 }
 
 /// Number of rounds for a run of tiles; in a round each group of consumer warps takes one stage of the ring.
-pub(super) fn rounds(schedule: &Schedule, layout: &Layout, tiles: [Val<u32>; 2]) -> Val<u32> {
-    let units = (tiles[1] - tiles[0]) * (layout.blocks / schedule.depth);
-    (units + (schedule.warps - 1)) / schedule.warps
+pub(super) fn rounds(s: &GemvShape, layout: &Layout, tiles: [Val<u32>; 2]) -> Val<u32> {
+    let units = (tiles[1] - tiles[0]) * s.units(layout);
+    (units + (s.schedule.warps - 1)) / s.schedule.warps
 }
 
 /// Streams a run of tiles through the ring. Bulk copies are issued by one lane of the producer warp, `cp.async` by all.
 #[device]
-pub(super) fn stream(run: &TileRun<'_>, producer: &mut RingProducer, schedule: &Schedule) {
-    let stage = schedule.units_per_stage() * schedule.depth * run.layout.ty.block_bytes();
+pub(super) fn stream(run: &TileRun<'_>, producer: &mut RingProducer, s: &GemvShape) {
+    let schedule = &s.schedule;
+    let stage = schedule.units_per_stage() * s.depth() * run.layout.ty.block_bytes();
     let from = run.weights.bytes(mul_wide(run.tiles[0], run.layout.tile_bytes()));
     let total = (run.tiles[1] - run.tiles[0]) * run.layout.tile_bytes();
-    let pads = schedule.pads(run.layout.blocks);
-    let end = if pads { rounds(schedule, run.layout, run.tiles) * (stage * schedule.groups) } else { total };
+    let pads = schedule.pads(s.units(run.layout));
+    let end = if pads { rounds(s, run.layout, run.tiles) * (stage * schedule.groups) } else { total };
     let mut at = val(0u32);
     while at < end {
         let left = if pads { at.max(total) - at } else { total - at };

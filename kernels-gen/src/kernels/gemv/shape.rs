@@ -50,9 +50,6 @@ pub struct Schedule {
     pub grid: u32,
     /// Consumer warps per CTA; there is one producer warp besides.
     pub warps: u32,
-    /// Blocks per unit. A unit is the consecutive blocks of a tile that a warp multiplies together, so that their
-    /// latencies overlap. Must divide the number of blocks per tile in every segment.
-    pub depth: u32,
     /// Number of groups of consumer warps. The groups take the stages of the ring in turn.
     pub groups: u32,
     /// Number of stages of the ring in shared memory. A stage holds the weights of one unit for each warp of a group.
@@ -75,7 +72,6 @@ impl Schedule {
     pub const MINIMAL: Schedule = Schedule {
         grid: 1,
         warps: 1,
-        depth: 1,
         groups: 1,
         stages: 2,
         in_flight: 2,
@@ -85,23 +81,16 @@ impl Schedule {
         trigger: Trigger::Never,
     };
 
-    /// Number of units of [`Schedule::depth`] blocks in a stage: one per warp of a group. In a checked plan `groups`
-    /// divides `warps`; rounding up keeps the sizes of an unchecked plan finite.
+    /// Number of units (see [`GemvShape::depth`]) in a stage: one per warp of a group. In a checked plan `groups` divides
+    /// `warps`; rounding up keeps the sizes of an unchecked plan finite.
     pub(super) fn units_per_stage(&self) -> u32 {
         self.warps.div_ceil(self.groups)
     }
 
     /// Whether the producer appends empty stages to a run of tiles, so that every group of warps gets the same number
-    /// of stages. The next run of tiles then starts with the first group again. `blocks` is the number of blocks per
-    /// tile.
-    pub(super) fn pads(&self, blocks: u32) -> bool {
-        self.groups > 1 && !(blocks / self.depth).is_multiple_of(self.warps)
-    }
-
-    /// Whether registers suffice for a warp to keep the inputs of a unit, which is `depth` consecutive blocks of a
-    /// tile.
-    pub(super) fn holds_inputs(&self) -> bool {
-        self.depth * HELD_REGISTERS * (self.warps + 1) * WARP * self.resident <= SPARE_REGISTERS
+    /// of stages. The next run of tiles then starts with the first group again. `units` is the number of units per tile.
+    pub(super) fn pads(&self, units: u32) -> bool {
+        self.groups > 1 && !units.is_multiple_of(self.warps)
     }
 }
 
@@ -147,9 +136,9 @@ pub struct Offsets {
 pub(super) struct SharedMap {
     /// Offset of the input vector; see [`super::inputs`].
     pub inputs: u32,
-    /// Offset of each warp's part of the input's sum of squares, f32 `[warps]`.
+    /// Offset of the sums of squares of the input, one per [`SQUARES_GROUP`] columns, f32.
     pub squares: u32,
-    /// Offset of the partial sums of the products, f32 `[tile][warp][16]`.
+    /// Offset of the partial sums of the products, f32 `[tile][unit][16]`.
     pub partial: u32,
     /// Total size, in bytes.
     pub bytes: u32,
@@ -161,9 +150,14 @@ const HELD_REGISTERS: u32 = 20;
 /// Registers of a multiprocessor, of 64 Ki, that held inputs may use; weights, sums and addresses need the rest.
 const SPARE_REGISTERS: u32 = 24 * 1024;
 
-/// Number of tiles per batch. If a CTA with one segment has more tiles than this, shared memory holds the partial sums
-/// of one batch at a time; otherwise, of all tiles of the CTA.
+/// Maximum number of tiles per batch; see [`GemvShape::batch`].
 const BATCH: u32 = 16;
+
+/// Maximum size of the partial sums of a batch of several tiles, in bytes.
+const BATCH_BYTES: u32 = 16 * 1024;
+
+/// Number of columns per sum of squares: eight for each lane of a warp. The sums are added in the order of columns.
+pub(super) const SQUARES_GROUP: u32 = 8 * WARP;
 
 impl GemvShape {
     /// Number of rows of all segments.
@@ -227,7 +221,27 @@ impl GemvShape {
     /// Size of a stage of the ring, in bytes.
     pub fn stage_bytes(&self) -> u32 {
         let block = self.segments.iter().map(|segment| segment.ty.block_bytes()).max().unwrap_or(0);
-        (block * self.schedule.units_per_stage() * self.schedule.depth).next_multiple_of(128)
+        (block * self.schedule.units_per_stage() * self.depth()).next_multiple_of(128)
+    }
+
+    /// Number of blocks per unit: 2, or 1 if a tile of a segment has an odd number of blocks.
+    ///
+    /// A unit is the consecutive blocks of a tile that a warp multiplies together, so that their latencies overlap. It is
+    /// also a step of the sum over a row: sums of units are added in the order of columns. The depth therefore depends on
+    /// the matrices alone, and so do the bits of the outputs.
+    pub fn depth(&self) -> u32 {
+        if self.layouts().iter().all(|layout| layout.blocks.is_multiple_of(2)) { 2 } else { 1 }
+    }
+
+    /// Number of units per tile of a segment.
+    pub(super) fn units(&self, layout: &Layout) -> u32 {
+        layout.blocks / self.depth()
+    }
+
+    /// Whether registers suffice for a warp to keep the inputs of a unit.
+    pub(super) fn holds_inputs(&self) -> bool {
+        let schedule = &self.schedule;
+        self.depth() * HELD_REGISTERS * (schedule.warps + 1) * WARP * schedule.resident <= SPARE_REGISTERS
     }
 
     /// Whether a segment has a quantised type.
@@ -264,9 +278,18 @@ impl GemvShape {
     pub(super) fn shared_map(&self) -> SharedMap {
         let inputs = self.stage_bytes() * self.schedule.stages;
         let squares = inputs + self.input_bytes();
-        let partial = squares + self.schedule.warps.next_multiple_of(4) * 4;
-        let tiles = if self.batched() { BATCH } else { self.most_tiles() };
-        SharedMap { inputs, squares, partial, bytes: partial + tiles * self.schedule.warps * TILE_ROWS * 4 }
+        let partial = squares + self.squares_groups().next_multiple_of(4) * 4;
+        let units = if self.batched() {
+            self.batch() * self.units(&self.layouts()[0])
+        } else {
+            self.most(|layout| self.units(layout))
+        };
+        SharedMap { inputs, squares, partial, bytes: partial + units * TILE_ROWS * 4 }
+    }
+
+    /// Number of sums of squares of the input; see [`SQUARES_GROUP`].
+    pub(super) fn squares_groups(&self) -> u32 {
+        self.padded_cols().div_ceil(SQUARES_GROUP)
     }
 
     /// Number of 32-column chunks of the padded input.
@@ -290,14 +313,16 @@ impl GemvShape {
         self.float_inputs() + if self.floats() { self.padded_cols() * 4 } else { 0 }
     }
 
-    /// Number of tiles per batch; see [`GemvShape::batched`].
+    /// Number of tiles per batch. If a CTA with one segment has more tiles than this, shared memory holds the partial sums
+    /// of one batch at a time; otherwise, of all tiles of the CTA.
     pub(super) fn batch(&self) -> u32 {
-        BATCH
+        let tile = self.units(&self.layouts()[0]) * TILE_ROWS * 4;
+        (BATCH_BYTES / tile).clamp(1, BATCH)
     }
 
     /// Whether a CTA has more tiles than shared memory can hold partial sums for, and processes the tiles in batches.
     pub(super) fn batched(&self) -> bool {
-        self.segments.len() == 1 && self.most_tiles() > BATCH
+        self.segments.len() == 1 && self.most_tiles() > self.batch()
     }
 
     /// Whether biases and residuals of a thread's first rows are loaded before the products, to hide their latency.
@@ -347,10 +372,17 @@ impl GemvShape {
 
     /// Number of tiles of the CTA with the most tiles.
     fn most_tiles(&self) -> u32 {
+        self.most(|_| 1)
+    }
+
+    /// Largest sum over a CTA's tiles of `weight`, a function of the tile's segment.
+    fn most(&self, weight: impl Fn(&Layout) -> u32) -> u32 {
         let cut = self.cut();
+        let weights: Vec<u32> = self.layouts().iter().map(weight).collect();
         let before = |cta: u32| -> u32 {
             let boundary = cut.boundary(cta);
-            cut.segments.iter().map(|segment| segment.tiles_before(boundary)).sum()
+            let tiles = cut.segments.iter().map(|segment| segment.tiles_before(boundary));
+            tiles.zip(&weights).map(|(tiles, weight)| tiles * weight).sum()
         };
         (0..self.schedule.grid).map(|cta| before(cta + 1) - before(cta)).max().unwrap_or(0)
     }

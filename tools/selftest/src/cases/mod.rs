@@ -2,7 +2,7 @@
 
 mod attention;
 mod choice;
-mod matrix;
+pub(super) mod matrix;
 mod norm_add;
 mod sampling;
 

@@ -1,0 +1,52 @@
+//! The bits of a matrix product's outputs do not depend on how the work is divided.
+
+use bespoke::device::{self, Selector};
+use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::launching::CopyEngine;
+use bespoke_kernels::weights::WeightType;
+use bespoke_selftest::differing_schedule;
+
+fn shape(cols: u32, segments: &[(WeightType, u32)], input: Input, output: Output) -> GemvShape {
+    GemvShape {
+        cols,
+        segments: segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect(),
+        bias: false,
+        input,
+        output,
+        scale: 1.0,
+        softcap: None,
+        schedule: Schedule::MINIMAL,
+    }
+}
+
+/// Warps, groups, CTAs, stages and copy engines; fewer and more warps than a tile has units; batches of tiles.
+#[test]
+fn outputs_do_not_depend_on_the_schedule() {
+    use WeightType::{F16, F32, Q4_K, Q6_K, Q8_0};
+    let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
+    let normed = Input::Normed { eps: 1e-5 };
+    let schedules: Vec<Schedule> = [[1, 1, 1, 2], [2, 3, 1, 3], [5, 4, 2, 4], [1, 8, 4, 4], [3, 6, 3, 3]]
+        .into_iter()
+        .zip([CopyEngine::Async, CopyEngine::Bulk].into_iter().cycle())
+        .map(|([grid, warps, groups, stages], copy)| Schedule {
+            grid,
+            warps,
+            groups,
+            stages,
+            in_flight: stages,
+            copy,
+            ..Schedule::MINIMAL
+        })
+        .collect();
+    for shape in [
+        shape(5 * 512, &[(Q4_K, 40), (Q6_K, 24)], normed, Output::Store),
+        shape(3 * 256, &[(Q6_K, 300)], normed, Output::Residual),
+        shape(1056, &[(Q8_0, 50), (Q8_0, 50)], Input::Plain, Output::Glu(Activation::Silu)),
+        // Sums of more units than a loop's body has.
+        shape(2400, &[(F32, 20)], normed, Output::Store),
+        shape(1100, &[(F16, 33)], Input::Plain, Output::Store),
+    ] {
+        let differing = differing_schedule(&*device, &shape, &schedules).expect("the device has a target");
+        assert_eq!(differing, None);
+    }
+}
