@@ -120,15 +120,14 @@ impl KernelSpec {
     }
 
     /// Static shared memory of GEMV and attention, in bytes: two mbarriers of 8 bytes per stage; for an argmax over
-    /// several warps, a candidate of 8 bytes per warp; in attention, two more mbarriers and a word for the number of
-    /// splits that are done.
+    /// several warps, a candidate of 8 bytes per warp; in attention, a word for the number of splits that are done.
     pub fn static_shared(&self) -> u32 {
         match self {
             KernelSpec::Gemv(s) if s.output == Output::Argmax && s.schedule.warps > 1 => {
                 16 * s.schedule.stages + 8 * s.schedule.warps
             }
             KernelSpec::Gemv(s) => 16 * s.schedule.stages,
-            KernelSpec::Attention(s) => 16 * (s.stages + 1) + 4,
+            KernelSpec::Attention(s) => 16 * s.stages + 4,
             _ => 0,
         }
     }

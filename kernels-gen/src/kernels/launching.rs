@@ -22,14 +22,6 @@ impl CopyEngine {
         }
     }
 
-    /// The form of mbarrier wait that the oldest target with this copy engine supports.
-    pub(crate) fn wait_kind(self) -> Wait {
-        match self {
-            CopyEngine::Bulk => Wait::Try,
-            CopyEngine::Async => Wait::Test,
-        }
-    }
-
     /// Whether this lane of a producer warp issues copies.
     #[device]
     pub(crate) fn takes_lane(self) -> Val<bool> {

@@ -64,7 +64,7 @@ impl PlanBuffers {
         self.clear(BufferKind::Counters, plan, device)
     }
 
-    /// Sets all pages of the KV cache to zero. Attention needs finite values, also in pages without entries.
+    /// Sets all pages of the KV cache to zero.
     pub fn clear_cache(&self, plan: &Plan, device: &dyn Device) -> Result<(), device::Error> {
         self.clear(BufferKind::KvCache, plan, device)
     }

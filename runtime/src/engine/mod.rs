@@ -115,8 +115,6 @@ pub struct Engine {
     cursor: DecodeCursor,
     /// Whether the device holds the sequence that `cursor` describes. Set by a start, cleared by a failure.
     started: Cell<bool>,
-    /// Whether keys and values in the cache may not be finite. The next start clears the cache.
-    cache_poisoned: bool,
     /// Whether the device holds the sampling parameters that were set last.
     sampling_set: bool,
     step_limit: Duration,
@@ -184,7 +182,6 @@ impl Engine {
             times,
             cursor: DecodeCursor::default(),
             started: Cell::new(false),
-            cache_poisoned: false,
             sampling_set: false,
             step_limit: options.step_limit.unwrap_or(STEP_LIMIT),
             prompt: Vec::new(),

@@ -52,7 +52,6 @@ impl Engine {
     pub(super) fn non_finite(&mut self, position: u32) -> EngineError {
         let first = self.first_non_finite(position);
         // Keys and values of the cache may be NaN, too.
-        self.cache_poisoned = true;
         self.prompt.clear();
         self.cursor = DecodeCursor::default();
         self.started.set(false);

@@ -66,8 +66,7 @@ impl Engine {
     }
 
     /// Ends the last sequence and waits for its steps. A step that failed may have left counters above zero; then they
-    /// are cleared. A step whose logits were not finite may have left keys and values that are not finite; then the
-    /// cache is cleared.
+    /// are cleared.
     fn end_sequence(&mut self) -> Result<(), EngineError> {
         if !self.sampling_set {
             return Err(EngineError::SamplingNotSet);
@@ -76,10 +75,6 @@ impl Engine {
         self.wait_for_steps(self.cursor.enqueued - self.cursor.read)?;
         if !intact {
             self.buffers.clear_counters(&self.plan, &*self.device)?;
-        }
-        if self.cache_poisoned {
-            self.buffers.clear_cache(&self.plan, &*self.device)?;
-            self.cache_poisoned = false;
         }
         Ok(())
     }

@@ -15,8 +15,8 @@
 //! stored as f16, and q = x / d, rounded to the nearest integer. The scales of keys are in the order of positions 0, 8,
 //! 1, 9, …; those of values in the order of positions 0, 1, 8, 9, 2, 3, 10, 11, …: one word per g, and two per t.
 //!
-//! Tiles are loaded whole. Positions past the end have weight zero, but zero times an infinity is NaN, so all elements of
-//! the pools must be finite: the pools are zero at first, and a page may keep the entries of an earlier sequence.
+//! Tiles are loaded whole, with the stale entries of earlier sequences behind the end. `last_tile` clears these in shared
+//! memory, so that the contents of a page before its first append do not matter.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::query;
 use super::shape::{AttentionShape, CONSUMERS, PAGE, TILE, WARPS};
-use super::work::{Operands, Work};
+use super::work::{Operands, Token, Work};
 
 /// Element type of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ impl KvType {
     pub const ALL: [KvType; 2] = [KvType::F16, KvType::Q8_0];
 
     /// Bytes of an element, without its scale.
-    fn element_bytes(self) -> u32 {
+    pub(super) fn element_bytes(self) -> u32 {
         match self {
             KvType::F16 => 2,
             KvType::Q8_0 => 1,
@@ -104,7 +104,7 @@ impl AttentionShape {
     }
 
     /// Bytes of the elements of a tile, after which its scales begin.
-    fn element_bytes(&self) -> u32 {
+    pub(super) fn element_bytes(&self) -> u32 {
         TILE * self.head_dim * self.kv.element_bytes()
     }
 
@@ -165,38 +165,38 @@ impl AttentionShape {
 }
 
 /// Offset in the cache of the current position's tile, in units of an element. `page` is the physical page.
-fn tile_index(page: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
-    let page = page * s.kv_heads + work.kv_head;
-    mul_wide(page * WARPS + work.position % PAGE / TILE, s.tile_bytes() / s.kv.element_bytes())
+fn tile_index(page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
+    let page = page * s.kv_heads + token.kv_head;
+    mul_wide(page * WARPS + token.position % PAGE / TILE, s.tile_bytes() / s.kv.element_bytes())
 }
 
 /// Device version of [`AttentionShape::key_offset`] for element `element` of the CTA's key head at the current
 /// position, in units of an element.
-fn key_index(element: Val<u32>, page: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
-    let position = work.position;
+fn key_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
+    let position = token.position;
     let within = (element >> 4) * 256
         + ((position & 7) * 4 + ((element >> 1) & 3)) * 8
         + ((position >> 3) & 1) * 4
         + ((element >> 3) & 1) * 2
         + (element & 1);
-    tile_index(page, work, s) + within.cast::<u64>()
+    tile_index(page, token, s) + within.cast::<u64>()
 }
 
 /// Device version of [`AttentionShape::value_offset`] for element `element` of the CTA's value head at the current
 /// position, in units of an element.
-fn value_index(element: Val<u32>, page: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
-    let position = work.position;
+fn value_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
+    let position = token.position;
     let within = (element >> 4) * 256
         + ((element & 7) * 4 + ((position >> 1) & 3)) * 8
         + ((element >> 3) & 1) * 4
         + ((position >> 3) & 1) * 2
         + (position & 1);
-    tile_index(page, work, s) + within.cast::<u64>()
+    tile_index(page, token, s) + within.cast::<u64>()
 }
 
 /// Indices of the current position's key scale and value scale among the scales of a block.
-fn scale_indices(work: &Work) -> [Val<u32>; 2] {
-    let position = work.position;
+pub(super) fn scale_indices(token: &Token) -> [Val<u32>; 2] {
+    let position = token.position;
     let half = (position >> 3) & 1;
     [(position & 7) * 2 + half, ((position >> 1) & 3) * 4 + half * 2 + (position & 1)]
 }
@@ -205,21 +205,36 @@ fn scale_indices(work: &Work) -> [Val<u32>; 2] {
 /// of pages, the one with the first query heads.
 #[device]
 fn appends(work: &Work, s: &AttentionShape) -> Val<bool> {
-    work.last && work.first_head % s.group() == 0
+    work.last && work.token.first_head % s.group() == 0
 }
 
-/// The current key and value of type q8_0, in shared memory: bytes `[key and value][head_dim]`, then f16
+/// The new key and value as they are in the cache, in shared memory: elements `[key and value][head_dim]`, then f16
 /// scales `[key and value][blocks]`.
 #[derive(Clone, Copy)]
-struct Entry {
-    bytes: Ptr<Shared, u8>,
+pub(super) struct NewEntry {
+    elements: Ptr<Shared, u8>,
     scales: Ptr<Shared, f16>,
 }
 
-impl Entry {
-    fn new(s: &AttentionShape) -> Entry {
-        let bytes = dynamic_shared::<u8>().bytes(s.shared_map().entry);
-        Entry { bytes, scales: bytes.bytes(2 * s.head_dim).cast() }
+impl NewEntry {
+    pub fn new(s: &AttentionShape) -> NewEntry {
+        let elements = dynamic_shared::<u8>().bytes(s.shared_map().entry);
+        NewEntry { elements, scales: elements.bytes(2 * s.head_dim * s.kv.element_bytes()).cast() }
+    }
+
+    /// Elements of type f16 of the key (0) or the value (1).
+    pub fn halves(self, row: u32, s: &AttentionShape) -> Ptr<Shared, f16> {
+        self.elements.cast::<f16>().at(row * s.head_dim)
+    }
+
+    /// Elements of type q8_0 of the key (0) or the value (1).
+    pub fn bytes(self, row: u32, s: &AttentionShape) -> Ptr<Shared, u8> {
+        self.elements.at(row * s.head_dim)
+    }
+
+    /// Scales of the key (0) or the value (1).
+    pub fn scales(self, row: u32, s: &AttentionShape) -> Ptr<Shared, f16> {
+        self.scales.at(row * s.scales())
     }
 }
 
@@ -227,7 +242,7 @@ impl Entry {
 /// block at a time.
 #[device]
 pub(super) fn quantise(s: &AttentionShape) {
-    let entry = Entry::new(s);
+    let entry = NewEntry::new(s);
     for first in (0..2 * s.scales()).step_by(WARPS as usize) {
         let index = warp_index() + first;
         if index < 2 * s.scales() {
@@ -240,15 +255,12 @@ pub(super) fn quantise(s: &AttentionShape) {
             let scale = warp_max(x.abs()) / 127.0;
             // The bound keeps the reciprocal of a scale of zero finite.
             let integer = (x * scale.max(1e-30).rcp()).cast_rounded::<i32>(Rounding::Nearest);
-            let rounded_scale = scale.cast::<f16>();
             if element < s.head_dim {
-                let value = integer.cast::<f32>() * rounded_scale.cast::<f32>();
-                at.store(value.cast::<f16>().cast::<f32>());
                 let byte = integer + BIAS as i32;
-                entry.bytes.at(row * s.head_dim + element).store(byte.cast::<u8>());
+                entry.elements.at(row * s.head_dim + element).store(byte.cast::<u8>());
             }
             if lane() == 0 {
-                entry.scales.at(index).store(rounded_scale);
+                entry.scales.at(index).store(scale.cast::<f16>());
             }
         }
     }
@@ -262,16 +274,17 @@ pub(super) fn append(page: Val<u32>, operands: &Operands, work: &Work, s: &Atten
         for pass in 0..s.head_dim.div_ceil(CONSUMERS) {
             let element = thread_index() + pass * CONSUMERS;
             if element < s.head_dim {
-                append_element(element, page, operands, work, s);
+                append_element(element, page, operands, &work.token, s);
             }
         }
         if s.scales() > 0 {
             if thread_index() < s.scales() {
-                let entry = Entry::new(s);
-                let indices = scale_indices(work);
+                let entry = NewEntry::new(s);
+                let indices = scale_indices(&work.token);
                 for (row, cache) in [operands.keys, operands.values].into_iter().enumerate() {
-                    let scale = entry.scales.at(thread_index() + row as u32 * s.scales()).load();
-                    let scales = cache.at(tile_index(page, work, s)).bytes(s.element_bytes()).cast::<f16>();
+                    let scale = entry.scales(row as u32, s).at(thread_index()).load();
+                    let scales =
+                        cache.at(tile_index(page, &work.token, s)).bytes(s.element_bytes()).cast::<f16>();
                     scales.at(thread_index() * TILE + indices[row]).store(scale);
                 }
             }
@@ -280,18 +293,19 @@ pub(super) fn append(page: Val<u32>, operands: &Operands, work: &Work, s: &Atten
 }
 
 /// Writes one element of the current key and value to the cache.
-fn append_element(element: Val<u32>, page: Val<u32>, operands: &Operands, work: &Work, s: &AttentionShape) {
+fn append_element(element: Val<u32>, page: Val<u32>, operands: &Operands, token: &Token, s: &AttentionShape) {
+    let entry = NewEntry::new(s);
     match s.kv {
         KvType::F16 => {
-            let [key, value] = [0, 1].map(|row| query::head(s.heads_per_block + row, s).at(element).load());
+            let [key, value] = [0, 1].map(|row| entry.halves(row, s).at(element).load());
             let (keys, values) = (operands.keys.cast::<f16>(), operands.values.cast::<f16>());
-            keys.at(key_index(element, page, work, s)).store(key.cast::<f16>());
-            values.at(value_index(element, page, work, s)).store(value.cast::<f16>());
+            keys.at(key_index(element, page, token, s)).store(key);
+            values.at(value_index(element, page, token, s)).store(value);
         }
         KvType::Q8_0 => {
-            let entry = Entry::new(s).bytes.at(element);
-            operands.keys.at(key_index(element, page, work, s)).store(entry.load());
-            operands.values.at(value_index(element, page, work, s)).store(entry.bytes(s.head_dim).load());
+            let [key, value] = [0, 1].map(|row| entry.bytes(row, s).at(element).load());
+            operands.keys.at(key_index(element, page, token, s)).store(key);
+            operands.values.at(value_index(element, page, token, s)).store(value);
         }
     }
 }
@@ -310,7 +324,7 @@ pub(super) struct TileReader {
 }
 
 /// Bytes of the scales of a tile, per block.
-const BLOCK_SCALES: u32 = TILE * 2;
+pub(super) const BLOCK_SCALES: u32 = TILE * 2;
 
 impl TileReader {
     /// Reader of the tile of keys at `at`.

@@ -6,9 +6,8 @@
 use bespoke_codegen::prelude::*;
 
 use super::shape::{AttentionShape, CONSUMERS, WARPS};
-use super::tile::{LOWEST_SCORE, RunningSoftmax};
+use super::tile::RunningSoftmax;
 use super::work::{CONSUMER_BARRIER, Operands, Work};
-use super::{query, score};
 
 /// One element of a partial result's numerator, with the maximum and the denominator of the partial result.
 #[derive(Clone, Copy, Carry)]
@@ -51,11 +50,6 @@ fn partial_at(warp: impl IntoVal<u32>, head: Val<u32>, s: &AttentionShape) -> Pt
     parts.at((warp.into_val() * s.heads_per_block + head) * s.shared_stride())
 }
 
-/// Address in shared memory of the score of the current position's key for head `head`.
-fn new_score(head: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
-    dynamic_shared::<u8>().bytes(s.shared_map().scores).cast::<f32>().at(head.into_val())
-}
-
 /// Stores a warp's partial results to shared memory.
 #[device]
 pub(super) fn store_partial(running: &RunningSoftmax, s: &AttentionShape) {
@@ -74,47 +68,19 @@ pub(super) fn store_partial(running: &RunningSoftmax, s: &AttentionShape) {
     }
 }
 
-/// Computes the score of the current position's key for each query head, in shared memory. Called by one warp.
-#[device]
-pub(super) fn new_scores(s: &AttentionShape) {
-    let key = query::head(s.heads_per_block, s);
-    let mut sums = vec![val(0.0f32); s.heads_per_block as usize];
-    for pass in 0..s.head_dim.div_ceil(WARP) {
-        let element = lane() + pass * WARP;
-        if element < s.head_dim {
-            let key = key.at(element).load();
-            for (head, sum) in (0u32..).zip(sums.iter_mut()) {
-                *sum = fma(query::head(head, s).at(element).load(), key, *sum);
-            }
-        }
-    }
-    for (head, sum) in (0u32..).zip(sums) {
-        let score = score::of_product(warp_sum(sum), s);
-        if lane() == 0 {
-            new_score(head, s).store(score);
-        }
-    }
-}
-
-/// Combines the warps' partial results and the current position. Writes the output if the context has one split, else
+/// Combines the warps' partial results. Writes the output if the context has one split, else
 /// this CTA's partial result, to device memory.
 #[device]
 pub(super) fn combine_warps(operands: &Operands, work: &Work, s: &AttentionShape) {
-    let value = query::head(s.heads_per_block + 1, s);
     for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(CONSUMERS) {
         let index = thread_index() + pass * CONSUMERS;
         if index < s.heads_per_block * s.head_dim {
             let (head, element) = (index / s.head_dim, index % s.head_dim);
-            let mut parts: Vec<Partial> = (0..WARPS)
+            let parts: Vec<Partial> = (0..WARPS)
                 .map(|warp| Partial::load(partial_at(warp, head, s), element, Cache::Default, s))
                 .collect();
-            // The current position has weight zero in all splits but the last.
-            let [largest, denominator] = [(new_score(head, s).load(), LOWEST_SCORE), (val(1.0f32), 0.0)]
-                .map(|(new, none)| select(work.last, new, none));
-            let numerator = select(work.last, value.at(element).load(), 0.0f32);
-            parts.push(Partial { numerator, largest, denominator });
             let total = Partial::sum(&parts);
-            let row = work.first_head + head;
+            let row = work.token.first_head + head;
             if work.runs == 1 {
                 operands.y.at(row * s.head_dim + element).store(total.quotient());
             } else {
@@ -152,7 +118,7 @@ pub(super) fn combine_runs(operands: &Operands, work: &Work, s: &AttentionShape)
             let index = (thread_index() + pass * CONSUMERS) * 4;
             if index < fours * 4 {
                 let (head, element) = (index / s.head_dim, index % s.head_dim);
-                let row = work.first_head + head;
+                let row = work.token.first_head + head;
                 let from = operands.partial.at(row * s.splits * s.partial_stride());
                 let mut total = PartialOfFour::load(from, element, val(0u32), val(true), s);
                 let mut first = val(1u32);

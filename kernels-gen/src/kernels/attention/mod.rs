@@ -1,14 +1,14 @@
 //! Decode attention: one query per head against the KV cache, split over the context (split-KV), in one launch.
 //!
 //! A CTA has one key head, up to eight query heads of its group, and a run of pages of the cache. The producer warp
-//! streams the pages of earlier positions through a ring in shared memory while the launch that computes the query is
-//! still running, and then computes the scores of the new key. A stage of the ring holds a page, or a part of it if
-//! pages are too large. The consumer warps load query, key and value of the current position into shared memory,
-//! normalised if the model has QK norms (`norm`), and rotated if the layer has RoPE (`query`). Each consumer warp then
-//! multiplies one quarter of every page on tensor cores, and keeps its own running maximum (`tile`). The CTA with the
-//! last run appends the new key and value to the cache. Warps combine their results in shared memory and runs in device
-//! memory, where the last CTA to arrive combines them (`combine`). Results are combined in the order of positions, so
-//! the output has the same bits in every launch.
+//! streams the pages through a ring in shared memory while the launch that computes the query is still running. A stage
+//! of the ring holds a page, or a part of it if pages are too large. The consumer warps load query, key and value of the
+//! current position into shared memory, normalised if the model has QK norms (`norm`), and rotated if the layer has RoPE
+//! (`query`). Each consumer warp then multiplies one quarter of every page on tensor cores, and keeps its own running
+//! maximum (`tile`). The new key and value are written into the staged copy of their tile (`last_tile`), so that they are
+//! attended to like all others. The CTA with the last run also appends them to the cache. Warps combine their results in
+//! shared memory and runs in device memory, where the last CTA to arrive combines them (`combine`). Results are combined
+//! in the order of positions, so the output has the same bits in every launch.
 //!
 //! With a sliding window the runs divide the pages that the window touches. Tiles before the window are not loaded, and
 //! positions before it in the first tile are masked.
@@ -18,6 +18,7 @@
 
 mod cache;
 mod combine;
+mod last_tile;
 mod norm;
 mod query;
 mod score;
@@ -30,13 +31,7 @@ use bespoke_codegen::prelude::*;
 pub use cache::{BIAS, BLOCK, KvType, UnknownKvType};
 pub use shape::{AttentionShape, NormSpan, PAGE, QkNorm, Rope, TILE};
 use shape::{CONSUMERS, WARPS};
-use work::{CONSUMER_BARRIER, Earlier, Operands, Work};
-
-/// Mbarriers between the producer warp and the consumer warps: query, key and value are in shared memory; the scores of
-/// the new key are in shared memory. Every writing thread arrives, because racecheck does not follow one arrival on
-/// behalf of others.
-const PREPARED: u32 = 0;
-const SCORED: u32 = 1;
+use work::{CONSUMER_BARRIER, Operands, Positions, Work};
 
 /// y = softmax(b(q·Kᵀ·scale))·V for one position, whose key and value are appended to the cache. K and V have the
 /// positions of the window; b(x) = softcap · tanh(x / softcap) if the shape has a softcap, else x.
@@ -65,13 +60,11 @@ pub fn attention(
     state: Ptr<Global, u32>,
     s: &AttentionShape,
 ) {
-    let norms = q_norm.zip(k_norm);
-    let operands = Operands { qkv, norms, rope_table, keys, values, page_table, partial, counters, y, state };
+    let operands =
+        Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table, partial, counters, y, state };
     s.trigger.at_start();
-    let (ring, mbarriers) = (ring(s), mbarrier_array(2));
+    let ring = ring(s);
     if thread_index() == 0 {
-        mbarriers.at(PREPARED).init(CONSUMERS);
-        mbarriers.at(SCORED).init(WARP);
         ring.init();
     }
     barrier();
@@ -80,14 +73,8 @@ pub fn attention(
         if s.copy.takes_lane() {
             load(&operands, ring, &work, s);
         }
-        if work.parts[0] < work.parts[1] {
-            warp_barrier(ALL_LANES);
-            mbarriers.at(PREPARED).wait(0, s.copy.wait_kind());
-            combine::new_scores(s);
-            mbarriers.at(SCORED).arrive();
-        }
     } else {
-        multiply(&operands, ring, mbarriers, &work, s);
+        multiply(&operands, ring, &work, s);
     }
 }
 
@@ -102,84 +89,80 @@ fn ring(s: &AttentionShape) -> Pipeline {
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))
 }
 
-/// Producer warp: streams the tiles of earlier positions, one part of a page per stage.
+/// Producer warp: streams the tiles to which the token attends, one part of a page per stage. Of the tile with the
+/// current position, the entries from that position on are stale.
 #[device]
 fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let mut producer = ring.producer(lane());
     let mut part = work.parts[0];
     while part < work.parts[1] {
-        let earlier = work.earlier_in(part, s);
-        if earlier.exist() {
-            let bytes = earlier.tiles() * s.tile_bytes();
-            let page = work.page(if s.parts_per_page() == 1 { part } else { part / s.parts_per_page() });
-            let at = part_offset(page, part, &earlier, work, s);
-            producer.acquire(bytes * 2);
-            producer.copy(0, operands.keys.bytes(at), bytes, None);
-            producer.copy(s.part_bytes(), operands.values.bytes(at), bytes, None);
-            producer.commit();
-            producer.advance();
-        }
+        let positions = work.positions_in(part, s);
+        let bytes = positions.tiles() * s.tile_bytes();
+        let at = part_offset(part, &positions, work, s);
+        producer.acquire(bytes * 2);
+        producer.copy(0, operands.keys.bytes(at), bytes, None);
+        producer.copy(s.part_bytes(), operands.values.bytes(at), bytes, None);
+        producer.commit();
+        producer.advance();
         part += 1;
     }
 }
 
-/// Offset in the cache of the first tile of a part that the query attends to, in bytes. `page` is the part's physical
-/// page.
-fn part_offset(
-    page: Val<u32>,
-    part: Val<u32>,
-    earlier: &Earlier,
-    work: &Work,
-    s: &AttentionShape,
-) -> Val<u64> {
+/// Offset in the cache of the first tile of a part to which the token attends, in bytes.
+fn part_offset(part: Val<u32>, positions: &Positions, work: &Work, s: &AttentionShape) -> Val<u64> {
     let parts = s.parts_per_page();
-    let mut at = mul_wide(page * s.kv_heads + work.kv_head, s.page_bytes());
+    let page = work.token.page(if parts == 1 { part } else { part / parts });
+    let mut at = mul_wide(page * s.kv_heads + work.token.kv_head, s.page_bytes());
     if parts > 1 {
         at += mul_wide(part % parts, s.part_bytes());
     }
-    earlier.first_tile().map_or(at, |tile| at + mul_wide(tile, s.tile_bytes()))
+    positions.first_tile().map_or(at, |tile| at + mul_wide(tile, s.tile_bytes()))
 }
 
 /// Consumer warps: prepare the query, attend to the pages of the run, append the new entry, and combine the results.
 #[device]
-fn multiply(operands: &Operands, ring: Pipeline, mbarriers: MbarrierArray, work: &Work, s: &AttentionShape) {
-    let rotation = query::Rotation::new(operands, work, s);
+fn multiply(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
+    let rotation = query::Rotation::new(operands, &work.token, s);
     // The physical page of the new entry.
-    let page = work.page(work.position / PAGE);
+    let page = work.token.page(work.token.position / PAGE);
     s.trigger.wait();
     if work.parts[0] < work.parts[1] {
-        query::prepare(operands, &rotation, work, s);
+        query::prepare(operands, &rotation, &work.token, s);
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        // The producer waits for this only after its last copy, possibly after pages have been multiplied.
-        mbarriers.at(PREPARED).arrive();
         let query = tile::Query::load(s);
         let mut running = tile::RunningSoftmax::new(s);
         let mut consumer = ring.consumer();
         let mut part = work.parts[0];
         while part < work.parts[1] {
-            let earlier = work.earlier_in(part, s);
-            if earlier.exist() {
-                consumer.wait();
-                let tile = warp_tile(s);
-                if attends(part, tile, &earlier, s) {
-                    let copied = earlier.first_tile().map_or(tile, |first| tile - first);
-                    let at = consumer.data().bytes(copied * s.tile_bytes());
-                    tile::attend(at, &earlier.in_tile(tile), &query, &mut running, s);
+            let positions = work.positions_in(part, s);
+            consumer.wait();
+            let tile = warp_tile(s);
+            if attends(part, tile, &positions, s) {
+                let copied = positions.first_tile().map_or(tile, |first| tile - first);
+                let at = consumer.data().bytes(copied * s.tile_bytes());
+                if is_last_tile(part, tile, work, s) {
+                    last_tile::complete(at, work.token.in_tile(), s);
                 }
-                consumer.release();
-                consumer.advance();
+                tile::attend(at, &positions.in_tile(tile), &query, &mut running, s);
             }
+            consumer.release();
+            consumer.advance();
             part += 1;
         }
         cache::append(page, operands, work, s);
         combine::store_partial(&running, s);
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        mbarriers.at(SCORED).wait(0, s.copy.wait_kind());
         combine::combine_warps(operands, work, s);
         if work.runs > 1 {
             combine::combine_runs(operands, work, s);
         }
     }
+}
+
+/// Whether tile `tile` of part `part` has the token's position.
+#[device]
+fn is_last_tile(part: Val<u32>, tile: Val<u32>, work: &Work, s: &AttentionShape) -> Val<bool> {
+    part * s.stage_tiles + tile == work.token.position / TILE
 }
 
 /// Index within its part of the tile that this warp attends to. Of every page, a warp attends to the tile with its own
@@ -190,10 +173,10 @@ fn warp_tile(s: &AttentionShape) -> Val<u32> {
 
 /// Whether this warp attends to tile `tile` of a part.
 #[device]
-fn attends(part: Val<u32>, tile: Val<u32>, earlier: &Earlier, s: &AttentionShape) -> Val<bool> {
+fn attends(part: Val<u32>, tile: Val<u32>, positions: &Positions, s: &AttentionShape) -> Val<bool> {
     let parts = s.parts_per_page();
-    let mut attends = tile * TILE < earlier.end;
-    if let Some(first) = earlier.first_tile() {
+    let mut attends = tile * TILE < positions.end;
+    if let Some(first) = positions.first_tile() {
         attends &= first <= tile;
     }
     if parts > 1 {

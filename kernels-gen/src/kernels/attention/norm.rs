@@ -4,14 +4,14 @@ use bespoke_codegen::prelude::*;
 
 use super::query::{Pair, Rotation, head, pair, pairs};
 use super::shape::{AttentionShape, CONSUMERS, NormSpan, QkNorm, WARPS};
-use super::work::{CONSUMER_BARRIER, Operands, Work};
+use super::work::{CONSUMER_BARRIER, Operands, Token};
 
 /// Loads the norm weights of a pair.
 #[device]
 pub(super) fn weights(
     pair: &Pair,
     (q_norm, k_norm): (Ptr<Global, f32>, Ptr<Global, f32>),
-    work: &Work,
+    token: &Token,
     s: &AttentionShape,
 ) -> [Val<f32>; 2] {
     let at = |first_head: Val<u32>, head: Option<Val<u32>>, element: Val<u32>| match s.qk_norm {
@@ -23,9 +23,9 @@ pub(super) fn weights(
     let mut weights = [val(0.0f32); 2];
     if pair.head < s.heads_per_block {
         weights =
-            pair.elements.map(|element| q_norm.at(at(work.first_head, Some(pair.head), element)).load());
+            pair.elements.map(|element| q_norm.at(at(token.first_head, Some(pair.head), element)).load());
     } else {
-        weights = pair.elements.map(|element| k_norm.at(at(work.kv_head, None, element)).load());
+        weights = pair.elements.map(|element| k_norm.at(at(token.kv_head, None, element)).load());
     }
     weights
 }

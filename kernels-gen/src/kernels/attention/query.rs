@@ -4,7 +4,7 @@ use bespoke_codegen::prelude::*;
 
 use super::cache::{self, KvType};
 use super::shape::{AttentionShape, CONSUMERS, Rope};
-use super::work::{CONSUMER_BARRIER, Operands, Work};
+use super::work::{CONSUMER_BARRIER, Operands, Token};
 use super::{norm, score};
 use crate::kernels::rope::{self, RopeKind};
 
@@ -65,14 +65,14 @@ fn elements(pair: Val<u32>, s: &AttentionShape) -> [Val<u32>; 2] {
 
 impl Rotation {
     /// Loads the RoPE rotations and norm weights of the element pairs that this thread processes.
-    pub fn new(operands: &Operands, work: &Work, s: &AttentionShape) -> Rotation {
+    pub fn new(operands: &Operands, token: &Token, s: &AttentionShape) -> Rotation {
         let mut rotation = Rotation { sin_cos: Vec::new(), norms: Vec::new() };
         for pass in 0..passes(s) {
             let pair = pair(pass, s);
             let rope = s.rope.zip(operands.rope_table);
-            rotation.sin_cos.push(rope.map(|(rope, table)| sin_cos(&pair, rope, table, work)));
-            if let Some(norms) = operands.norms {
-                rotation.norms.push(norm::weights(&pair, norms, work, s));
+            rotation.sin_cos.push(rope.map(|(rope, table)| sin_cos(&pair, rope, table, token)));
+            if let Some(norms) = operands.q_norm.zip(operands.k_norm) {
+                rotation.norms.push(norm::weights(&pair, norms, token, s));
             }
         }
         rotation
@@ -81,11 +81,11 @@ impl Rotation {
 
 /// sin and cos of the pair's RoPE angle, times the magnitude; 0 and 1 for a pair that is not rotated.
 #[device]
-fn sin_cos(pair: &Pair, rope: Rope, table: Ptr<Global, f32>, work: &Work) -> [Val<f32>; 2] {
+fn sin_cos(pair: &Pair, rope: Rope, table: Ptr<Global, f32>, token: &Token) -> [Val<f32>; 2] {
     let half = rope.rotated / 2;
     let mut sin_cos = [val(0.0f32), val(1.0f32)];
     if pair.pair < half {
-        sin_cos = rope::sin_cos(table, pair.pair, work.position, rope.magnitude);
+        sin_cos = rope::sin_cos(table, pair.pair, token.position, rope.magnitude);
     }
     sin_cos
 }
@@ -95,14 +95,14 @@ pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, 
     dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
 }
 
-/// Writes query, key and value to shared memory: the queries normalised, rotated and scaled, the key normalised and
-/// rotated, key and value rounded as in the cache.
+/// Writes query, key and value to shared memory: the queries normalised, rotated and scaled; the key, normalised and
+/// rotated, and the value as an entry of the cache.
 #[device]
-pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: &AttentionShape) {
+pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s: &AttentionShape) {
     let (dim, heads) = (s.head_dim, s.heads_per_block);
     let mut loaded = Vec::new();
     for pass in 0..passes(s) {
-        loaded.push(load_pair(&pair(pass, s), operands, work, s));
+        loaded.push(load_pair(&pair(pass, s), operands, token, s));
     }
     if let Some(qk_norm) = s.qk_norm {
         loaded = norm::normalise(loaded, rotation, qk_norm, operands, s);
@@ -112,27 +112,49 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: 
         let pair = pair(pass, s);
         let rotated = sin_cos.map_or(values, |sin_cos| rotate(values, sin_cos));
         if pair.index < pairs(s) {
-            let to = head(pair.head, s);
             let is_query = pair.head < heads;
             for (element, value) in pair.elements.into_iter().zip(rotated) {
-                let key = if s.kv == KvType::F16 { value.cast::<f16>().cast::<f32>() } else { value };
-                to.at(element).store(select(is_query, value * scale, key));
+                store_prepared(element, value, scale, is_query, &pair, s);
             }
         }
     }
-    let value_row = operands.qkv.at((work.kv_head + (s.heads + s.kv_heads)) * dim);
+    let value_row = operands.qkv.at((token.kv_head + (s.heads + s.kv_heads)) * dim);
     for pass in 0..dim.div_ceil(CONSUMERS) {
         let element = thread_index() + pass * CONSUMERS;
         if element < dim {
             let value = value_row.at(element).load();
-            let half = (s.kv == KvType::F16).then(|| value.cast::<f16>());
-            let to = head(heads + 1, s).at(element);
-            to.store(half.map_or(value, |half| half.cast::<f32>()));
+            if s.kv == KvType::F16 {
+                cache::NewEntry::new(s).halves(1, s).at(element).store(value.cast::<f16>());
+            } else {
+                head(heads + 1, s).at(element).store(value);
+            }
         }
     }
     if s.kv == KvType::Q8_0 {
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
         cache::quantise(s);
+    }
+}
+
+/// Stores an element of a query, or of the key.
+#[device]
+fn store_prepared(
+    element: Val<u32>,
+    value: Val<f32>,
+    scale: f32,
+    is_query: Val<bool>,
+    pair: &Pair,
+    s: &AttentionShape,
+) {
+    let to = head(pair.head, s).at(element);
+    if s.kv == KvType::F16 {
+        if is_query {
+            to.store(value * scale);
+        } else {
+            cache::NewEntry::new(s).halves(0, s).at(element).store(value.cast::<f16>());
+        }
+    } else {
+        to.store(select(is_query, value * scale, value));
     }
 }
 
@@ -143,11 +165,11 @@ fn rotate([a, b]: [Val<f32>; 2], [sin, cos]: [Val<f32>; 2]) -> [Val<f32>; 2] {
 
 /// Loads the two projected elements of a pair from device memory.
 #[device]
-fn load_pair(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) -> [Val<f32>; 2] {
+fn load_pair(pair: &Pair, operands: &Operands, token: &Token, s: &AttentionShape) -> [Val<f32>; 2] {
     let mut values = [val(0.0f32); 2];
     if pair.index < pairs(s) {
         let is_query = pair.head < s.heads_per_block;
-        let row = select(is_query, work.first_head + pair.head, work.kv_head + s.heads);
+        let row = select(is_query, token.first_head + pair.head, token.kv_head + s.heads);
         values = pair.elements.map(|element| operands.qkv.at(row * s.head_dim + element).load());
     }
     values

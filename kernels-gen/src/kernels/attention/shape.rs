@@ -93,13 +93,11 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 pub(super) struct SharedMap {
     /// u32 [steps that are not held in registers, lanes, 4]: fragments of the queries.
     pub query: u32,
-    /// f32 [heads_per_block + 2, `shared_stride`]: queries, then the new key and value.
+    /// f32 [heads_per_block + 2, `shared_stride`]: queries, then the new key and value before they are rounded.
     pub heads: u32,
-    /// f32 `[heads_per_block]`: the scores of the new key.
-    pub scores: u32,
     /// f32 [warps, heads_per_block, `partial_stride`]: partial results of the warps.
     pub partial: u32,
-    /// The new key and value as bytes, if the cache has type q8_0: see `cache`.
+    /// The new key and value as in the cache: see `cache`.
     pub entry: u32,
     /// Total size of dynamic shared memory.
     pub bytes: u32,
@@ -207,10 +205,9 @@ impl AttentionShape {
     pub(super) fn shared_map(&self) -> SharedMap {
         let query = self.stages * self.stage_bytes();
         let heads = query + (self.steps() - self.held_steps()) * WARP * 16;
-        let scores = heads + (self.heads_per_block + 2) * self.shared_stride() * 4;
-        let partial = scores + (self.heads_per_block * 4).next_multiple_of(16);
+        let partial = heads + (self.heads_per_block + 2) * self.shared_stride() * 4;
         let entry = partial + WARPS * self.heads_per_block * self.shared_stride() * 4;
-        let entry_bytes = if self.scales() > 0 { 2 * self.position_bytes() } else { 0 };
-        SharedMap { query, heads, scores, partial, entry, bytes: entry + entry_bytes.next_multiple_of(16) }
+        let bytes = entry + (2 * self.position_bytes()).next_multiple_of(16);
+        SharedMap { query, heads, partial, entry, bytes }
     }
 }

@@ -9,11 +9,11 @@ use bespoke_codegen::prelude::*;
 
 use super::cache::TileReader;
 use super::shape::{AttentionShape, CONSUMERS, WARPS};
-use super::work::{CONSUMER_BARRIER, Earlier};
+use super::work::{CONSUMER_BARRIER, Positions};
 use super::{query, score};
 
 /// Score of a masked position. Finite, so that the difference of two such scores is not NaN.
-pub(super) const LOWEST_SCORE: f32 = -1e30;
+const LOWEST_SCORE: f32 = -1e30;
 
 /// This lane's fragments of the queries: one A fragment per 16 elements of the head dimension. The fragments of large
 /// heads do not fit the registers; the rest is in shared memory, once for all warps.
@@ -104,7 +104,7 @@ fn registers(step: u32, s: &AttentionShape) -> [Val<u32>; 4] {
 
 /// Whether the query attends to position `position` of a tile.
 #[device]
-fn is_valid(position: Val<u32>, valid: &Earlier) -> Val<bool> {
+fn is_valid(position: Val<u32>, valid: &Positions) -> Val<bool> {
     let mut is_valid = position < valid.end;
     if let Some(start) = valid.start {
         is_valid &= start <= position;
@@ -117,7 +117,7 @@ fn is_valid(position: Val<u32>, valid: &Earlier) -> Val<bool> {
 #[device]
 pub(super) fn attend(
     keys: Ptr<Shared, u8>,
-    valid: &Earlier,
+    valid: &Positions,
     query: &Query,
     running: &mut RunningSoftmax,
     s: &AttentionShape,

@@ -12,8 +12,10 @@ pub(super) const CONSUMER_BARRIER: u8 = 1;
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
     pub qkv: Ptr<Global, f32>,
-    /// Weights of the RMSNorms of queries and keys; none without QK norms.
-    pub norms: Option<(Ptr<Global, f32>, Ptr<Global, f32>)>,
+    /// Weights of the RMSNorm of queries; none without QK norms.
+    pub q_norm: Option<Ptr<Global, f32>>,
+    /// Weights of the RMSNorm of keys; none without QK norms.
+    pub k_norm: Option<Ptr<Global, f32>>,
     /// None without RoPE.
     pub rope_table: Option<Ptr<Global, f32>>,
     pub keys: Ptr<Global, u8>,
@@ -25,30 +27,48 @@ pub(super) struct Operands {
     pub state: Ptr<Global, u32>,
 }
 
-/// A CTA's heads and pages.
+/// A token and the heads of a CTA.
 #[derive(Clone, Copy)]
-pub(super) struct Work {
-    /// The current position, which is also the number of positions in the cache.
+pub(super) struct Token {
+    /// The token's position in its sequence.
     pub position: Val<u32>,
     /// Entries of the page table for the sequence's pages.
     pub pages: Ptr<Global, u32>,
-    /// The first position of the window; none without a window.
-    pub window_start: Option<Val<u32>>,
     /// Index of the first query head of the CTA.
     pub first_head: Val<u32>,
     /// Index of the key/value head of the CTA.
     pub kv_head: Val<u32>,
+}
+
+impl Token {
+    /// The physical page of page `page` of the sequence.
+    pub fn page(&self, page: Val<u32>) -> Val<u32> {
+        self.pages.at(page).load()
+    }
+
+    /// The token's position within its tile.
+    pub fn in_tile(&self) -> Val<u32> {
+        self.position % TILE
+    }
+}
+
+/// A CTA's token, heads and pages.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    pub token: Token,
+    /// The first position of the window; none without a window.
+    pub window_start: Option<Val<u32>>,
     /// The parts of the cache in the CTA's run of pages: the first, and the one after the last. A part is as many
-    /// positions as a stage of the ring holds.
+    /// positions as a stage of the ring holds. All have positions to which the token attends.
     pub parts: [Val<u32>; 2],
     /// Number of splits that have at least one page.
     pub runs: Val<u32>,
-    /// Whether this CTA's run of pages includes the current position.
+    /// Whether this CTA's run of pages includes the token's position.
     pub last: Val<bool>,
 }
 
 impl Work {
-    /// The heads and pages of this CTA.
+    /// The token, heads and pages of this CTA.
     ///
     /// Reads the row's record before earlier launches are known to have completed. The launch that starts this one early
     /// must itself have waited for the launch that wrote the record (`Trigger::AfterWait`).
@@ -68,51 +88,43 @@ impl Work {
             let page = before.map_or(page, |before| page + before);
             if s.parts_per_page() == 1 { page } else { page * s.parts_per_page() }
         };
+        let mut parts = [parts(first), parts(end)];
+        if s.parts_per_page() > 1 {
+            if let Some(start) = window_start {
+                parts[0] = parts[0].max(start / s.part_positions());
+            }
+            parts[1] = parts[1].min(position / s.part_positions() + 1);
+        }
+        let pages_of = operands.page_table.at(first_page);
         Work {
-            position,
-            pages: operands.page_table.at(first_page),
+            token: Token { position, pages: pages_of, first_head, kv_head: first_head / s.group() },
             window_start,
-            first_head,
-            kv_head: first_head / s.group(),
-            parts: [parts(first), parts(end)],
+            parts,
             runs: (pages + run - 1) / run,
             last: is_last(first, end, pages),
         }
     }
 
-    /// The physical page of page `page` of the sequence.
-    pub fn page(&self, page: Val<u32>) -> Val<u32> {
-        self.pages.at(page).load()
-    }
-
-    /// The positions of part `part` of the cache that the query attends to, without the current position.
-    pub fn earlier_in(&self, part: Val<u32>, s: &AttentionShape) -> Earlier {
+    /// The positions of part `part` of the cache to which the token attends.
+    pub fn positions_in(&self, part: Val<u32>, s: &AttentionShape) -> Positions {
         let first = part * s.part_positions();
-        // Only the first part of a page is known to start at or before the current position.
-        let position = if s.parts_per_page() == 1 { self.position } else { self.position.max(first) };
-        let end = (position - first).min(s.part_positions());
-        Earlier { start: self.window_start.map(|start| start.max(first) - first), end }
+        Positions {
+            start: self.window_start.map(|start| start.max(first) - first),
+            end: (self.token.position + 1 - first).min(s.part_positions()),
+        }
     }
 }
 
-/// Positions of a part, counted from its start, that come before the current position and lie in the window.
+/// A range of positions in a part of the cache, counted from the start of the part; not empty.
 #[derive(Clone, Copy)]
-pub(super) struct Earlier {
-    /// The first position, which may be past the end; none without a window, where it is 0.
+pub(super) struct Positions {
+    /// The first position; none without a window, where it is 0.
     pub start: Option<Val<u32>>,
     /// The position after the last.
     pub end: Val<u32>,
 }
 
-impl Earlier {
-    /// Whether there are such positions.
-    pub fn exist(self) -> Val<bool> {
-        match self.start {
-            None => is_less(val(0), self.end),
-            Some(start) => is_less(start, self.end),
-        }
-    }
-
+impl Positions {
     /// Index in the part of the first tile with such positions; none without a window, where it is 0.
     pub fn first_tile(self) -> Option<Val<u32>> {
         self.start.map(|start| start / TILE)
@@ -125,16 +137,11 @@ impl Earlier {
     }
 
     /// Those of the positions that lie in tile `tile` of the part, counted from the start of the tile.
-    pub fn in_tile(self, tile: Val<u32>) -> Earlier {
+    pub fn in_tile(self, tile: Val<u32>) -> Positions {
         let first = tile * TILE;
         let start = self.start.map(|start| start.max(first) - first);
-        Earlier { start, end: (self.end - first).min(TILE) }
+        Positions { start, end: (self.end - first).min(TILE) }
     }
-}
-
-#[device]
-fn is_less(a: Val<u32>, b: Val<u32>) -> Val<bool> {
-    a < b
 }
 
 #[device]

@@ -79,7 +79,7 @@ fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -
     let mut case = Case::new(format!("{length} positions and two more, scores of {deviation}"));
     let table = PageTable::new(length + 2, noise);
     let caches = [(&keys, Kind::Keys), (&values, Kind::Values)]
-        .map(|(rows, kind)| cache(s, &context, rows, kind, &table, noise));
+        .map(|(rows, kind)| cache(s, &context, rows, kind, &table));
     let [keys, values] = caches;
     let page_table = case.input("page_table", u32s(&table.entries));
     let (keys, values) = (case.input("keys", keys), case.input("values", values));
@@ -196,23 +196,12 @@ impl PageTable {
     }
 }
 
-/// A pool of keys or values in the device's layout, with room for two more positions. The rest of the last position's
-/// tile has entries of an earlier sequence, which are finite. Memory that attention must not read is NaN, so that
-/// reading it changes the result: the tiles behind that, those before the window, and pages of no position.
-fn cache(
-    s: &AttentionShape,
-    context: &Context,
-    rows: &[f64],
-    kind: Kind,
-    table: &PageTable,
-    noise: &mut Noise,
-) -> Vec<u8> {
+/// A pool of keys or values in the device's layout, with room for two more positions. All memory behind the last position,
+/// before the tiles of the window, and in pages of no position is NaN, so that using it changes the result.
+fn cache(s: &AttentionShape, context: &Context, rows: &[f64], kind: Kind, table: &PageTable) -> Vec<u8> {
     let (kv_heads, dim) = (s.kv_heads as usize, s.head_dim as usize);
     let mut cache = vec![0xFF; s.cache_bytes(table.pool * PAGE) as usize];
-    let end = (context.length + 2).next_multiple_of(TILE as usize);
-    let stale = noise.normal((end - context.length) * kv_heads * dim, 1000.0);
-    let stale: Vec<f64> = stale.into_iter().map(f64::from).collect();
-    for (at, head) in rows.chunks(dim).chain(stale.chunks(dim)).enumerate() {
+    for (at, head) in rows.chunks(dim).enumerate() {
         let (position, kv_head) = ((context.skipped + at / kv_heads) as u32, (at % kv_heads) as u32);
         let place = table.place(position);
         let offset = |element: u32| match kind {
