@@ -8,7 +8,7 @@ use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::argmax::{self, ChooseShape};
-use crate::kernels::attention::{self, AttentionShape, KvType, NormSpan, Rope};
+use crate::kernels::attention::{self, AppendShape, AttentionShape, Entry, KvType, NormSpan, QkNorm, Rope};
 use crate::kernels::embed::{self, EmbedShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
@@ -27,8 +27,10 @@ pub enum KernelSpec {
     Gemv(GemvShape),
     /// Normalisation added to the residual stream: [`norm_add::norm_add`].
     NormAdd(NormAddShape),
-    /// Decode attention: [`attention::attention`].
+    /// Attention: [`attention::attention()`].
     Attention(AttentionShape),
+    /// Append of keys and values to the KV cache: [`attention::append()`].
+    Append(AppendShape),
     /// Choice of the most likely token: [`argmax::choose_greedy`].
     ChooseGreedy(ChooseShape),
     /// Conversion of logits to sort keys: [`sample::sample_keys`].
@@ -70,6 +72,7 @@ impl KernelSpec {
                 format!("norm_add_c{}_e{eps:08x}{scale}_t{}", s.cols, s.threads)
             }
             KernelSpec::Attention(s) => attention_name(s),
+            KernelSpec::Append(s) => append_name(s),
             KernelSpec::ChooseGreedy(s) => format!("choose_greedy_n{}_t{}", s.candidates, s.threads),
             KernelSpec::SampleKeys(s) => format!("sample_keys_v{}_b{}_t{}", s.vocab, s.blocks, s.threads),
             KernelSpec::ChooseSampled(s) => format!("choose_sampled_v{}_t{}", s.vocab, s.choose_threads),
@@ -83,7 +86,11 @@ impl KernelSpec {
             KernelSpec::Embed(_) => "embedding row of the current token",
             KernelSpec::Gemv(_) => "matrix-vector product with norm and epilogue",
             KernelSpec::NormAdd(_) => "RMSNorm of a block's output, added to the residual stream",
-            KernelSpec::Attention(_) => "attention with RoPE and the append to the KV cache",
+            KernelSpec::Attention(s) => match s.entry {
+                Entry::Append => "attention with RoPE and the append to the KV cache",
+                Entry::Appended => "attention with RoPE",
+            },
+            KernelSpec::Append(_) => "append of keys, with RoPE, and values to the KV cache",
             KernelSpec::ChooseGreedy(_) => "greedy choice of the next token",
             KernelSpec::SampleKeys(_) => "logit bias, penalties, and sort keys of the logits",
             KernelSpec::ChooseSampled(_) => "sampled choice of the next token",
@@ -98,6 +105,7 @@ impl KernelSpec {
             KernelSpec::Gemv(s) => gemv::gemv(s),
             KernelSpec::NormAdd(s) => norm_add::norm_add(s),
             KernelSpec::Attention(s) => attention::attention(s),
+            KernelSpec::Append(s) => attention::append(s),
             KernelSpec::ChooseGreedy(s) => argmax::choose_greedy(s),
             KernelSpec::SampleKeys(s) => sample::sample_keys(s),
             KernelSpec::ChooseSampled(s) => sample::choose_sampled(s),
@@ -153,6 +161,9 @@ impl KernelSpec {
             KernelSpec::Attention(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
+            KernelSpec::Append(s) => {
+                Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
+            }
             KernelSpec::ChooseGreedy(s) => flat(1, s.threads),
             KernelSpec::SampleKeys(s) => flat(s.blocks, s.threads),
             KernelSpec::ChooseSampled(s) => flat(1, s.choose_threads),
@@ -174,7 +185,15 @@ impl KernelSpec {
             // Two inputs, and the residual stream read and written.
             KernelSpec::NormAdd(s) => 4 * f32s(s.cols),
             KernelSpec::Attention(s) => {
-                s.read_bytes(length) + f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
+                let cache = match s.entry {
+                    Entry::Append => u64::from(s.tokens) * s.read_bytes(length),
+                    // Rows of one sequence read the same pages.
+                    Entry::Appended => s.read_bytes(length),
+                };
+                cache + u64::from(s.tokens) * f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
+            }
+            KernelSpec::Append(s) => {
+                u64::from(s.tokens) * (s.entry_bytes() + f32s(2 * s.kv_heads * s.head_dim))
             }
             KernelSpec::ChooseGreedy(s) => 2 * f32s(s.candidates),
             KernelSpec::SampleKeys(s) => f32s(s.vocab) + f32s(s.padded()) + f32s(s.groups()),
@@ -226,46 +245,89 @@ fn scale_name(scale: f32) -> String {
     if scale == 1.0 { String::new() } else { format!("_x{:08x}", scale.to_bits()) }
 }
 
-/// Name of an attention kernel. Parameters with their usual values are left out.
-fn attention_name(s: &AttentionShape) -> String {
-    let bits = |letter: char, value: f32| format!("_{letter}{:08x}", value.to_bits());
-    let rope = match s.rope {
+/// Part of a name for a number, by its bits.
+fn bits_name(letter: char, value: f32) -> String {
+    format!("_{letter}{:08x}", value.to_bits())
+}
+
+/// Part of a name for RoPE.
+fn rope_name(rope: Option<Rope>) -> String {
+    match rope {
         None => "nope".to_owned(),
         Some(Rope { kind, rotated, magnitude }) => {
             let kind = match kind {
                 RopeKind::Norm => "norm",
                 RopeKind::Neox => "neox",
             };
-            let magnitude = if magnitude == 1.0 { String::new() } else { bits('m', magnitude) };
+            let magnitude = if magnitude == 1.0 { String::new() } else { bits_name('m', magnitude) };
             format!("{kind}{rotated}{magnitude}")
         }
-    };
+    }
+}
+
+/// Part of a name for a QK norm.
+fn qk_norm_name(norm: QkNorm) -> String {
+    match norm.span {
+        NormSpan::Head => bits_name('e', norm.eps),
+        NormSpan::Projection => bits_name('q', norm.eps),
+    }
+}
+
+/// Part of a name for a cache that is not of type f16.
+fn kv_name(kv: KvType) -> Option<String> {
+    (kv != KvType::F16).then(|| format!("_{kv}"))
+}
+
+/// Part of a name for the number of rows; empty for 1.
+fn tokens_name(tokens: u32) -> String {
+    if tokens == 1 { String::new() } else { format!("_n{tokens}") }
+}
+
+/// Name of an append to the cache.
+fn append_name(s: &AppendShape) -> String {
+    let options = [s.qk_norm.map(qk_norm_name), kv_name(s.kv)];
+    format!(
+        "append_h{}_k{}_d{}_{}{}{}",
+        s.heads,
+        s.kv_heads,
+        s.head_dim,
+        rope_name(s.rope),
+        options.into_iter().flatten().collect::<String>(),
+        tokens_name(s.tokens),
+    )
+}
+
+/// Name of an attention kernel. Parameters with their usual values are left out.
+fn attention_name(s: &AttentionShape) -> String {
     let options = [
-        s.qk_norm.map(|norm| match norm.span {
-            NormSpan::Head => bits('e', norm.eps),
-            NormSpan::Projection => bits('q', norm.eps),
-        }),
+        s.qk_norm.map(qk_norm_name),
         s.window.map(|window| format!("_w{window}")),
-        (s.scale != AttentionShape::default_scale(s.head_dim)).then(|| bits('a', s.scale)),
-        s.softcap.map(|cap| bits('c', cap)),
-        (s.kv != KvType::F16).then(|| format!("_{}", s.kv)),
+        (s.scale != AttentionShape::default_scale(s.head_dim)).then(|| bits_name('a', s.scale)),
+        s.softcap.map(|cap| bits_name('c', cap)),
+        kv_name(s.kv),
     ];
     let parts = if s.stage_tiles == AttentionShape::PAGE_TILES {
         String::new()
     } else {
         format!("_t{}", s.stage_tiles)
     };
+    let entry = match s.entry {
+        Entry::Append => "",
+        Entry::Appended => "_appended",
+    };
     format!(
-        "attention_h{}_k{}_d{}_{rope}{}_b{}_r{}_p{}_s{}{parts}_{}",
+        "attention_h{}_k{}_d{}_{}{}_b{}_r{}_p{}_s{}{parts}_{}{entry}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
+        rope_name(s.rope),
         options.into_iter().flatten().collect::<String>(),
         s.heads_per_block,
         s.splits,
         s.min_pages,
         s.stages,
-        launch_name(s.copy, s.trigger)
+        launch_name(s.copy, s.trigger),
+        tokens_name(s.tokens)
     )
 }
 

@@ -71,6 +71,7 @@ macro_rules! kinds {
 kinds! {
     norm_add KernelSpec::NormAdd(_),
     attention KernelSpec::Attention(_),
+    append KernelSpec::Append(_),
     choose_greedy KernelSpec::ChooseGreedy(_),
     sample_keys KernelSpec::SampleKeys(_),
     choose_sampled KernelSpec::ChooseSampled(_),

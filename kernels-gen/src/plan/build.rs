@@ -10,7 +10,7 @@ use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
     PlanKernel, PlanParams, Sampling, cost,
 };
-use crate::kernels::attention::{AttentionShape, PAGE};
+use crate::kernels::attention::{AttentionShape, Entry, PAGE};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
 use crate::kernels::launching::Trigger;
@@ -219,7 +219,8 @@ impl Builder<'_> {
 
     fn attention(&self, layer: &Attention) -> AttentionShape {
         let rule = self.tuning.rule(self.plan.target, LaunchRole::Attention, None);
-        cost::attention(&self.properties, &self.plan.shape, layer, self.plan.params.kv, &rule)
+        let rows = (1, Entry::Append);
+        cost::attention(&self.properties, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 
     /// Adds the launch of a GEMV with input `x` and output `y`.

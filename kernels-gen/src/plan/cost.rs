@@ -10,7 +10,7 @@ use bespoke_codegen::dsl::WARP;
 use bespoke_codegen::ptx::Target;
 
 use crate::kernels::argmax::ChooseShape;
-use crate::kernels::attention::{AttentionShape, KvType, QkNorm, Rope};
+use crate::kernels::attention::{AttentionShape, Entry, KvType, QkNorm, Rope};
 use crate::kernels::gemv::{GemvShape, Schedule};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::shape::rope::RopeTable;
@@ -160,12 +160,14 @@ fn fitting_stages(target: &TargetProperties, shape: &GemvShape) -> u32 {
     target.shared_budget(shape.schedule.resident).saturating_sub(fixed) / stage
 }
 
-/// Divides attention: enough splits of the context to give every multiprocessor a CTA.
+/// Divides attention of a step with `tokens` rows: enough splits of the context to give every multiprocessor a CTA with one
+/// row. The splits of a row do not depend on the number of rows, because they decide the bits of its result.
 pub(super) fn attention(
     target: &TargetProperties,
     shape: &ModelShape,
     layer: &Attention,
     kv: KvType,
+    (tokens, entry): (u32, Entry),
     rule: &Rule,
 ) -> AttentionShape {
     let d = &shape.dimensions;
@@ -179,6 +181,8 @@ pub(super) fn attention(
     let blocks = d.heads / heads_per_block;
     let bulk = target.programmatic;
     let attention = AttentionShape {
+        tokens,
+        entry,
         heads: d.heads,
         kv_heads: d.kv_heads,
         head_dim: d.head_dim,
@@ -205,7 +209,7 @@ fn divided_attention(target: &TargetProperties, mut shape: AttentionShape, rule:
     let filled = shape.window_pages().map_or(u32::MAX, |pages| pages.div_ceil(shape.min_pages));
     shape.splits = rule.splits.unwrap_or(shape.splits.min(filled));
     let fixed = shape.shared_bytes() - shape.stages * shape.stage_bytes();
-    let budget = target.shared_budget(1).saturating_sub(fixed);
+    let budget = target.shared_budget(shape.min_blocks()).saturating_sub(fixed);
     let whole_pages = 2 * shape.stage_bytes();
     while shape.stage_tiles > 1 && 2 * shape.stage_bytes() > budget {
         shape.stage_tiles /= 2;

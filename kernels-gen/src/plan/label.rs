@@ -13,6 +13,8 @@ pub enum LaunchRole {
     Embed,
     /// Projections to queries, keys and values.
     AttnQkv,
+    /// The append of keys and values to the KV cache, in steps whose attention does not append.
+    Append,
     /// Attention of the queries to the KV cache.
     Attention,
     /// The output projection of attention.
@@ -35,9 +37,10 @@ pub enum LaunchRole {
 
 impl LaunchRole {
     /// Every role.
-    pub const ALL: [LaunchRole; 11] = [
+    pub const ALL: [LaunchRole; 12] = [
         LaunchRole::Embed,
         LaunchRole::AttnQkv,
+        LaunchRole::Append,
         LaunchRole::Attention,
         LaunchRole::AttnOutput,
         LaunchRole::AttnPostNorm,
@@ -64,6 +67,7 @@ impl LaunchRole {
         match self {
             LaunchRole::Embed => "embed",
             LaunchRole::AttnQkv => "attn_qkv",
+            LaunchRole::Append => "append",
             LaunchRole::Attention => "attention",
             LaunchRole::AttnOutput => "attn_output",
             LaunchRole::AttnPostNorm => "attn_post_norm",

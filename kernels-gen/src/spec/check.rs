@@ -2,7 +2,7 @@
 //! neither overflow nor divide by zero.
 
 use super::KernelSpec;
-use crate::kernels::attention::AttentionShape;
+use crate::kernels::attention::{AppendShape, AttentionShape, Rope};
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::sample::SampleShape;
 use crate::weights::{Layout, WeightType};
@@ -35,6 +35,7 @@ impl KernelSpec {
             KernelSpec::Gemv(s) => gemv(s),
             KernelSpec::NormAdd(s) => within(&[("cols", s.cols, WIDTH), ("threads", s.threads, THREADS)]),
             KernelSpec::Attention(s) => attention(s),
+            KernelSpec::Append(s) => append(s),
             KernelSpec::ChooseGreedy(s) => {
                 within(&[("candidates", s.candidates, WIDTH), ("threads", s.threads, THREADS)])
             }
@@ -95,8 +96,27 @@ fn gemv(s: &GemvShape) -> Result<(), String> {
     Ok(())
 }
 
+fn append(s: &AppendShape) -> Result<(), String> {
+    within(&[
+        ("tokens", s.tokens, GRID),
+        ("heads", s.heads, GRID),
+        ("kv_heads", s.kv_heads, s.heads),
+        ("head_dim", s.head_dim, 256),
+    ])?;
+    heads(s.head_dim, s.rope)
+}
+
+/// Checks the size of a head.
+fn heads(head_dim: u32, rope: Option<Rope>) -> Result<(), String> {
+    if !head_dim.is_multiple_of(16) || rope.is_some_and(|rope| rope.rotated > head_dim) {
+        return Err(format!("`head_dim` is {head_dim}, not a multiple of 16 with room for the rotation"));
+    }
+    Ok(())
+}
+
 fn attention(s: &AttentionShape) -> Result<(), String> {
     within(&[
+        ("tokens", s.tokens, GRID),
         ("heads", s.heads, GRID),
         ("kv_heads", s.kv_heads, s.heads),
         ("head_dim", s.head_dim, 256),
@@ -114,8 +134,5 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
     divides("kv_heads", s.heads, s.kv_heads)?;
     divides("heads_per_block", s.heads / s.kv_heads, s.heads_per_block)?;
     divides("stage_tiles", AttentionShape::PAGE_TILES, s.stage_tiles)?;
-    if !s.head_dim.is_multiple_of(16) || s.rotated() > s.head_dim {
-        return Err(format!("`head_dim` is {}, not a multiple of 16 with room for the rotation", s.head_dim));
-    }
-    Ok(())
+    heads(s.head_dim, s.rope)
 }

@@ -119,7 +119,9 @@ impl Work {
                 (2 * weights, if quantised { Unit::Int8 } else { Unit::F32 })
             }
             // Scores, then the weighted sum of the values.
-            KernelSpec::Attention(s) => (4 * u64::from(s.heads) * u64::from(s.head_dim) * length, Unit::F16),
+            KernelSpec::Attention(s) => {
+                (4 * u64::from(s.tokens) * u64::from(s.heads) * u64::from(s.head_dim) * length, Unit::F16)
+            }
             _ => (0, Unit::F32),
         };
         Work { bytes: spec.bytes(length), operations, unit }

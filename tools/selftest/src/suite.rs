@@ -2,7 +2,9 @@
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::argmax::ChooseShape;
-use bespoke_kernels::kernels::attention::{AttentionShape, KvType, NormSpan, QkNorm, Rope};
+use bespoke_kernels::kernels::attention::{
+    AppendShape, AttentionShape, Entry, KvType, NormSpan, QkNorm, Rope,
+};
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
@@ -43,6 +45,7 @@ pub fn small() -> Vec<KernelSpec> {
     specs.extend(scaled_embeds());
     specs.extend(norm_adds());
     specs.extend(attentions().into_iter().map(KernelSpec::Attention));
+    specs.extend(appends().into_iter().map(KernelSpec::Append));
     for (candidates, threads) in [(1, 32), (4, 256), (132, 160), (1000, 1024)] {
         specs.push(KernelSpec::ChooseGreedy(ChooseShape { candidates, threads }));
     }
@@ -241,6 +244,8 @@ fn attentions() -> Vec<AttentionShape> {
     use RopeKind::{Neox, Norm};
     let shape = |[heads, kv_heads, head_dim, rotated]: [u32; 4], kind, [splits, min_pages]: [u32; 2]| {
         AttentionShape {
+            tokens: 1,
+            entry: Entry::Append,
             heads,
             kv_heads,
             head_dim,
@@ -275,6 +280,8 @@ fn attentions() -> Vec<AttentionShape> {
     };
     let bytes = |shape| AttentionShape { kv: KvType::Q8_0, ..shape };
     let parts = |stage_tiles, stages, shape| AttentionShape { stage_tiles, stages, ..shape };
+    let rows = |tokens, shape| AttentionShape { tokens, ..shape };
+    let appended = |tokens, shape| AttentionShape { tokens, entry: Entry::Appended, ..shape };
     vec![
         shape([4, 2, 64, 64], Norm, [3, 1]),
         shape([7, 1, 80, 80], Neox, [2, 1]),
@@ -298,5 +305,21 @@ fn attentions() -> Vec<AttentionShape> {
         bytes(two_blocks(window(90, shape([4, 1, 16, 16], Norm, [2, 1])))),
         bytes(normed(Head, bounded(40.0, window(170, parts(2, 2, shape([2, 1, 256, 256], Neox, [2, 1])))))),
         bytes(normed(Projection, parts(1, 3, async_copies(shape([4, 2, 112, 96], Norm, [2, 1]))))),
+        rows(2, shape([2, 1, 64, 64], Norm, [2, 1])),
+        rows(4, bytes(async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [3, 1]))))),
+        rows(3, normed(Projection, window(70, parts(2, 2, shape([2, 2, 256, 64], Neox, [2, 1]))))),
+        appended(1, shape([4, 2, 64, 64], Norm, [3, 1])),
+        appended(5, async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [2, 1])))),
+        appended(7, bytes(normed(Projection, shape([4, 2, 64, 64], Norm, [2, 1])))),
+        appended(6, bytes(bounded(50.0, window(40, parts(2, 2, shape([2, 1, 256, 256], Neox, [2, 1])))))),
+        appended(4, two_blocks(unrotated(window(65, shape([4, 1, 16, 16], Norm, [2, 1]))))),
     ]
+}
+
+/// Shapes of the append to the cache: with and without RoPE and norms, for one row and for several, in both types.
+fn appends() -> Vec<AppendShape> {
+    let mut shapes: Vec<AppendShape> =
+        attentions().iter().filter(|s| s.entry == Entry::Appended).map(AppendShape::of).collect();
+    shapes.dedup();
+    shapes
 }

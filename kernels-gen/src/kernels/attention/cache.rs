@@ -266,27 +266,32 @@ pub(super) fn quantise(s: &AttentionShape) {
     }
 }
 
-/// In the CTA that appends: writes the current key and value to the cache, at physical page `page`. The CTA's copies from the cache must have
-/// completed, because they read whole tiles, including the entry of the current position.
+/// In the CTA that appends: writes the new key and value to physical page `page` of the cache. The CTA's copies from the
+/// cache must have completed, because they read whole tiles, including the entry of the current position.
 #[device]
 pub(super) fn append(page: Val<u32>, operands: &Operands, work: &Work, s: &AttentionShape) {
     if appends(work, s) {
-        for pass in 0..s.head_dim.div_ceil(CONSUMERS) {
-            let element = thread_index() + pass * CONSUMERS;
-            if element < s.head_dim {
-                append_element(element, page, operands, &work.token, s);
-            }
+        store_entry(page, operands, &work.token, s);
+    }
+}
+
+/// Writes the new key and value, which are in shared memory, to physical page `page` of the cache.
+#[device]
+pub(super) fn store_entry(page: Val<u32>, operands: &Operands, token: &Token, s: &AttentionShape) {
+    for pass in 0..s.head_dim.div_ceil(CONSUMERS) {
+        let element = thread_index() + pass * CONSUMERS;
+        if element < s.head_dim {
+            append_element(element, page, operands, token, s);
         }
-        if s.scales() > 0 {
-            if thread_index() < s.scales() {
-                let entry = NewEntry::new(s);
-                let indices = scale_indices(&work.token);
-                for (row, cache) in [operands.keys, operands.values].into_iter().enumerate() {
-                    let scale = entry.scales(row as u32, s).at(thread_index()).load();
-                    let scales =
-                        cache.at(tile_index(page, &work.token, s)).bytes(s.element_bytes()).cast::<f16>();
-                    scales.at(thread_index() * TILE + indices[row]).store(scale);
-                }
+    }
+    if s.scales() > 0 {
+        if thread_index() < s.scales() {
+            let entry = NewEntry::new(s);
+            let indices = scale_indices(token);
+            for (row, cache) in [operands.keys, operands.values].into_iter().enumerate() {
+                let scale = entry.scales(row as u32, s).at(thread_index()).load();
+                let scales = cache.at(tile_index(page, token, s)).bytes(s.element_bytes()).cast::<f16>();
+                scales.at(thread_index() * TILE + indices[row]).store(scale);
             }
         }
     }

@@ -7,7 +7,7 @@ use bespoke_codegen::prelude::*;
 
 use super::shape::{AttentionShape, CONSUMERS, WARPS};
 use super::tile::RunningSoftmax;
-use super::work::{CONSUMER_BARRIER, Operands, Work};
+use super::work::{CONSUMER_BARRIER, Results, Work};
 
 /// One element of a partial result's numerator, with the maximum and the denominator of the partial result.
 #[derive(Clone, Copy, Carry)]
@@ -71,7 +71,7 @@ pub(super) fn store_partial(running: &RunningSoftmax, s: &AttentionShape) {
 /// Combines the warps' partial results. Writes the output if the context has one split, else
 /// this CTA's partial result, to device memory.
 #[device]
-pub(super) fn combine_warps(operands: &Operands, work: &Work, s: &AttentionShape) {
+pub(super) fn combine_warps(results: &Results, work: &Work, s: &AttentionShape) {
     for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(CONSUMERS) {
         let index = thread_index() + pass * CONSUMERS;
         if index < s.heads_per_block * s.head_dim {
@@ -82,13 +82,26 @@ pub(super) fn combine_warps(operands: &Operands, work: &Work, s: &AttentionShape
             let total = Partial::sum(&parts);
             let row = work.token.first_head + head;
             if work.runs == 1 {
-                operands.y.at(row * s.head_dim + element).store(total.quotient());
+                results.y.at(row * s.head_dim + element).store(total.quotient());
             } else {
-                let to = operands.partial.at((row * s.splits + block_index_y()) * s.partial_stride());
+                let to = results.partial.at((row * s.splits + block_index_y()) * s.partial_stride());
                 to.at(element).store(total.numerator);
                 if element == 0 {
                     to.at(s.head_dim).store_vector([total.largest, total.denominator]);
                 }
+            }
+        }
+    }
+}
+
+/// Writes zeros to the output of a row that does not exist; called by the consumer warps of a CTA without pages.
+#[device]
+pub(super) fn clear_inactive(results: &Results, work: &Work, s: &AttentionShape) {
+    if !work.token.active && block_index_y() == 0 {
+        for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(CONSUMERS) {
+            let index = thread_index() + pass * CONSUMERS;
+            if index < s.heads_per_block * s.head_dim {
+                results.y.at(work.token.first_head * s.head_dim + index).store(0.0f32);
             }
         }
     }
@@ -99,8 +112,8 @@ const RUNS_IN_FLIGHT: u32 = 8;
 
 /// Combines the partial results of all splits for this CTA's query heads, in the last CTA of these heads to arrive.
 #[device]
-pub(super) fn combine_runs(operands: &Operands, work: &Work, s: &AttentionShape) {
-    let counter = operands.counters.at(block_index());
+pub(super) fn combine_runs(results: &Results, work: &Work, s: &AttentionShape) {
+    let counter = results.counters.at(block_index());
     let arrived = shared_array::<u32>(1);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     if thread_index() == 0 {
@@ -119,7 +132,7 @@ pub(super) fn combine_runs(operands: &Operands, work: &Work, s: &AttentionShape)
             if index < fours * 4 {
                 let (head, element) = (index / s.head_dim, index % s.head_dim);
                 let row = work.token.first_head + head;
-                let from = operands.partial.at(row * s.splits * s.partial_stride());
+                let from = results.partial.at(row * s.splits * s.partial_stride());
                 let mut total = PartialOfFour::load(from, element, val(0u32), val(true), s);
                 let mut first = val(1u32);
                 while first < work.runs {
@@ -132,7 +145,7 @@ pub(super) fn combine_runs(operands: &Operands, work: &Work, s: &AttentionShape)
                     total = PartialOfFour::sum(&parts);
                     first += RUNS_IN_FLIGHT;
                 }
-                let y = operands.y.at(row * s.head_dim + element);
+                let y = results.y.at(row * s.head_dim + element);
                 y.store_vector(total.numerator.map(|sum| sum.div_approx(total.denominator)));
             }
         }

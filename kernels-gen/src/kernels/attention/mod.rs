@@ -1,6 +1,7 @@
-//! Decode attention: one query per head against the KV cache, split over the context (split-KV), in one launch.
+//! Attention: for each row of a step one query per head against the KV cache, split over the context (split-KV), in one
+//! launch; and `append`, which writes keys and values to the cache.
 //!
-//! A CTA has one key head, up to eight query heads of its group, and a run of pages of the cache. The producer warp
+//! A CTA has a row, one key head, up to eight query heads of its group, and a run of pages of the cache. The producer warp
 //! streams the pages through a ring in shared memory while the launch that computes the query is still running. A stage
 //! of the ring holds a page, or a part of it if pages are too large. The consumer warps load query, key and value of the
 //! current position into shared memory, normalised if the model has QK norms (`norm`), and rotated if the layer has RoPE
@@ -10,12 +11,18 @@
 //! shared memory and runs in device memory, where the last CTA to arrive combines them (`combine`). Results are combined
 //! in the order of positions, so the output has the same bits in every launch.
 //!
+//! With [`Entry::Append`] attention is the whole of a step's work on the cache, for rows of different sequences. With
+//! [`Entry::Appended`] the entries of all rows are in the cache, written by [`append()`], so that rows may be consecutive
+//! tokens of a sequence; a row attends to the positions up to its own. Both give a row the same bits: a row's result
+//! depends on its position, its query and the entries of its sequence alone.
+//!
 //! With a sliding window the runs divide the pages that the window touches. Tiles before the window are not loaded, and
 //! positions before it in the first tile are masked.
 //!
 //! The cache is a pool of pages. A page table has the physical page of each page of a sequence. The layout of a page, and
 //! the types f16 and q8_0, are described in `cache`.
 
+mod append;
 mod cache;
 mod combine;
 mod last_tile;
@@ -28,28 +35,30 @@ mod work;
 
 use bespoke_codegen::prelude::*;
 
+pub use append::{AppendShape, append};
 pub use cache::{BIAS, BLOCK, KvType, UnknownKvType};
-pub use shape::{AttentionShape, NormSpan, PAGE, QkNorm, Rope, TILE};
+pub use shape::{AttentionShape, Entry, NormSpan, PAGE, QkNorm, Rope, TILE};
 use shape::{CONSUMERS, WARPS};
-use work::{CONSUMER_BARRIER, Operands, Positions, Work};
+use work::{CONSUMER_BARRIER, Operands, Positions, Results, Work};
 
-/// y = softmax(b(q·Kᵀ·scale))·V for one position, whose key and value are appended to the cache. K and V have the
-/// positions of the window; b(x) = softcap · tanh(x / softcap) if the shape has a softcap, else x.
+/// y = softmax(b(q·Kᵀ·scale))·V for the position of each row, whose key and value are appended to the cache unless they
+/// are there ([`Entry`]). K and V have the positions of the window; b(x) = softcap · tanh(x / softcap) if the shape has a
+/// softcap, else x. y is zero for a row that does not exist.
 ///
-/// `qkv` f32 [heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm` and `k_norm` f32, if the shape
-/// has QK norms: weights of the RMSNorm before the rotation (see [`NormSpan`]); `rope_table`, if the shape has RoPE: see
+/// `qkv` f32 [rows, heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm` and (if attention appends)
+/// `k_norm` f32, if the shape has QK norms: weights of the RMSNorm before the rotation (see [`NormSpan`]); `rope_table`, if the shape has RoPE: see
 /// [`super::rope::frequencies`]; `keys` and `values`: the pools of pages, as described in `cache`; `page_table` u32: entry
 /// PAGES + i is the physical page of the positions from 64·i on, where PAGES is a word of the row's record; `partial` f32
-/// [heads, splits, head_dim + 4] and `counters` u32 [blocks of heads], zero at the start and at the end, are workspace;
-/// `y` f32 [heads, head_dim]; `state`: see [`super::state`].
+/// [rows, heads, splits, head_dim + 4] and `counters` u32 [rows, blocks of heads], zero at the start and at the end, are workspace;
+/// `y` f32 [rows, heads, head_dim]; `state`, the rows' records: see [`super::state`].
 ///
 /// Products have f16 operands and f32 sums; elements of type q8_0 are converted to f16 in registers. Queries and softmax weights are each split into two f16. Scores are base-2
 /// logarithms of softmax weights: see `score`.
-#[kernel(threads = s.threads(), min_blocks = 1)]
+#[kernel(threads = s.threads(), min_blocks = s.min_blocks())]
 pub fn attention(
     qkv: Ptr<Global, f32>,
     #[present(s.qk_norm.is_some())] q_norm: Option<Ptr<Global, f32>>,
-    #[present(s.qk_norm.is_some())] k_norm: Option<Ptr<Global, f32>>,
+    #[present(s.qk_norm.is_some() && s.entry == Entry::Append)] k_norm: Option<Ptr<Global, f32>>,
     #[present(s.rope.is_some())] rope_table: Option<Ptr<Global, f32>>,
     keys: Ptr<Global, u8>,
     values: Ptr<Global, u8>,
@@ -60,21 +69,26 @@ pub fn attention(
     state: Ptr<Global, u32>,
     s: &AttentionShape,
 ) {
-    let operands =
-        Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table, partial, counters, y, state };
+    let row = block_index_z();
+    let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table, state };
+    let (operands, results) = (operands.of_row(row, s), Results { partial, counters, y }.of_row(row, s));
     s.trigger.at_start();
     let ring = ring(s);
     if thread_index() == 0 {
         ring.init();
     }
     barrier();
+    if s.entry == Entry::Appended {
+        // The launch before has written the cache.
+        s.trigger.wait();
+    }
     let work = Work::of_cta(&operands, s);
     if warp_index() == WARPS {
         if s.copy.takes_lane() {
             load(&operands, ring, &work, s);
         }
     } else {
-        multiply(&operands, ring, &work, s);
+        multiply(&operands, &results, ring, &work, s);
     }
 }
 
@@ -89,8 +103,8 @@ fn ring(s: &AttentionShape) -> Pipeline {
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))
 }
 
-/// Producer warp: streams the tiles to which the token attends, one part of a page per stage. Of the tile with the
-/// current position, the entries from that position on are stale.
+/// Producer warp: streams the tiles to which the token attends, one part of a page per stage. In a kernel that appends,
+/// the entries from the current position on are stale.
 #[device]
 fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let mut producer = ring.producer(lane());
@@ -121,11 +135,14 @@ fn part_offset(part: Val<u32>, positions: &Positions, work: &Work, s: &Attention
 
 /// Consumer warps: prepare the query, attend to the pages of the run, append the new entry, and combine the results.
 #[device]
-fn multiply(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
+fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let rotation = query::Rotation::new(operands, &work.token, s);
+    let appends = s.entry == Entry::Append;
     // The physical page of the new entry.
-    let page = work.token.page(work.token.position / PAGE);
-    s.trigger.wait();
+    let page = appends.then(|| work.token.page(work.token.position / PAGE));
+    if appends {
+        s.trigger.wait();
+    }
     if work.parts[0] < work.parts[1] {
         query::prepare(operands, &rotation, &work.token, s);
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
@@ -149,13 +166,17 @@ fn multiply(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape
             consumer.advance();
             part += 1;
         }
-        cache::append(page, operands, work, s);
+        if let Some(page) = page {
+            cache::append(page, operands, work, s);
+        }
         combine::store_partial(&running, s);
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        combine::combine_warps(operands, work, s);
+        combine::combine_warps(results, work, s);
         if work.runs > 1 {
-            combine::combine_runs(operands, work, s);
+            combine::combine_runs(results, work, s);
         }
+    } else {
+        combine::clear_inactive(results, work, s);
     }
 }
 

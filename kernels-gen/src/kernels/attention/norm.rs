@@ -1,31 +1,37 @@
-//! RMSNorm of the query and key of the current position before the rotation (QK norm).
+//! RMSNorm of queries and of the new key before the rotation (QK norm).
 
 use bespoke_codegen::prelude::*;
 
-use super::query::{Pair, Rotation, head, pair, pairs};
+use super::query::{Pair, Rotation, head, is_query, pair, pairs};
 use super::shape::{AttentionShape, CONSUMERS, NormSpan, QkNorm, WARPS};
 use super::work::{CONSUMER_BARRIER, Operands, Token};
 
 /// Loads the norm weights of a pair.
 #[device]
-pub(super) fn weights(
-    pair: &Pair,
-    (q_norm, k_norm): (Ptr<Global, f32>, Ptr<Global, f32>),
-    token: &Token,
-    s: &AttentionShape,
-) -> [Val<f32>; 2] {
-    let at = |first_head: Val<u32>, head: Option<Val<u32>>, element: Val<u32>| match s.qk_norm {
-        Some(QkNorm { span: NormSpan::Projection, .. }) => {
-            head.map_or(first_head, |head| first_head + head) * s.head_dim + element
-        }
-        _ => element,
+pub(super) fn weights(pair: &Pair, operands: &Operands, token: &Token, s: &AttentionShape) -> [Val<f32>; 2] {
+    let load = |norm: Ptr<Global, f32>, head: Val<u32>| {
+        pair.elements.map(|element| match s.qk_norm {
+            Some(QkNorm { span: NormSpan::Projection, .. }) => norm.at(head * s.head_dim + element).load(),
+            _ => norm.at(element).load(),
+        })
     };
+    let of_query = |norm| load(norm, token.first_head + pair.head);
+    let of_key = |norm| load(norm, token.kv_head);
     let mut weights = [val(0.0f32); 2];
-    if pair.head < s.heads_per_block {
-        weights =
-            pair.elements.map(|element| q_norm.at(at(token.first_head, Some(pair.head), element)).load());
-    } else {
-        weights = pair.elements.map(|element| k_norm.at(at(token.kv_head, None, element)).load());
+    match (operands.q_norm, operands.k_norm) {
+        (Some(q_norm), Some(k_norm)) => {
+            if is_query(pair, s) {
+                weights = of_query(q_norm);
+            } else {
+                weights = of_key(k_norm);
+            }
+        }
+        // Threads without a pair load some weights, too.
+        (Some(q_norm), None) => {
+            weights = load(q_norm, token.first_head + pair.head.min(s.heads_per_block - 1));
+        }
+        (None, Some(k_norm)) => weights = of_key(k_norm),
+        (None, None) => {}
     }
     weights
 }
@@ -51,7 +57,7 @@ pub(super) fn normalise(
 
 /// The factors 1 / √(mean(x²) + ε).
 enum Factors {
-    /// In shared memory, one per query head, then that of the key.
+    /// In shared memory, one per query head, then that of the new key.
     Heads(Ptr<Shared, f32>),
     /// Of all queries, and of all keys.
     Projections([Val<f32>; 2]),
@@ -63,7 +69,7 @@ fn scratch(s: &AttentionShape) -> Ptr<Shared, f32> {
 }
 
 impl Factors {
-    /// Computes the factor of each query head and of the key, through shared memory.
+    /// Computes the factor of each query head and of the new key, through shared memory.
     fn of_heads(loaded: &[[Val<f32>; 2]], eps: f32, s: &AttentionShape) -> Factors {
         for (pass, &values) in (0u32..).zip(loaded) {
             store_pair(&pair(pass, s), values, s);
@@ -80,13 +86,17 @@ impl Factors {
     fn of_projections(operands: &Operands, eps: f32, s: &AttentionShape) -> Factors {
         let widths = [s.heads * s.head_dim, s.kv_heads * s.head_dim];
         let rows = [operands.qkv, operands.qkv.at(widths[0])];
+        let needed = [s.heads_per_block > 0, s.new_keys() > 0];
         let sums = scratch(s);
-        for i in 0..2 {
+        for i in (0..2).filter(|&i| needed[i]) {
             let sum = warp_sum(sum_of_squares(rows[i], widths[i]));
             store_sum(sums.at(warp_index() + i as u32 * WARPS), sum);
         }
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
         Factors::Projections(std::array::from_fn(|i| {
+            if !needed[i] {
+                return val(0.0f32);
+            }
             let parts = sums.at(i as u32 * WARPS).load_vector::<{ WARPS as usize }>();
             let sum = parts[1..].iter().fold(parts[0], |sum, &part| sum + part);
             (sum * (1.0 / widths[i] as f32) + eps).rsqrt()
@@ -95,15 +105,10 @@ impl Factors {
 
     fn of_pair(&self, pair: &Pair, s: &AttentionShape) -> Val<f32> {
         match *self {
-            Factors::Heads(factors) => factors.at(pair.head.min(s.heads_per_block)).load(),
+            Factors::Heads(factors) => factors.at(pair.head.min(s.heads_per_block + s.new_keys() - 1)).load(),
             Factors::Projections([of_queries, of_keys]) => select(is_query(pair, s), of_queries, of_keys),
         }
     }
-}
-
-#[device]
-fn is_query(pair: &Pair, s: &AttentionShape) -> Val<bool> {
-    pair.head < s.heads_per_block
 }
 
 /// Stores a warp's sum.
@@ -145,12 +150,13 @@ fn store_pair(pair: &Pair, values: [Val<f32>; 2], s: &AttentionShape) {
     }
 }
 
-/// Computes 1 / √(mean(x²) + ε) of each query head and of the key, one head per warp.
+/// Computes 1 / √(mean(x²) + ε) of each query head and of the new key, one head per warp.
 #[device]
 fn head_factors(factors: Ptr<Shared, f32>, eps: f32, s: &AttentionShape) {
-    for first in (0..s.heads_per_block + 1).step_by(WARPS as usize) {
+    let heads = s.heads_per_block + s.new_keys();
+    for first in (0..heads).step_by(WARPS as usize) {
         let index = warp_index() + first;
-        if index < s.heads_per_block + 1 {
+        if index < heads {
             let mut sum = val(0.0f32);
             for pass in 0..s.head_dim.div_ceil(WARP) {
                 let element = lane() + pass * WARP;

@@ -17,9 +17,9 @@ pub(super) struct Rotation {
     pub norms: Vec<[Val<f32>; 2]>,
 }
 
-/// Number of element pairs in the CTA's query heads and key head.
+/// Number of element pairs in the CTA's query heads, and in the new key if there is one.
 pub(super) fn pairs(s: &AttentionShape) -> u32 {
-    (s.heads_per_block + 1) * (s.head_dim / 2)
+    (s.heads_per_block + s.new_keys()) * (s.head_dim / 2)
 }
 
 /// Number of passes over the element pairs; in a pass each thread processes one pair.
@@ -31,12 +31,24 @@ fn passes(s: &AttentionShape) -> u32 {
 pub(super) struct Pair {
     /// Index among all pairs of the CTA.
     pub index: Val<u32>,
-    /// Index of the head; the key head comes after the query heads.
+    /// Index of the head; the new key comes after the query heads.
     pub head: Val<u32>,
     /// Index of the pair within the head; pairs that are not rotated come last.
     pub pair: Val<u32>,
     /// Indices within the head of the pair's two elements.
     pub elements: [Val<u32>; 2],
+}
+
+/// Whether the pair belongs to a query.
+#[device]
+pub(super) fn is_query(pair: &Pair, s: &AttentionShape) -> Val<bool> {
+    if s.heads_per_block == 0 {
+        val(false)
+    } else if s.new_keys() == 0 {
+        val(true)
+    } else {
+        pair.head < s.heads_per_block
+    }
 }
 
 /// The element pair that this thread processes in pass `pass`.
@@ -71,8 +83,8 @@ impl Rotation {
             let pair = pair(pass, s);
             let rope = s.rope.zip(operands.rope_table);
             rotation.sin_cos.push(rope.map(|(rope, table)| sin_cos(&pair, rope, table, token)));
-            if let Some(norms) = operands.q_norm.zip(operands.k_norm) {
-                rotation.norms.push(norm::weights(&pair, norms, token, s));
+            if s.qk_norm.is_some() {
+                rotation.norms.push(norm::weights(&pair, operands, token, s));
             }
         }
         rotation
@@ -90,16 +102,15 @@ fn sin_cos(pair: &Pair, rope: Rope, table: Ptr<Global, f32>, token: &Token) -> [
     sin_cos
 }
 
-/// Address in shared memory of query head `index`, of the key (after the queries), or of the value (after the key).
+/// Address in shared memory of query head `index`, of the new key (after the queries), or of the new value (after that).
 pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
     dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
 }
 
-/// Writes query, key and value to shared memory: the queries normalised, rotated and scaled; the key, normalised and
-/// rotated, and the value as an entry of the cache.
+/// Writes queries to shared memory, normalised, rotated and scaled, and the new key (normalised and rotated) and value, if
+/// there are any, as an entry of the cache.
 #[device]
 pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s: &AttentionShape) {
-    let (dim, heads) = (s.head_dim, s.heads_per_block);
     let mut loaded = Vec::new();
     for pass in 0..passes(s) {
         loaded.push(load_pair(&pair(pass, s), operands, token, s));
@@ -112,12 +123,21 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s
         let pair = pair(pass, s);
         let rotated = sin_cos.map_or(values, |sin_cos| rotate(values, sin_cos));
         if pair.index < pairs(s) {
-            let is_query = pair.head < heads;
+            let is_query = is_query(&pair, s);
             for (element, value) in pair.elements.into_iter().zip(rotated) {
                 store_prepared(element, value, scale, is_query, &pair, s);
             }
         }
     }
+    if s.new_keys() > 0 {
+        prepare_value(operands, token, s);
+    }
+}
+
+/// Writes the new value, and in a cache of type q8_0 also the new key, to shared memory as an entry of the cache.
+#[device]
+fn prepare_value(operands: &Operands, token: &Token, s: &AttentionShape) {
+    let dim = s.head_dim;
     let value_row = operands.qkv.at((token.kv_head + (s.heads + s.kv_heads)) * dim);
     for pass in 0..dim.div_ceil(CONSUMERS) {
         let element = thread_index() + pass * CONSUMERS;
@@ -126,7 +146,7 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s
             if s.kv == KvType::F16 {
                 cache::NewEntry::new(s).halves(1, s).at(element).store(value.cast::<f16>());
             } else {
-                head(heads + 1, s).at(element).store(value);
+                head(s.heads_per_block + 1, s).at(element).store(value);
             }
         }
     }
@@ -136,7 +156,7 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s
     }
 }
 
-/// Stores an element of a query, or of the key.
+/// Stores an element of a query, or of the new key.
 #[device]
 fn store_prepared(
     element: Val<u32>,
@@ -168,8 +188,7 @@ fn rotate([a, b]: [Val<f32>; 2], [sin, cos]: [Val<f32>; 2]) -> [Val<f32>; 2] {
 fn load_pair(pair: &Pair, operands: &Operands, token: &Token, s: &AttentionShape) -> [Val<f32>; 2] {
     let mut values = [val(0.0f32); 2];
     if pair.index < pairs(s) {
-        let is_query = pair.head < s.heads_per_block;
-        let row = select(is_query, token.first_head + pair.head, token.kv_head + s.heads);
+        let row = select(is_query(pair, s), token.first_head + pair.head, token.kv_head + s.heads);
         values = pair.elements.map(|element| operands.qkv.at(row * s.head_dim + element).load());
     }
     values

@@ -38,9 +38,24 @@ pub enum NormSpan {
     Projection,
 }
 
+/// Who writes a row's own key and value to the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// Attention itself. Each row of the step is a token of another sequence.
+    #[default]
+    Append,
+    /// An earlier launch: [`super::append()`]. Rows of the step may be tokens of the same sequence.
+    Appended,
+}
+
 /// Compile-time parameters of attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttentionShape {
+    /// Number of rows of the step.
+    pub tokens: u32,
+    /// Who writes the rows' keys and values to the cache.
+    pub entry: Entry,
     /// Number of query heads.
     pub heads: u32,
     /// Number of key heads, and of value heads; divides `heads`.
@@ -93,9 +108,10 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 pub(super) struct SharedMap {
     /// u32 [steps that are not held in registers, lanes, 4]: fragments of the queries.
     pub query: u32,
-    /// f32 [heads_per_block + 2, `shared_stride`]: queries, then the new key and value before they are rounded.
+    /// f32 [heads_per_block, `shared_stride`]: queries; then, if this kernel appends, the new key and value before they
+    /// are rounded.
     pub heads: u32,
-    /// f32 [warps, heads_per_block, `partial_stride`]: partial results of the warps.
+    /// f32 [warps, heads_per_block, `partial_stride`]: partial results of the warps; before, sums and factors of norms.
     pub partial: u32,
     /// The new key and value as in the cache: see `cache`.
     pub entry: u32,
@@ -135,9 +151,9 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    /// The grid: blocks of query heads along x, splits of the context along y.
+    /// The grid: blocks of query heads along x, splits of the context along y, rows along z.
     pub fn grid(&self) -> [u32; 3] {
-        [self.heads / self.heads_per_block, self.splits, 1]
+        [self.heads / self.heads_per_block, self.splits, self.tokens]
     }
 
     /// Threads per CTA.
@@ -156,14 +172,48 @@ impl AttentionShape {
         self.head_dim + 8
     }
 
-    /// Size of the workspace for the partial results of splits, in f32: [heads, splits, head_dim + 4].
-    pub fn workspace(&self) -> u32 {
+    /// Number of elements of a row's queries, keys and values.
+    pub(super) fn qkv_width(&self) -> u32 {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    /// Number of elements of a row's output.
+    pub(super) fn y_width(&self) -> u32 {
+        self.heads * self.head_dim
+    }
+
+    /// Number of new keys that a CTA prepares: 1 if this kernel appends, else 0.
+    pub(super) fn new_keys(&self) -> u32 {
+        match self.entry {
+            Entry::Append => 1,
+            Entry::Appended => 0,
+        }
+    }
+
+    /// CTAs that must fit on a multiprocessor. With several rows, latency is hidden by a second CTA; the accumulators of
+    /// larger heads leave no registers for one.
+    pub(crate) fn min_blocks(&self) -> u32 {
+        if self.tokens > 1 && self.head_dim <= 128 { 2 } else { 1 }
+    }
+
+    /// Size of a row's workspace for the partial results of splits, in f32.
+    pub(super) fn row_workspace(&self) -> u32 {
         self.heads * self.splits * self.partial_stride()
     }
 
-    /// Number of u32 counters of finished splits: one per block of query heads. Counters are zero between launches.
-    pub fn counters(&self) -> u32 {
+    /// Number of a row's counters of finished splits: one per block of query heads.
+    pub(super) fn row_counters(&self) -> u32 {
         self.heads / self.heads_per_block
+    }
+
+    /// Size of the workspace for the partial results of splits, in f32: [rows, heads, splits, head_dim + 4].
+    pub fn workspace(&self) -> u32 {
+        self.tokens * self.row_workspace()
+    }
+
+    /// Number of u32 counters of finished splits: [rows, blocks of query heads]. Counters are zero between launches.
+    pub fn counters(&self) -> u32 {
+        self.tokens * self.row_counters()
     }
 
     /// Steps of a matrix product over the head dimension: 16 elements each.
@@ -205,9 +255,11 @@ impl AttentionShape {
     pub(super) fn shared_map(&self) -> SharedMap {
         let query = self.stages * self.stage_bytes();
         let heads = query + (self.steps() - self.held_steps()) * WARP * 16;
-        let partial = heads + (self.heads_per_block + 2) * self.shared_stride() * 4;
-        let entry = partial + WARPS * self.heads_per_block * self.shared_stride() * 4;
-        let bytes = entry + (2 * self.position_bytes()).next_multiple_of(16);
+        let partial = heads + (self.heads_per_block + 2 * self.new_keys()) * self.shared_stride() * 4;
+        // The norms of projections need two sums per warp.
+        let partials = (WARPS * self.heads_per_block * self.shared_stride() * 4).max(2 * WARPS * 4);
+        let entry = partial + partials;
+        let bytes = entry + (2 * self.new_keys() * self.position_bytes()).next_multiple_of(16);
         SharedMap { query, heads, partial, entry, bytes }
     }
 }

@@ -8,23 +8,53 @@ use crate::kernels::state;
 /// Number of the named barrier of the consumer warps.
 pub(super) const CONSUMER_BARRIER: u8 = 1;
 
-/// The kernel's pointers; see [`super::attention`].
+/// Pointers for the key and value of a row, and for its query; see [`super::attention`].
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
     pub qkv: Ptr<Global, f32>,
-    /// Weights of the RMSNorm of queries; none without QK norms.
+    /// Weights of the RMSNorm of queries; none without QK norms, and in `append`.
     pub q_norm: Option<Ptr<Global, f32>>,
-    /// Weights of the RMSNorm of keys; none without QK norms.
+    /// Weights of the RMSNorm of keys; none without QK norms, and in attention after `append`.
     pub k_norm: Option<Ptr<Global, f32>>,
     /// None without RoPE.
     pub rope_table: Option<Ptr<Global, f32>>,
     pub keys: Ptr<Global, u8>,
     pub values: Ptr<Global, u8>,
     pub page_table: Ptr<Global, u32>,
+    pub state: Ptr<Global, u32>,
+}
+
+impl Operands {
+    /// The pointers for row `row`; for row 0 if the step has one row.
+    pub fn of_row(mut self, row: Val<u32>, s: &AttentionShape) -> Operands {
+        if s.tokens > 1 {
+            self.qkv = self.qkv.at(row * s.qkv_width());
+            self.state = self.state.at(row * state::WORDS);
+        }
+        self
+    }
+}
+
+/// Pointers for the results of a row; see [`super::attention`].
+#[derive(Clone, Copy)]
+pub(super) struct Results {
     pub partial: Ptr<Global, f32>,
     pub counters: Ptr<Global, u32>,
     pub y: Ptr<Global, f32>,
-    pub state: Ptr<Global, u32>,
+}
+
+impl Results {
+    /// The pointers for row `row`; for row 0 if the step has one row.
+    pub fn of_row(self, row: Val<u32>, s: &AttentionShape) -> Results {
+        if s.tokens == 1 {
+            return self;
+        }
+        Results {
+            partial: self.partial.at(row * s.row_workspace()),
+            counters: self.counters.at(row * s.row_counters()),
+            y: self.y.at(row * s.y_width()),
+        }
+    }
 }
 
 /// A token and the heads of a CTA.
@@ -34,6 +64,8 @@ pub(super) struct Token {
     pub position: Val<u32>,
     /// Entries of the page table for the sequence's pages.
     pub pages: Ptr<Global, u32>,
+    /// Whether the row exists.
+    pub active: Val<bool>,
     /// Index of the first query head of the CTA.
     pub first_head: Val<u32>,
     /// Index of the key/value head of the CTA.
@@ -41,6 +73,18 @@ pub(super) struct Token {
 }
 
 impl Token {
+    /// The row's token, for a CTA with query heads from `first_head` on, and key head `kv_head`.
+    pub fn of_row(operands: &Operands, first_head: Val<u32>, kv_head: Val<u32>) -> Token {
+        let first_page = operands.state.at(state::PAGES).load();
+        Token {
+            position: state::position(operands.state),
+            pages: operands.page_table.at(first_page),
+            active: is_active(operands.state),
+            first_head,
+            kv_head,
+        }
+    }
+
     /// The physical page of page `page` of the sequence.
     pub fn page(&self, page: Val<u32>) -> Val<u32> {
         self.pages.at(page).load()
@@ -68,22 +112,23 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// The token, heads and pages of this CTA.
+    /// The token, heads and pages of this CTA; no pages if the row does not exist.
     ///
-    /// Reads the row's record before earlier launches are known to have completed. The launch that starts this one early
-    /// must itself have waited for the launch that wrote the record (`Trigger::AfterWait`).
+    /// A kernel that appends reads the row's record before earlier launches are known to have completed. The launch that
+    /// starts it early must itself have waited for the launch that wrote the record (`Trigger::AfterWait`).
     pub fn of_cta(operands: &Operands, s: &AttentionShape) -> Work {
-        let position = state::position(operands.state);
-        let first_page = operands.state.at(state::PAGES).load();
+        let first_head = block_index() * s.heads_per_block;
+        let token = Token::of_row(operands, first_head, first_head / s.group());
+        let position = token.position;
         let all_pages = position / PAGE + 1;
         let window_start = s.window.map(|window| position - position.min(window - 1));
         // Splits divide the pages of the window.
         let before = window_start.map(|start| start / PAGE);
         let pages = before.map_or(all_pages, |before| all_pages - before);
+        let pages = select(token.active, pages, 0u32);
         let run = ((pages + (s.splits - 1)) / s.splits).max(s.min_pages);
         let first = block_index_y() * run;
         let end = (first + run).min(pages);
-        let first_head = block_index() * s.heads_per_block;
         let parts = |page: Val<u32>| {
             let page = before.map_or(page, |before| page + before);
             if s.parts_per_page() == 1 { page } else { page * s.parts_per_page() }
@@ -95,14 +140,7 @@ impl Work {
             }
             parts[1] = parts[1].min(position / s.part_positions() + 1);
         }
-        let pages_of = operands.page_table.at(first_page);
-        Work {
-            token: Token { position, pages: pages_of, first_head, kv_head: first_head / s.group() },
-            window_start,
-            parts,
-            runs: (pages + run - 1) / run,
-            last: is_last(first, end, pages),
-        }
+        Work { token, window_start, parts, runs: (pages + run - 1) / run, last: is_last(first, end, pages) }
     }
 
     /// The positions of part `part` of the cache to which the token attends.
@@ -142,6 +180,11 @@ impl Positions {
         let start = self.start.map(|start| start.max(first) - first);
         Positions { start, end: (self.end - first).min(TILE) }
     }
+}
+
+#[device]
+fn is_active(record: Ptr<Global, u32>) -> Val<bool> {
+    (record.at(state::FLAGS).load() & state::ACTIVE) != 0
 }
 
 #[device]

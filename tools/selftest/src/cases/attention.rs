@@ -1,8 +1,11 @@
-//! Cases of attention: decode steps over a cache.
+//! Cases of attention: decode steps over a cache, and steps of several rows.
 
-use bespoke_kernels::kernels::attention::{AttentionShape, BIAS, BLOCK, KvType, PAGE, TILE};
+use bespoke_kernels::kernels::attention::{
+    AppendShape, AttentionShape, BIAS, BLOCK, Entry, KvType, PAGE, TILE,
+};
+use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::rope::frequencies;
-use bespoke_kernels::kernels::state::Row;
+use bespoke_kernels::kernels::state::{FLAGS, Row, WORDS};
 use bespoke_kernels::spec::KernelSpec;
 use half::f16;
 use rayon::prelude::*;
@@ -53,7 +56,8 @@ fn lengths(s: &AttentionShape) -> Vec<usize> {
 /// Standard deviation of scores whose exponentials overflow unless the largest score is subtracted.
 const FAR_APART: f32 = 150.0;
 
-/// Cases of two decode steps at each of several lengths; the second step reads the cache entry of the first.
+/// Cases of attention. With one row whose entry attention appends: two decode steps at each of several lengths; the second
+/// step reads the cache entry of the first. Else steps of several rows.
 pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     let name = KernelSpec::Attention(s.clone()).name();
     let lengths = lengths(s);
@@ -61,69 +65,199 @@ pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     // With a standard deviation of two some positions weigh much more than others.
     let usual = lengths.into_iter().map(|length| (length, 2.0));
     let all: Vec<(usize, f32)> = usual.chain(longest.map(|length| (length, FAR_APART))).collect();
-    let case = |(length, deviation)| {
-        steps(s, length, deviation, &mut Noise::new(&format!("{name} {length} {deviation}")))
+    let case = |&(length, deviation): &(usize, f32)| {
+        let noise = &mut Noise::new(&format!("{name} {length} {deviation}"));
+        let one_row = s.tokens == 1 && s.entry == Entry::Append;
+        let steps = if one_row { vec![vec![Some(0)]; 2] } else { vec![rows(s)] };
+        let count = steps[0].iter().flatten().max().map_or(0, |most| most + 1);
+        // The other sequences have other lengths.
+        let starts: Vec<usize> = (0..count).map(|index| all[(index * 5) % all.len()].0.min(length)).collect();
+        let starts = [vec![length], starts].concat();
+        Steps::new(s, &starts[..count.max(1)], &steps, noise).case(&steps, deviation, noise)
     };
-    all.into_par_iter().map(case).collect()
+    all.par_iter().map(case).collect()
 }
 
-/// Case of two decode steps after `length` positions; `deviation` is the standard deviation of the scores.
-fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -> Case {
-    let (heads, kv_heads, dim) = (s.heads as usize, s.kv_heads as usize, s.head_dim as usize);
-    let mut context =
-        Context { q: Vec::new(), skipped: skipped(s, length), keys: Vec::new(), values: Vec::new(), length };
-    let rows = (length - context.skipped) * kv_heads * dim;
-    let [keys, values] =
-        [rows; 2].map(|rows| noise.normal(rows, 1.0).into_iter().map(f64::from).collect::<Vec<_>>());
-    (context.keys, context.values) = (rounded(s, &keys), rounded(s, &values));
-    let mut case = Case::new(format!("{length} positions and two more, scores of {deviation}"));
-    let table = PageTable::new(length + 2, noise);
-    let caches = [(&keys, Kind::Keys), (&values, Kind::Values)]
-        .map(|(rows, kind)| cache(s, &context, rows, kind, &table));
-    let [keys, values] = caches;
-    let page_table = case.input("page_table", u32s(&table.entries));
-    let (keys, values) = (case.input("keys", keys), case.input("values", values));
-    let factors = noise.uniform((s.rotated() / 2) as usize, 1.0, 8.0);
-    let divisors: Vec<f64> = factors.iter().map(|&factor| f64::from(factor)).collect();
-    let rope_table =
-        s.rope.map(|rope| case.input("rope_table", f32s(&frequencies(5e5, rope.rotated, &divisors))));
-    let partial = case.output("partial", Element::F32, s.workspace() as usize);
-    let counters = case.input("counters", u32s(&vec![0; s.counters() as usize]));
-    case.may_change([keys, values, partial]);
-    let norms = s.norm_widths().unwrap_or([s.head_dim; 2]).map(|n| noise.uniform(n as usize, 0.5, 1.5));
-    let norm_buffers: Vec<usize> = match s.qk_norm {
-        Some(_) => vec![case.input("q_norm", f32s(&norms[0])), case.input("k_norm", f32s(&norms[1]))],
-        None => Vec::new(),
+/// Cases of the append before attention to the appended entries.
+pub(crate) fn append(s: &AppendShape) -> Vec<Case> {
+    let attention = AttentionShape {
+        tokens: s.tokens,
+        entry: Entry::Appended,
+        heads: s.heads,
+        kv_heads: s.kv_heads,
+        head_dim: s.head_dim,
+        rope: s.rope,
+        qk_norm: s.qk_norm,
+        window: None,
+        scale: AttentionShape::default_scale(s.head_dim),
+        softcap: None,
+        kv: s.kv,
+        heads_per_block: 1,
+        splits: 2,
+        min_pages: 1,
+        stages: 2,
+        stage_tiles: 1,
+        copy: CopyEngine::Async,
+        trigger: Trigger::Never,
     };
-    for position in length..length + 2 {
+    let name = KernelSpec::Append(s.clone()).name();
+    let case = |length: usize| {
+        let noise = &mut Noise::new(&format!("{name} {length}"));
+        let steps = vec![rows(&attention)];
+        let count = steps[0].iter().flatten().max().map_or(1, |most| most + 1);
+        let starts: Vec<usize> = (0..count).map(|index| length + 40 * index).collect();
+        Steps::new(&attention, &starts, &steps, noise).case(&steps, 2.0, noise)
+    };
+    [0, 12, 63].into_iter().map(case).collect()
+}
+
+/// The sequence of each row of a step; none for a row that does not exist. If attention appends, each row has its own
+/// sequence; else three of four rows are consecutive tokens of sequence 0.
+fn rows(s: &AttentionShape) -> Vec<Option<usize>> {
+    let row = |row: usize| match s.entry {
+        _ if row == 1 => None,
+        Entry::Append => Some(row - usize::from(row > 1)),
+        Entry::Appended => Some(usize::from(row % 4 == 2)),
+    };
+    (0..s.tokens as usize).map(row).collect()
+}
+
+/// A sequence of a case.
+struct Sequence {
+    /// Its tokens' keys and values as in the cache.
+    context: Context,
+    /// Index in the page table of its first entry.
+    pages: u32,
+}
+
+/// Buffers of a case of several steps.
+struct Steps<'a> {
+    s: &'a AttentionShape,
+    case: Case,
+    sequences: Vec<Sequence>,
+    factors: Vec<f32>,
+    norms: [Vec<f32>; 2],
+    keys: usize,
+    values: usize,
+    page_table: usize,
+    rope_table: Option<usize>,
+    norm_buffers: [Option<usize>; 2],
+}
+
+impl<'a> Steps<'a> {
+    /// The buffers for sequences with `starts` positions in the cache before the steps.
+    fn new(
+        s: &'a AttentionShape,
+        starts: &[usize],
+        steps: &[Vec<Option<usize>>],
+        noise: &mut Noise,
+    ) -> Steps<'a> {
+        let dim = s.head_dim as usize;
+        let all_rows = || steps.iter().flatten().flatten();
+        let lengths = starts.iter().enumerate();
+        let lengths = lengths.map(|(index, start)| start + all_rows().filter(|&&row| row == index).count());
+        let table = PageTable::new(&lengths.collect::<Vec<_>>(), noise);
+        let mut case = Case::new(format!("{starts:?} positions and more"));
+        let mut pools = [(); 2].map(|()| vec![0xFF; s.cache_bytes(table.pool * PAGE) as usize]);
+        let mut sequences = Vec::new();
+        for (index, &length) in starts.iter().enumerate() {
+            let pages = table.first[index];
+            let skipped = skipped(s, length);
+            let count = (length - skipped) * s.kv_heads as usize * dim;
+            let [keys, values] = [count; 2]
+                .map(|count| noise.normal(count, 1.0).into_iter().map(f64::from).collect::<Vec<_>>());
+            for ((pool, rows), kind) in pools.iter_mut().zip([&keys, &values]).zip([Kind::Keys, Kind::Values])
+            {
+                fill(pool, s, skipped, rows, kind, &table.entries[pages as usize..]);
+            }
+            let (keys, values) = (rounded(s, &keys), rounded(s, &values));
+            let context = Context { q: Vec::new(), skipped, keys, values, length };
+            sequences.push(Sequence { context, pages });
+        }
+        let [keys, values] = pools;
+        let (keys, values) = (case.input("keys", keys), case.input("values", values));
+        case.may_change([keys, values]);
+        let page_table = case.input("page_table", u32s(&table.entries));
+        let factors = noise.uniform((s.rotated() / 2) as usize, 1.0, 8.0);
+        let divisors: Vec<f64> = factors.iter().map(|&factor| f64::from(factor)).collect();
+        let frequencies = s.rope.map(|rope| f32s(&frequencies(5e5, rope.rotated, &divisors)));
+        let rope_table = frequencies.map(|table| case.input("rope_table", table));
+        let norms = s.norm_widths().unwrap_or([s.head_dim; 2]).map(|n| noise.uniform(n as usize, 0.5, 1.5));
+        let names = ["q_norm", "k_norm"];
+        let norm_buffers = [0, 1].map(|i| s.qk_norm.map(|_| case.input(names[i], f32s(&norms[i]))));
+        Steps { s, case, sequences, factors, norms, keys, values, page_table, rope_table, norm_buffers }
+    }
+
+    /// The case of these steps; `deviation` is the standard deviation of the scores.
+    fn case(mut self, steps: &[Vec<Option<usize>>], deviation: f32, noise: &mut Noise) -> Case {
+        let s = self.s;
+        self.case.what = format!("{}, scores of {deviation}", self.case.what);
+        let partial = self.case.output("partial", Element::F32, s.workspace() as usize);
+        let counters = self.case.input("counters", u32s(&vec![0; s.counters() as usize]));
+        self.case.may_change([partial]);
+        for (step, rows) in steps.iter().enumerate() {
+            let (mut qkv, mut records, mut want) = (Vec::new(), Vec::new(), Vec::new());
+            for &row in rows {
+                let (x, record, y) = self.row(row, deviation, noise);
+                qkv.extend(x);
+                records.extend(record);
+                want.extend(y);
+            }
+            let case = &mut self.case;
+            let qkv = case.input("qkv", f32s(&qkv));
+            let state = case.input("state", u32s(&records));
+            let y = case.output(&format!("y of step {step}"), Element::F32, want.len());
+            let cache = [self.keys, self.values, self.page_table];
+            let [q_norm, k_norm] = self.norm_buffers;
+            let mut args = vec![qkv];
+            if s.entry == Entry::Appended {
+                args.extend(k_norm.into_iter().chain(self.rope_table).chain(cache).chain([state]));
+                case.launch(KernelSpec::Append(AppendShape::of(s)), &args);
+                args = vec![qkv];
+                args.extend(q_norm);
+            } else {
+                args.extend(q_norm.into_iter().chain(k_norm));
+            }
+            args.extend(self.rope_table.into_iter().chain(cache).chain([partial, counters, y, state]));
+            case.launch(KernelSpec::Attention(s.clone()), &args);
+            let (heads, dim) = (s.heads as usize, s.head_dim as usize);
+            let place = Coordinates::Axes(vec![("row", rows.len()), ("head", heads), ("element", dim)]);
+            case.expect(y, place, Want::Close(Close::all(want, limit(s))));
+        }
+        let zeros = u32s(&vec![0; s.counters() as usize]);
+        self.case.expect(counters, Coordinates::line("block"), Want::Exactly(Element::U32, zeros));
+        self.case
+    }
+
+    /// Queries, keys and values of a row with the next token of its sequence; its record; its expected output.
+    fn row(
+        &mut self,
+        sequence: Option<usize>,
+        deviation: f32,
+        noise: &mut Noise,
+    ) -> (Vec<f32>, [u32; WORDS as usize], Vec<f64>) {
+        let (s, dim) = (self.s, self.s.head_dim as usize);
+        let (heads, kv_heads) = (s.heads as usize, s.kv_heads as usize);
         let q = noise.normal(heads * dim, deviation);
         let (k, v) = (noise.normal(kv_heads * dim, 1.0), noise.normal(kv_heads * dim, 1.0));
-        let rotation = Rotation { base: 5e5, factors: &factors, position: position as u32 };
-        let prepare = |x: &[f32], norm: &[f32]| {
-            let normed = qk_norm(x, norm, s);
-            rope(&normed, s, &rotation)
+        let mut row = Row { position: 17, prompt: 1, chooses: true, pages: PAGES, ..Row::default() };
+        let Some(index) = sequence else {
+            let mut record = row.words();
+            record[FLAGS as usize] = 0;
+            return ([q, k, v].concat(), record, vec![0.0; heads * dim]);
         };
-        context.q = prepare(&q, &norms[0]);
-        context.keys.extend(rounded(s, &prepare(&k, &norms[1])));
+        let Sequence { context, pages } = &mut self.sequences[index];
+        (row.position, row.pages) = (context.length as u32, *pages);
+        let rotation = Rotation { base: 5e5, factors: &self.factors, position: row.position };
+        let prepare = |x: &[f32], norm: &[f32]| rope(&qk_norm(x, norm, s), s, &rotation);
+        context.q = prepare(&q, &self.norms[0]);
+        context.keys.extend(rounded(s, &prepare(&k, &self.norms[1])));
         context.values.extend(rounded(s, &v.iter().map(|&value| f64::from(value)).collect::<Vec<_>>()));
-        context.length = position + 1;
-
-        let qkv = case.input("qkv", f32s(&[q, k, v].concat()));
-        let y = case.output(&format!("y of position {position}"), Element::F32, heads * dim);
-        let row = Row { position: position as u32, prompt: 1, chooses: true, pages: PAGES, ..Row::default() };
-        let state = case.input("state", u32s(&row.words()));
-        let mut args = vec![qkv];
-        args.extend(&norm_buffers);
-        args.extend(rope_table);
-        args.extend([keys, values, page_table, partial, counters, y, state]);
-        case.launch(KernelSpec::Attention(s.clone()), &args);
-        let want = (0..heads).into_par_iter().flat_map_iter(|head| attend(s, &context, head)).collect();
-        let place = Coordinates::Axes(vec![("head", heads), ("element", dim)]);
-        case.expect(y, place, Want::Close(Close::all(want, limit(s))));
+        context.length += 1;
+        let context = &*context;
+        let y = (0..heads).into_par_iter().flat_map_iter(|head| attend(s, context, head)).collect();
+        ([q, k, v].concat(), row.words(), y)
     }
-    let zeros = u32s(&vec![0; s.counters() as usize]);
-    case.expect(counters, Coordinates::line("block"), Want::Exactly(Element::U32, zeros));
-    case
 }
 
 /// Number of positions before the tile in which the window of position `length` starts.
@@ -162,48 +296,52 @@ enum Kind {
     Values,
 }
 
-/// Index in the page table of the sequence's first entry.
+/// Index in the page table of the first sequence's first entry.
 const PAGES: u32 = 3;
 
 /// Physical pages that no position uses.
 const SPARE_PAGES: u32 = 2;
 
-/// Page table of a sequence whose pages are in random places of the pool. The other entries refer to a page that no
-/// position uses.
+/// Page table of sequences whose pages are in random places of the pool. The entries before, between and behind those of
+/// the sequences refer to a page that no position uses.
 struct PageTable {
     entries: Vec<u32>,
+    /// Index of each sequence's first entry.
+    first: Vec<u32>,
     /// Number of physical pages of the pool.
     pool: u32,
 }
 
 impl PageTable {
-    fn new(positions: usize, noise: &mut Noise) -> PageTable {
-        let count = (positions as u32).div_ceil(PAGE);
-        let pool = count + SPARE_PAGES;
+    /// The table for sequences of `lengths` positions.
+    fn new(lengths: &[usize], noise: &mut Noise) -> PageTable {
+        let counts: Vec<usize> = lengths.iter().map(|length| length.div_ceil(PAGE as usize)).collect();
+        let pool = counts.iter().sum::<usize>() as u32 + SPARE_PAGES;
         let mut pages: Vec<u32> = (0..pool).collect();
         for (last, random) in (1..pool).rev().zip(noise.words(pool as usize, u32::MAX)) {
             pages.swap(last as usize, (random % (last + 1)) as usize);
         }
-        let unused = pages[count as usize];
-        pages.truncate(count as usize);
-        let entries = [vec![unused; PAGES as usize], pages, vec![unused]].concat();
-        PageTable { entries, pool }
-    }
-
-    /// The place in the pool of a position of the sequence, counted in positions.
-    fn place(&self, position: u32) -> u32 {
-        self.entries[(PAGES + position / PAGE) as usize] * PAGE + position % PAGE
+        let unused = pages[0];
+        let mut entries = vec![unused; PAGES as usize];
+        let (mut first, mut next) = (Vec::new(), 1);
+        for count in counts {
+            first.push(entries.len() as u32);
+            entries.extend(&pages[next..next + count]);
+            entries.push(unused);
+            next += count;
+        }
+        PageTable { entries, first, pool }
     }
 }
 
-/// A pool of keys or values in the device's layout, with room for two more positions. All memory behind the last position,
-/// before the tiles of the window, and in pages of no position is NaN, so that using it changes the result.
-fn cache(s: &AttentionShape, context: &Context, rows: &[f64], kind: Kind, table: &PageTable) -> Vec<u8> {
+/// Writes the keys or values of a sequence, from position `skipped` on, to a pool in the device's layout. All other memory
+/// (behind the last position, before the tiles of the window, and in pages of no position) is NaN, so that using it changes
+/// the result.
+fn fill(pool: &mut [u8], s: &AttentionShape, skipped: usize, rows: &[f64], kind: Kind, pages: &[u32]) {
     let (kv_heads, dim) = (s.kv_heads as usize, s.head_dim as usize);
-    let mut cache = vec![0xFF; s.cache_bytes(table.pool * PAGE) as usize];
     for (at, head) in rows.chunks(dim).enumerate() {
-        let (position, kv_head) = ((context.skipped + at / kv_heads) as u32, (at % kv_heads) as u32);
-        let place = table.place(position);
+        let (position, kv_head) = ((skipped + at / kv_heads) as u32, (at % kv_heads) as u32);
+        let place = pages[(position / PAGE) as usize] * PAGE + position % PAGE;
         let offset = |element: u32| match kind {
             Kind::Keys => s.key_offset(place, kv_head, element) as usize,
             Kind::Values => s.value_offset(place, kv_head, element) as usize,
@@ -215,19 +353,18 @@ fn cache(s: &AttentionShape, context: &Context, rows: &[f64], kind: Kind, table:
         match s.kv {
             KvType::F16 => {
                 for (element, &value) in (0..).zip(head) {
-                    cache[offset(element)..][..2].copy_from_slice(&f16::from_f64(value).to_le_bytes());
+                    pool[offset(element)..][..2].copy_from_slice(&f16::from_f64(value).to_le_bytes());
                 }
             }
             KvType::Q8_0 => {
                 for (block, values) in (0..).zip(head.chunks(BLOCK as usize)) {
                     let (scale, integers) = quantise(values);
-                    cache[scale_offset(block)..][..2].copy_from_slice(&scale.to_le_bytes());
+                    pool[scale_offset(block)..][..2].copy_from_slice(&scale.to_le_bytes());
                     for (element, q) in (block * BLOCK..).zip(integers) {
-                        cache[offset(element)] = (q + BIAS as i32) as u8;
+                        pool[offset(element)] = (q + BIAS as i32) as u8;
                     }
                 }
             }
         }
     }
-    cache
 }

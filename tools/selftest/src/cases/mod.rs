@@ -17,6 +17,7 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
         KernelSpec::Gemv(s) => vec![matrix::gemv(s)],
         KernelSpec::NormAdd(s) => vec![norm_add::norm_add(s)],
         KernelSpec::Attention(s) => attention::attention(s),
+        KernelSpec::Append(s) => attention::append(s),
         KernelSpec::ChooseGreedy(s) => choice::choose_greedy(s),
         KernelSpec::SampleKeys(s) => sampling::sample_keys(s),
         KernelSpec::ChooseSampled(s) => sampling::choose_sampled(s),
