@@ -2,17 +2,17 @@
 //!
 //! [`Generation`] is an iterator over the tokens of a [`Request`]. The crate's front page has an example.
 
+mod answer;
 mod logprobs;
 mod shift;
 mod stop;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::engine::{Engine, EngineError, OnPromptToken, SamplingParams};
-use crate::tokenizer::{DecodeStream, Tokenizer};
+use crate::tokenizer::Tokenizer;
+pub(crate) use answer::Answer;
 pub use logprobs::TokenLogprobs;
-use shift::Shift;
-use stop::{Released, StopStrings};
 
 /// What to generate, and when to stop.
 #[derive(Clone)]
@@ -68,6 +68,8 @@ pub enum FinishReason {
     MaxTokens,
     /// The KV cache is full.
     ContextFull,
+    /// Every page of the KV cache is in use, by this and other sequences.
+    OutOfPages,
     /// The caller stopped early, or the engine failed.
     Cancelled,
 }
@@ -112,20 +114,9 @@ pub struct Summary {
 /// device; the next generation starts after these steps.
 pub struct Generation<'a> {
     engine: &'a mut Engine,
-    stop_tokens: &'a [u32],
     logprobs: Option<u32>,
     on_prompt_token: Option<&'a OnPromptToken<'a>>,
-    stream: Option<DecodeStream<'a>>,
-    stop_strings: StopStrings,
-    tokens: Vec<u32>,
-    text: String,
-    shift: Option<Shift>,
-    /// Number of tokens after which generation ends, and the reason for ending there.
-    limit: (u32, FinishReason),
-    reason: Option<FinishReason>,
-    reused: u32,
-    start: Instant,
-    first_token: Option<Instant>,
+    answer: Answer<'a>,
 }
 
 impl<'a> Generation<'a> {
@@ -138,110 +129,51 @@ impl<'a> Generation<'a> {
         tokenizer: Option<&'a Tokenizer>,
         request: &Request<'a>,
     ) -> Result<Generation<'a>, EngineError> {
-        let room = room(request.prompt.len(), engine.plan().params.context)?;
-        let limit = if request.max_tokens > room {
-            (room, FinishReason::ContextFull)
-        } else {
-            (request.max_tokens, FinishReason::MaxTokens)
-        };
-        let shift = match request.keep {
-            Some(keep) => {
-                let context = engine.plan().params.context;
-                Some(Shift::new(keep, request.prompt, request.max_tokens, context)?)
-            }
-            None => None,
-        };
-        let start = Instant::now();
+        let mut answer = Answer::new(request, tokenizer, engine.plan().params.context)?;
         engine.set_sampling(&request.sampling)?;
-        let reused = engine.start_from_cache(request.prompt)?;
-        Ok(Generation {
-            engine,
-            stop_tokens: request.stop_tokens,
-            logprobs: request.logprobs,
-            on_prompt_token: request.on_prompt_token,
-            stream: tokenizer.map(Tokenizer::decode_stream),
-            stop_strings: StopStrings::new(request.stop_strings),
-            tokens: Vec::new(),
-            text: String::new(),
-            shift,
-            limit,
-            reason: None,
-            reused,
-            start,
-            first_token: None,
-        })
+        answer.reused = engine.start_from_cache(request.prompt)?;
+        let (logprobs, on_prompt_token) = (request.logprobs, request.on_prompt_token);
+        Ok(Generation { engine, logprobs, on_prompt_token, answer })
     }
 
     /// Ends the generation, and returns the tokens, the text, the reason and the times.
-    pub fn finish(mut self) -> Summary {
-        let first_token = self.first_token.unwrap_or(self.start);
-        let reached_limit = self.tokens_left() == 0;
-        let reason = self.reason.or(reached_limit.then_some(self.limit.1));
-        let mut rest = String::new();
-        if reason != Some(FinishReason::StopString) {
-            let Released { text, stopped } =
-                self.stop_strings.push(&self.stream.map_or(String::new(), DecodeStream::finish));
-            rest = text;
-            if !stopped {
-                rest += &self.stop_strings.finish();
-            }
-            self.text += &rest;
-        }
-        Summary {
-            tokens: self.tokens,
-            text: self.text,
-            rest,
-            reason: reason.unwrap_or(FinishReason::Cancelled),
-            reused: self.reused,
-            shifts: self.shift.map_or(0, |shift| shift.count),
-            prompt_time: first_token - self.start,
-            decode_time: first_token.elapsed(),
-        }
+    pub fn finish(self) -> Summary {
+        self.answer.finish()
     }
 
     /// Ends the generation at the caller's wish: [`FinishReason::Cancelled`], unless a stop token or a stop string came
     /// first.
     pub fn cancel(mut self) -> Summary {
-        self.reason.get_or_insert(FinishReason::Cancelled);
+        self.answer.stop(FinishReason::Cancelled);
         self.finish()
-    }
-
-    fn tokens_left(&self) -> u32 {
-        self.limit.0.saturating_sub(self.tokens.len() as u32)
     }
 
     /// Decodes until the next token is chosen; `None` if the callback cancels within the prompt. With log-probabilities
     /// no step may follow the token's, since a step overwrites the logits.
     fn choose(&mut self) -> Option<Result<u32, EngineError>> {
-        let ahead = if self.logprobs.is_some() { 1 } else { self.tokens_left() };
+        let ahead = if self.logprobs.is_some() { 1 } else { self.answer.tokens_left() };
         match self.engine.generate_with_progress(ahead, self.on_prompt_token) {
             Ok(mut tokens) => tokens.next(),
             Err(error) => Some(Err(error)),
         }
     }
 
-    /// Adds a chosen token to the sequence, and returns it with its text and log-probabilities.
+    /// Adds a chosen token to the answer, and returns it with its text and log-probabilities.
     fn accept(&mut self, id: u32) -> Result<Token, EngineError> {
         let logprobs = match self.logprobs {
             Some(count) => Some(TokenLogprobs::of(&self.engine.logits()?, id, count)),
             None => None,
         };
-        self.first_token.get_or_insert_with(Instant::now);
-        self.tokens.push(id);
-        if let Some(shift) = &mut self.shift {
-            shift.push(id);
+        Ok(self.answer.accept(id, logprobs))
+    }
+
+    /// Shifts the context if it is full and the request allows it: starts a sequence with the tokens that stay, as a
+    /// prompt. Returns whether a token can be chosen.
+    fn shift_context(&mut self) -> Result<bool, EngineError> {
+        match self.answer.shift_context()? {
+            Some(kept) => self.engine.start_from_cache(kept).map(|_| true),
+            None => Ok(false),
         }
-        let mut released = Released::default();
-        if self.stop_tokens.contains(&id) {
-            self.reason = Some(FinishReason::StopToken);
-        } else if let Some(stream) = &mut self.stream {
-            released = self.stop_strings.push(stream.push(id));
-            if released.stopped {
-                self.reason = Some(FinishReason::StopString);
-            }
-        }
-        self.text += &released.text;
-        Ok(Token { id, text: released.text, logprobs })
     }
 }
 
@@ -249,10 +181,10 @@ impl Iterator for Generation<'_> {
     type Item = Result<Token, EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.reason.is_some() {
+        if self.answer.is_stopped() {
             return None;
         }
-        let token = match self.tokens_left() {
+        let token = match self.answer.tokens_left() {
             0 => match self.shift_context() {
                 Ok(true) => self.choose(),
                 Ok(false) => return None,
@@ -262,7 +194,7 @@ impl Iterator for Generation<'_> {
         };
         let token = token.map(|id| self.accept(id?));
         if !matches!(token, Some(Ok(_))) {
-            self.reason = Some(FinishReason::Cancelled);
+            self.answer.stop(FinishReason::Cancelled);
         }
         token
     }

@@ -320,6 +320,7 @@ enum Stop {
     Text,
     Count,
     Context,
+    OutOfPages,
     Interrupted,
 }
 
@@ -330,6 +331,7 @@ impl From<FinishReason> for Stop {
             FinishReason::StopString => Stop::Text,
             FinishReason::MaxTokens => Stop::Count,
             FinishReason::ContextFull => Stop::Context,
+            FinishReason::OutOfPages => Stop::OutOfPages,
             FinishReason::Cancelled => Stop::Interrupted,
         }
     }

@@ -138,6 +138,19 @@ pub enum EngineError {
     /// The prompt has no tokens.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
+    /// The prompt needs more pages than the page pool has.
+    #[error(
+        "the prompt of {prompt} tokens needs {needed} pages of the KV cache, and the cache has {pages}: shorten the \
+         prompt, or give the cache more memory"
+    )]
+    PoolTooSmall {
+        /// Number of prompt tokens.
+        prompt: u32,
+        /// Number of pages that the prompt needs.
+        needed: u32,
+        /// Number of pages in the pool.
+        pages: u32,
+    },
     /// A sampling parameter is out of range.
     #[error(transparent)]
     Sampling(#[from] SamplingError),

@@ -37,7 +37,7 @@ pub use kernels::{KernelCounts, OriginCounts};
 pub use matrix_rates::{Matrix, MatrixRate};
 pub use memory_needs::MemoryNeeds;
 pub use non_finite::{NonFiniteLogits, NonFiniteOutput};
-use queue::Backoff;
+pub(crate) use queue::{Backoff, Pause};
 pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
 pub use read_bandwidth::read_bandwidth;
 pub use sampling::{SamplingError, SamplingParams};

@@ -161,13 +161,13 @@ impl<S: StepQueue> Iterator for Tokens<S> {
 }
 
 /// Waiting strategy of a poll loop: spin, then yield to other threads, then sleep between polls.
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     since: Instant,
 }
 
 /// Kind of pause between two polls.
 #[derive(PartialEq, Eq)]
-pub(super) enum Pause {
+pub(crate) enum Pause {
     Short,
     /// Pause long enough to ask the device for its state, which costs more than polling for the token.
     Long,

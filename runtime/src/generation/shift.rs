@@ -1,6 +1,5 @@
 //! Shift of a full context: which tokens stay, and the sequence from which generation continues.
 
-use super::{FinishReason, Generation, room};
 use crate::engine::EngineError;
 
 /// Sequence of a generation whose context may be shifted.
@@ -8,9 +7,9 @@ pub(super) struct Shift {
     /// Number of first tokens that every shift keeps.
     keep: u32,
     /// Largest number of tokens to generate.
-    max_tokens: u32,
+    pub max_tokens: u32,
     /// Tokens in the context, then the tokens chosen since.
-    sequence: Vec<u32>,
+    pub sequence: Vec<u32>,
     /// Number of shifts so far.
     pub count: u32,
 }
@@ -31,36 +30,22 @@ impl Shift {
     pub fn push(&mut self, token: u32) {
         self.sequence.push(token);
     }
+
+    /// Drops the tokens that do not stay; returns the number of those that do.
+    ///
+    /// The first `keep` tokens have their positions still, so that their keys and values can be reused; the others get
+    /// new positions and are decoded again, at the price of a prompt of that length.
+    pub fn apply(&mut self) -> usize {
+        self.sequence = kept(&self.sequence, self.keep);
+        self.count += 1;
+        self.sequence.len()
+    }
 }
 
 /// Tokens that stay when the context is full: the first `keep`, and the newer half (rounded up) of the others.
 fn kept(sequence: &[u32], keep: u32) -> Vec<u32> {
     let (first, others) = sequence.split_at(sequence.len().min(keep as usize));
     [first, &others[others.len() / 2..]].concat()
-}
-
-impl Generation<'_> {
-    /// Shifts the context if it is full and the request allows it: starts a sequence with the tokens that stay, as a
-    /// prompt. Returns whether a token can be chosen.
-    ///
-    /// The first [`Request::keep`](super::Request::keep) tokens are in the cache at their positions and are reused; the
-    /// others get new positions, so they are decoded again, at the price of a prompt of that length.
-    pub(super) fn shift_context(&mut self) -> Result<bool, EngineError> {
-        let context = self.engine.plan().params.context;
-        let Some(shift) = self.shift.as_mut().filter(|_| self.limit.1 == FinishReason::ContextFull) else {
-            return Ok(false);
-        };
-        shift.sequence = kept(&shift.sequence, shift.keep);
-        shift.count += 1;
-        self.engine.start_from_cache(&shift.sequence)?;
-        let room = (self.tokens.len() as u32).saturating_add(room(shift.sequence.len(), context)?);
-        self.limit = if shift.max_tokens > room {
-            (room, FinishReason::ContextFull)
-        } else {
-            (shift.max_tokens, FinishReason::MaxTokens)
-        };
-        Ok(true)
-    }
 }
 
 #[cfg(test)]

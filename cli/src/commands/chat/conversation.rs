@@ -167,6 +167,7 @@ impl<'a> Conversation<'a> {
                     "the context of {context} positions is full; /reset starts again, --ctx N gives more, --keep N continues without the oldest tokens"
                 )
             }
+            FinishReason::OutOfPages => note!("stopped because the KV cache has no free page"),
             FinishReason::StopToken | FinishReason::StopString => {}
         }
         Ok(!summary.tokens.is_empty())

@@ -1,0 +1,341 @@
+//! Scheduler of sequences: many requests at once over one engine.
+//!
+//! A request becomes a sequence ([`Scheduler::add`]). It waits until a slot and pages for its prompt are free; its prompt
+//! is then processed in chunks, together with the prompts of other sequences, and each decode step after that chooses a
+//! token for every sequence whose prompt is done. [`Scheduler::step`] enqueues steps, waits for the next tokens, and
+//! returns events. Tokens are the same as those of the sequence alone.
+//!
+//! - **Policy**: a decode step, then a chunk of prompts, and so on. Prompts are processed in the order of arrival. Up to
+//!   [`MAX_STEPS_AHEAD`] steps are in flight; fewer while sequences wait for a slot, so that slots become free sooner.
+//! - **Pages**: the keys and values of a sequence are in pages of [`PAGE`] positions. Sequences with the same first tokens
+//!   share the full pages of these tokens. Pages of ended sequences are kept for prompts that begin with the same tokens,
+//!   until other sequences need them.
+//! - **Out of pages**: a sequence that needs a page when none can be had pauses until another sequence ends. If all
+//!   sequences pause, the youngest ends with [`FinishReason::OutOfPages`].
+//! - **Ends**: a stop token, a stop string, a limit and [`Scheduler::cancel`] end a sequence at once. Its slot and pages
+//!   become free when the steps in flight that write to them are complete; the tokens of these steps are discarded.
+
+mod pages;
+mod policy;
+mod results;
+mod sequence;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use bespoke_kernels::plan::Sampling;
+use pages::PagePool;
+use results::InFlight;
+use sequence::{Sequence, Slot};
+
+pub use pages::PageCounts;
+pub use steps::{Limits, PAGE, PageEntry, PrefillBucket, StepRow, Steps};
+
+use crate::engine::EngineError;
+#[cfg(doc)]
+use crate::engine::MAX_STEPS_AHEAD;
+use crate::generation::{Answer, FinishReason, Request, Summary, Token};
+use crate::tokenizer::Tokenizer;
+
+/// Id of a sequence, in the order of arrival. Ids are not reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceId(u64);
+
+impl fmt::Display for SequenceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What happened to a sequence. Events of a sequence are in order.
+#[derive(Debug)]
+pub enum Event {
+    /// Prompt tokens were processed.
+    Prompt {
+        /// The sequence.
+        id: SequenceId,
+        /// Number of prompt tokens that are processed.
+        processed: u32,
+        /// Number of prompt tokens.
+        total: u32,
+    },
+    /// A token was chosen.
+    Token {
+        /// The sequence.
+        id: SequenceId,
+        /// The token, with its text and log-probabilities.
+        token: Token,
+    },
+    /// The sequence ended.
+    Finished {
+        /// The sequence.
+        id: SequenceId,
+        /// Tokens, text, reason and times.
+        summary: Summary,
+    },
+    /// The sequence ended because its logits were not finite. Other sequences continue.
+    Failed {
+        /// The sequence.
+        id: SequenceId,
+        /// The error.
+        error: EngineError,
+    },
+}
+
+/// Scheduler of sequences over the steps of an engine.
+pub struct Scheduler<'t, S> {
+    steps: S,
+    limits: Limits,
+    tokenizer: Option<&'t Tokenizer>,
+    sequences: BTreeMap<SequenceId, Sequence<'t>>,
+    next_id: u64,
+    /// Sequences that wait for a slot.
+    waiting: VecDeque<SequenceId>,
+    /// Sequences with a slot, in the order in which they got it.
+    running: Vec<SequenceId>,
+    slots: Vec<Option<Slot>>,
+    pool: PagePool,
+    /// Steps that are not known to be complete, oldest first.
+    flights: VecDeque<InFlight>,
+    /// Number of steps enqueued.
+    enqueued: u64,
+    /// Number of steps known to be complete.
+    completed: u64,
+    /// Rows of the last step, if it was a decode step.
+    last_decode: Option<Vec<StepRow>>,
+    /// Sequences that found no page for their next token, in the order of `running`.
+    paused: Vec<SequenceId>,
+    events: Vec<Event>,
+    /// Whether the engine failed and was not reset yet.
+    failed: bool,
+}
+
+impl<'t, S: Steps> Scheduler<'t, S> {
+    /// A scheduler without sequences. Without a tokenizer, tokens have no text.
+    pub fn new(steps: S, tokenizer: Option<&'t Tokenizer>) -> Scheduler<'t, S> {
+        let limits = steps.limits().clone();
+        let most_rows = limits.decode.last().copied().unwrap_or(0);
+        Scheduler {
+            tokenizer,
+            sequences: BTreeMap::new(),
+            next_id: 0,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            // Every sequence has a row in each decode step.
+            slots: (0..limits.slots.min(most_rows)).map(|_| None).collect(),
+            pool: PagePool::new(limits.pages),
+            flights: VecDeque::new(),
+            enqueued: 0,
+            completed: 0,
+            last_decode: None,
+            paused: Vec::new(),
+            events: Vec::new(),
+            failed: false,
+            steps,
+            limits,
+        }
+    }
+
+    /// Adds a sequence with the request's prompt; it waits until a slot is free. [`Request::on_prompt_token`] is not
+    /// called: [`Event::Prompt`] tells the progress.
+    ///
+    /// # Errors
+    /// If the prompt is empty, has a token outside the vocabulary, or is longer than the context or the whole page pool;
+    /// or a parameter of the request is out of range. Other sequences are not affected.
+    pub fn add(&mut self, request: &Request<'_>) -> Result<SequenceId, EngineError> {
+        let Limits { vocab, context, pages, sampling, .. } = self.limits;
+        if request.prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        if let Some(&token) = request.prompt.iter().find(|&&token| token >= vocab) {
+            return Err(EngineError::NoSuchToken { token, vocab });
+        }
+        request.sampling.check(vocab)?;
+        if !sampling && request.sampling.launches() != Sampling::Greedy {
+            return Err(EngineError::OnlyGreedy);
+        }
+        let answer = Answer::new(request, self.tokenizer, context)?;
+        let prompt = request.prompt.len() as u32;
+        if prompt.div_ceil(PAGE) > pages {
+            return Err(EngineError::PoolTooSmall { prompt, needed: prompt.div_ceil(PAGE), pages });
+        }
+        let id = SequenceId(self.next_id);
+        self.next_id += 1;
+        if answer.tokens_left() == 0 {
+            self.events.push(Event::Finished { id, summary: answer.finish() });
+            return Ok(id);
+        }
+        let sequence = Sequence {
+            answer,
+            sampling: request.sampling.clone(),
+            logprobs: request.logprobs,
+            tokens: request.prompt.to_vec(),
+            prompt,
+            slot: None,
+        };
+        self.sequences.insert(id, sequence);
+        self.waiting.push_back(id);
+        Ok(id)
+    }
+
+    /// Ends a sequence, and returns what it has generated so far: the reason is [`FinishReason::Cancelled`]. No further
+    /// event has the sequence's id. None if there is no such sequence, or it has ended.
+    pub fn cancel(&mut self, id: SequenceId) -> Option<Summary> {
+        let mut answer = self.remove(id)?.answer;
+        answer.stop(FinishReason::Cancelled);
+        Some(answer.finish())
+    }
+
+    /// Enqueues steps, waits until the oldest step in flight is complete, and returns what happened since the last call.
+    /// Without sequences, it returns at once.
+    ///
+    /// # Errors
+    /// If the device fails: all sequences have ended then. The next call makes the engine usable again, if the device
+    /// recovers.
+    pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
+        match self.advance() {
+            Ok(()) => Ok(std::mem::take(&mut self.events)),
+            Err(error) => {
+                self.lose_all();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether no sequence is left, all events were returned, and all pages are free or cached.
+    pub fn is_idle(&self) -> bool {
+        self.sequences.is_empty() && self.events.is_empty() && self.slots.iter().all(Option::is_none)
+    }
+
+    /// Number of sequences that wait for a slot.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Number of sequences that have a slot.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Numbers of pages by their state.
+    pub fn pages(&self) -> PageCounts {
+        self.pool.counts()
+    }
+
+    /// The engine.
+    pub fn steps(&self) -> &S {
+        &self.steps
+    }
+
+    /// One call of [`Scheduler::step`], which adds its events to `events`.
+    fn advance(&mut self) -> Result<(), EngineError> {
+        if self.failed {
+            self.steps.reset()?;
+            self.failed = false;
+        }
+        self.release_slots()?;
+        self.admit()?;
+        // A step replaces the step that completes now. More are enqueued only while that one is not complete, when the host
+        // would have to wait anyway; so a device that runs steps synchronously is at most one step ahead.
+        while self.flights.len() < self.steps_ahead() && self.enqueue()? {
+            if self.read_results()? {
+                return self.release_slots();
+            }
+        }
+        if !self.flights.is_empty() {
+            self.wait()?;
+        } else if let Some(&youngest) = self.paused.last() {
+            self.finish(youngest, FinishReason::OutOfPages);
+        }
+        self.release_slots()
+    }
+
+    /// Gives slots and pages to waiting sequences, in the order of arrival. Sequences that pause come first.
+    fn admit(&mut self) -> Result<(), EngineError> {
+        while self.paused.is_empty() {
+            let Some(&id) = self.waiting.front() else { break };
+            let Some(free) = self.slots.iter().position(Option::is_none) else { break };
+            let Some(sequence) = self.sequences.get_mut(&id) else { break };
+            let Some(slot) = Slot::occupy(id, sequence, &mut self.pool) else { break };
+            let index = free as u32;
+            sequence.answer.reused += slot.enqueued;
+            sequence.slot = Some(index);
+            self.slots[free] = Some(slot);
+            self.steps.start(index, &sequence.tokens, &sequence.sampling)?;
+            self.waiting.pop_front();
+            self.running.push(id);
+        }
+        Ok(())
+    }
+
+    /// Ends a sequence with an event. `reason` holds unless the sequence has another reason.
+    fn finish(&mut self, id: SequenceId, reason: FinishReason) {
+        if let Some(Sequence { mut answer, .. }) = self.remove(id) {
+            answer.stop(reason);
+            self.events.push(Event::Finished { id, summary: answer.finish() });
+        }
+    }
+
+    /// Removes a sequence. Its slot stays in use until [`Scheduler::release_slots`].
+    fn remove(&mut self, id: SequenceId) -> Option<Sequence<'t>> {
+        let sequence = self.sequences.remove(&id)?;
+        self.waiting.retain(|&waiting| waiting != id);
+        self.leave_slot(id, sequence.slot);
+        Some(sequence)
+    }
+
+    /// Ends a sequence's use of its slot.
+    fn leave_slot(&mut self, id: SequenceId, slot: Option<u32>) {
+        self.running.retain(|&running| running != id);
+        self.paused.retain(|&paused| paused != id);
+        if let Some(slot) = slot.and_then(|index| self.slots[index as usize].as_mut()) {
+            slot.sequence = None;
+        }
+    }
+
+    /// Releases slots without a sequence, and their pages, once no step in flight has a row of them.
+    fn release_slots(&mut self) -> Result<(), EngineError> {
+        for entry in &mut self.slots {
+            let is_over = |slot: &mut Slot| slot.sequence.is_none() && slot.last_step <= self.completed;
+            if let Some(slot) = entry.take_if(is_over) {
+                slot.release(&mut self.pool);
+            }
+        }
+        let unclean = self.pool.take_unclean();
+        if !unclean.is_empty() {
+            self.steps.clear_pages(&unclean)?;
+            self.pool.cleared(unclean);
+        }
+        Ok(())
+    }
+
+    /// Forgets all sequences and pages, after the engine has failed.
+    fn lose_all(&mut self) {
+        self.failed = true;
+        self.sequences.clear();
+        self.waiting.clear();
+        self.running.clear();
+        self.paused.clear();
+        self.slots.iter_mut().for_each(|slot| *slot = None);
+        self.pool = PagePool::new(self.limits.pages);
+        self.flights.clear();
+        self.completed = self.enqueued;
+        self.last_decode = None;
+        self.events.clear();
+    }
+}
+
+impl Event {
+    /// The sequence.
+    pub fn id(&self) -> SequenceId {
+        match self {
+            Event::Prompt { id, .. }
+            | Event::Token { id, .. }
+            | Event::Finished { id, .. }
+            | Event::Failed { id, .. } => *id,
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The page pool: reference counts, the pages of finished sequences, and pages that several sequences share.
+//!
+//! A page is free, in use by one or more sequences, or cached: in use by none, but with keys and values of known tokens.
+//! The index finds a full page by its tokens and all tokens before it: its key is the id of the prefix that ends with the
+//! page before, and the page's own tokens. Keys are compared whole, so that equal hashes cannot mix up two prefixes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::steps::PAGE;
+
+/// Id of a prefix: of all tokens up to the end of a page. Ids are not reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Prefix(u64);
+
+impl Prefix {
+    /// The prefix without tokens.
+    pub const EMPTY: Prefix = Prefix(0);
+}
+
+/// Key of a page in the index: the prefix before it, and its tokens.
+type Key = (Prefix, Box<[u32]>);
+
+/// Numbers of pages by their state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// Pages without contents.
+    pub free: u32,
+    /// Pages that no sequence uses, kept for prompts with the same tokens.
+    pub cached: u32,
+    /// Pages that sequences use.
+    pub used: u32,
+}
+
+#[derive(Default)]
+struct Page {
+    /// Number of sequences that use the page.
+    references: u32,
+    /// The page's key in the index, if it is there.
+    key: Option<Key>,
+    /// When the last sequence released the page, by the pool's clock.
+    released: u64,
+    /// Whether all keys and values in the page are known to be finite.
+    finite: bool,
+}
+
+/// Pages of the key-value cache.
+pub(super) struct PagePool {
+    pages: Vec<Page>,
+    free: Vec<u32>,
+    /// Pages by key, with the prefix that ends with the page.
+    index: HashMap<Key, (u32, Prefix)>,
+    /// Cached pages by the time of their release. The pages of a sequence are released from the last to the first, so
+    /// that a page is older here than the pages before it, and is evicted before them.
+    cached: BTreeMap<u64, u32>,
+    /// Pages that nothing uses and that must be cleared before they are free.
+    unclean: Vec<u32>,
+    clock: u64,
+    prefixes: u64,
+}
+
+impl PagePool {
+    /// A pool of `pages` free pages, whose contents are finite.
+    pub fn new(pages: u32) -> PagePool {
+        PagePool {
+            pages: (0..pages).map(|_| Page::default()).collect(),
+            free: (0..pages).rev().collect(),
+            index: HashMap::new(),
+            cached: BTreeMap::new(),
+            unclean: Vec::new(),
+            clock: 0,
+            prefixes: 0,
+        }
+    }
+
+    /// Numbers of pages by their state. Pages that must be cleared count as used.
+    pub fn counts(&self) -> PageCounts {
+        let (free, cached) = (self.free.len() as u32, self.cached.len() as u32);
+        PageCounts { free, cached, used: self.pages.len() as u32 - free - cached }
+    }
+
+    /// Number of pages that can be allocated.
+    pub fn available(&self) -> u32 {
+        (self.free.len() + self.cached.len()) as u32
+    }
+
+    /// Takes a page for one sequence: a free one, else the cached page that was released first.
+    pub fn allocate(&mut self) -> Option<u32> {
+        let page = match self.free.pop() {
+            Some(page) => page,
+            None => {
+                let (_, page) = self.cached.pop_first()?;
+                self.remove_from_index(page);
+                page
+            }
+        };
+        self.pages[page as usize] = Page { references: 1, ..Page::default() };
+        Some(page)
+    }
+
+    /// Finds the page that has `tokens` after the prefix `before`, and takes it for a further sequence. Returns the page
+    /// and the prefix that ends with it.
+    pub fn share(&mut self, before: Prefix, tokens: &[u32]) -> Option<(u32, Prefix)> {
+        let &(page, prefix) = self.index.get(&(before, tokens.into()))?;
+        let entry = &mut self.pages[page as usize];
+        if entry.references == 0 {
+            self.cached.remove(&entry.released);
+        }
+        entry.references += 1;
+        Some((page, prefix))
+    }
+
+    /// Adds a full page that is in use to the index. Returns the prefix that ends with the page. If another page has this
+    /// prefix, it stays in the index, and `page` is not added.
+    pub fn publish(&mut self, page: u32, before: Prefix, tokens: &[u32]) -> Prefix {
+        debug_assert_eq!(tokens.len(), PAGE as usize);
+        let key: Key = (before, tokens.into());
+        if let Some(&(_, prefix)) = self.index.get(&key) {
+            return prefix;
+        }
+        self.prefixes += 1;
+        let prefix = Prefix(self.prefixes);
+        self.pages[page as usize].key = Some(key.clone());
+        self.index.insert(key, (page, prefix));
+        prefix
+    }
+
+    /// Ends a sequence's use of a page. `finite` tells that all keys and values that the sequence wrote or read there are
+    /// known to be finite. A page that nothing uses any more is cached if it is in the index and finite, else it becomes
+    /// free, once it is cleared if it may hold values that are not finite.
+    pub fn release(&mut self, page: u32, finite: bool) {
+        let entry = &mut self.pages[page as usize];
+        entry.finite |= finite;
+        entry.references -= 1;
+        if entry.references > 0 {
+            return;
+        }
+        if !entry.finite {
+            self.remove_from_index(page);
+            self.unclean.push(page);
+        } else if entry.key.is_some() {
+            entry.released = self.clock;
+            self.cached.insert(self.clock, page);
+            self.clock += 1;
+        } else {
+            self.free.push(page);
+        }
+    }
+
+    /// Takes the pages that must be cleared. [`PagePool::cleared`] gives them back.
+    pub fn take_unclean(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unclean)
+    }
+
+    /// Gives back pages that were cleared.
+    pub fn cleared(&mut self, pages: Vec<u32>) {
+        self.free.extend(pages);
+    }
+
+    /// Number of sequences that use a page.
+    #[cfg(test)]
+    pub fn references(&self, page: u32) -> u32 {
+        self.pages[page as usize].references
+    }
+
+    fn remove_from_index(&mut self, page: u32) {
+        if let Some(key) = self.pages[page as usize].key.take() {
+            self.index.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(first: u32) -> Vec<u32> {
+        (first..first + PAGE).collect()
+    }
+
+    /// Publishes pages with the tokens of `firsts`, one after another.
+    fn chain(pool: &mut PagePool, firsts: &[u32]) -> Vec<u32> {
+        let mut before = Prefix::EMPTY;
+        let publish = |&first: &u32| {
+            let page = pool.allocate().unwrap();
+            before = pool.publish(page, before, &tokens(first));
+            page
+        };
+        firsts.iter().map(publish).collect()
+    }
+
+    fn counts(free: u32, cached: u32, used: u32) -> PageCounts {
+        PageCounts { free, cached, used }
+    }
+
+    #[test]
+    fn a_page_is_found_after_its_prefix_only() {
+        let mut pool = PagePool::new(4);
+        let pages = chain(&mut pool, &[0, 100]);
+        let (page, first) = pool.share(Prefix::EMPTY, &tokens(0)).unwrap();
+        assert_eq!(page, pages[0]);
+        assert!(pool.share(Prefix::EMPTY, &tokens(100)).is_none());
+        assert_eq!(pool.share(first, &tokens(100)).unwrap().0, pages[1]);
+        // A second page with the same tokens is not in the index, and what follows it is.
+        let copy = pool.allocate().unwrap();
+        assert_eq!(pool.publish(copy, Prefix::EMPTY, &tokens(0)), first);
+        pool.release(copy, true);
+        assert_eq!(pool.counts(), counts(2, 0, 2));
+    }
+
+    #[test]
+    fn the_pages_released_first_are_evicted_first_and_prefixes_last() {
+        let mut pool = PagePool::new(4);
+        let old = chain(&mut pool, &[0, 100]);
+        let new = chain(&mut pool, &[200, 300]);
+        for page in old.iter().rev().chain(new.iter().rev()) {
+            pool.release(*page, true);
+        }
+        assert_eq!(pool.counts(), counts(0, 4, 0));
+        // Used again, the old pages are the newer ones.
+        let (page, prefix) = pool.share(Prefix::EMPTY, &tokens(0)).unwrap();
+        pool.share(prefix, &tokens(100)).unwrap();
+        assert_eq!(page, old[0]);
+        [old[1], old[0]].iter().for_each(|&page| pool.release(page, true));
+        let evicted: Vec<u32> = (0..4).map(|_| pool.allocate().unwrap()).collect();
+        assert_eq!(evicted, [new[1], new[0], old[1], old[0]]);
+        assert_eq!((pool.allocate(), pool.available()), (None, 0));
+        assert!(pool.share(Prefix::EMPTY, &tokens(0)).is_none());
+    }
+
+    #[test]
+    fn a_page_that_may_not_be_finite_is_cleared_before_it_is_free() {
+        let mut pool = PagePool::new(2);
+        let pages = chain(&mut pool, &[0, 100]);
+        // The page is finite if one of the sequences that use it says so.
+        pool.share(Prefix::EMPTY, &tokens(0)).unwrap();
+        pool.release(pages[0], true);
+        pool.release(pages[0], false);
+        pool.release(pages[1], false);
+        assert_eq!(pool.counts(), counts(0, 1, 1));
+        assert_eq!(pool.take_unclean(), [pages[1]]);
+        pool.cleared(vec![pages[1]]);
+        assert_eq!(pool.counts(), counts(1, 1, 0));
+        let (_, prefix) = pool.share(Prefix::EMPTY, &tokens(0)).unwrap();
+        assert!(pool.share(prefix, &tokens(100)).is_none());
+    }
+}

@@ -1,0 +1,136 @@
+//! Results of steps in flight: tokens, ends of sequences, and errors.
+
+use std::time::Duration;
+
+use super::steps::Steps;
+use super::{Event, Scheduler, SequenceId};
+use crate::engine::{Backoff, EngineError, Pause};
+use crate::generation::TokenLogprobs;
+
+/// A step that is not known to be complete.
+pub(super) struct InFlight {
+    /// Tokens that the step chooses, in the order of its rows.
+    pub outputs: Vec<Output>,
+    /// Slots whose prompts the step continues, each with its number of processed prompt tokens.
+    pub prompts: Vec<(u32, u32)>,
+}
+
+/// A token that a step chooses.
+#[derive(Clone, Copy)]
+pub(super) struct Output {
+    pub slot: u32,
+    /// Position of the token.
+    pub position: u32,
+}
+
+/// Token, or the error of logits that are not finite.
+type Chosen = Result<u32, EngineError>;
+
+impl<S: Steps> Scheduler<'_, S> {
+    /// Waits until the oldest step is complete that chooses a token; if none does, until the device is idle.
+    pub(super) fn wait(&mut self) -> Result<(), EngineError> {
+        let backoff = Backoff::new();
+        while !self.read_results()? {
+            if backoff.pause() == Pause::Long && !self.steps.busy(backoff.waited())? {
+                // The tokens may have been written between the two calls.
+                let position =
+                    self.flights.iter().flat_map(|step| &step.outputs).map(|it| it.position).next();
+                return match (self.read_results()?, position) {
+                    (false, Some(position)) => Err(EngineError::NoToken { position }),
+                    _ => Ok(()),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the results of the oldest step that chooses tokens, if it is complete, and of the steps before it. Without
+    /// such a step, all steps are complete when the device is idle. Returns whether a step was complete.
+    pub(super) fn read_results(&mut self) -> Result<bool, EngineError> {
+        let Some(index) = self.flights.iter().position(|step| !step.outputs.is_empty()) else {
+            let is_complete = !self.flights.is_empty() && !self.steps.busy(Duration::ZERO)?;
+            if is_complete {
+                self.complete(self.flights.len());
+            }
+            return Ok(is_complete);
+        };
+        let mut chosen = Vec::new();
+        for output in &self.flights[index].outputs {
+            chosen.push(match self.steps.token(output.slot, output.position) {
+                Ok(Some(token)) => Ok(token),
+                Ok(None) => return Ok(false),
+                Err(error @ EngineError::NonFinite(_)) => Err(error),
+                Err(error) => return Err(error),
+            });
+        }
+        let outputs = std::mem::take(&mut self.flights[index].outputs);
+        self.complete(index + 1);
+        for (row, (output, chosen)) in outputs.into_iter().zip(chosen).enumerate() {
+            self.accept(row as u32, output, chosen)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes the first `count` steps as complete.
+    fn complete(&mut self, count: usize) {
+        self.completed += count as u64;
+        for (slot, processed) in self.flights.drain(..count).flat_map(|step| step.prompts) {
+            let id = self.slots[slot as usize].as_ref().and_then(|slot| slot.sequence);
+            if let Some((id, sequence)) = id.and_then(|id| Some((id, self.sequences.get(&id)?))) {
+                self.events.push(Event::Prompt { id, processed, total: sequence.prompt });
+            }
+        }
+    }
+
+    /// Accepts the token that was chosen after row `row` of a step. Discards it if the sequence has ended.
+    fn accept(&mut self, row: u32, output: Output, chosen: Chosen) -> Result<(), EngineError> {
+        let Some(slot) = &mut self.slots[output.slot as usize] else { return Ok(()) };
+        slot.failed |= chosen.is_err();
+        if !slot.failed {
+            slot.finite = output.position;
+        }
+        let Some(id) = slot.sequence else { return Ok(()) };
+        let token = match chosen {
+            Ok(token) => token,
+            Err(error) => {
+                self.remove(id);
+                self.events.push(Event::Failed { id, error });
+                return Ok(());
+            }
+        };
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
+        let logprobs = match sequence.logprobs {
+            Some(count) => Some(TokenLogprobs::of(&self.steps.logits(row)?, token, count)),
+            None => None,
+        };
+        sequence.tokens.push(token);
+        slot.publish(&sequence.tokens, &mut self.pool);
+        let token = sequence.answer.accept(token, logprobs);
+        self.events.push(Event::Token { id, token });
+        if sequence.answer.is_stopped() || sequence.answer.tokens_left() == 0 {
+            self.end_or_shift(id)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a sequence that has stopped or reached its limit. If the limit is the context and the request allows it, the
+    /// sequence continues with the tokens that stay, as the first one that waits for a slot.
+    fn end_or_shift(&mut self, id: SequenceId) -> Result<(), EngineError> {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
+        match sequence.answer.shift_context()? {
+            None => {
+                if let Some(sequence) = self.remove(id) {
+                    self.events.push(Event::Finished { id, summary: sequence.answer.finish() });
+                }
+            }
+            Some(kept) => {
+                sequence.tokens = kept.to_vec();
+                sequence.prompt = kept.len() as u32;
+                let slot = sequence.slot.take();
+                self.leave_slot(id, slot);
+                self.waiting.push_front(id);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! What the scheduler needs of an engine.
+
+use std::time::Duration;
+
+use crate::engine::{EngineError, SamplingParams};
+
+/// Number of positions in a page.
+pub const PAGE: u32 = bespoke_kernels::kernels::attention::PAGE;
+
+/// A size of prefill steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefillBucket {
+    /// Number of rows of the step.
+    pub rows: u32,
+    /// Number of first rows that may choose a token; at least 1.
+    pub outputs: u32,
+}
+
+/// Sizes of an engine. They do not change while a scheduler uses the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Number of slots: sequences that run at the same time.
+    pub slots: u32,
+    /// Number of pages in the pool; a page's id is below this number.
+    pub pages: u32,
+    /// Positions of a sequence: tokens whose keys and values a slot can refer to.
+    pub context: u32,
+    /// Number of tokens in the vocabulary.
+    pub vocab: u32,
+    /// Whether steps can sample; otherwise only greedy parameters are accepted.
+    pub sampling: bool,
+    /// Row numbers of decode steps, ascending; not empty.
+    pub decode: Vec<u32>,
+    /// Sizes of prefill steps, by ascending rows and outputs; not empty.
+    pub prefill: Vec<PrefillBucket>,
+}
+
+/// A row of a step: one token of one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepRow {
+    /// Slot of the sequence.
+    pub slot: u32,
+    /// Position of the row's token.
+    pub position: u32,
+    /// Number of tokens of the sequence that [`Steps::start`] wrote.
+    pub prompt: u32,
+    /// Whether the next token is chosen after this row.
+    pub chooses: bool,
+}
+
+/// An entry of a slot's page table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageEntry {
+    /// The slot.
+    pub slot: u32,
+    /// Index of the entry: the position of the page's first token / [`PAGE`].
+    pub index: u32,
+    /// Page of the pool.
+    pub page: u32,
+}
+
+/// Steps of an engine over its slots and its page pool.
+///
+/// Calls take effect in the order in which they are made, as in a CUDA stream: an enqueued step sees all earlier calls
+/// and none of the later ones. Only [`Steps::logits`], [`Steps::clear_pages`] and [`Steps::reset`] may block until
+/// earlier steps are complete.
+///
+/// An error of a method other than [`Steps::token`] means that the engine has lost all sequences; the scheduler then calls
+/// [`Steps::reset`] before it uses the engine again.
+pub trait Steps {
+    /// Sizes of the engine.
+    fn limits(&self) -> &Limits;
+
+    /// Starts a sequence in a slot: writes its first tokens, at positions 0 to `tokens.len() - 1`, and its sampling
+    /// parameters, and marks the tokens at all other positions as not written. No step in flight has a row of the slot.
+    fn start(&mut self, slot: u32, tokens: &[u32], sampling: &SamplingParams) -> Result<(), EngineError>;
+
+    /// Writes page table entries. No step in flight reads them.
+    fn set_pages(&mut self, entries: &[PageEntry]) -> Result<(), EngineError>;
+
+    /// Zeroes the keys and values of pages in all layers, because they may not be finite. No step in flight reads them.
+    fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError>;
+
+    /// Enqueues a prefill step of the smallest size that holds the rows and outputs. Rows that choose come first; the
+    /// others follow by sequence and position. A row may read pages that other rows of the step write, of its own
+    /// sequence and of sequences with the same prefix.
+    fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError>;
+
+    /// Enqueues a decode step of the smallest size that holds the rows, after their records are written. Every row
+    /// chooses, and no two rows have the same slot.
+    fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError>;
+
+    /// Enqueues the step that follows the last step: a decode step with the same rows, each at the next position. The
+    /// records are those that the device has advanced. The last call that enqueued a step was [`Steps::decode`] or this.
+    fn decode_again(&mut self) -> Result<(), EngineError>;
+
+    /// Token of a slot at a position; `None` if the device has not written it yet. Does not block. Once the tokens of all
+    /// rows of a step that choose are there, this step and all earlier ones are complete.
+    ///
+    /// # Errors
+    /// [`EngineError::NonFinite`] if the logits from which the token would be chosen are not finite: this concerns the
+    /// slot's sequence only. Any other error concerns the engine.
+    fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError>;
+
+    /// Logits `f32 [vocab]` after row `row` of the last step, which chooses. Waits until the step is complete.
+    fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError>;
+
+    /// Whether an enqueued step is not complete, after the caller has waited for `waited`. Does not block.
+    ///
+    /// # Errors
+    /// If a kernel faulted, or the device counts as hung.
+    fn busy(&self, waited: Duration) -> Result<bool, EngineError>;
+
+    /// Makes the engine usable after an error: waits for enqueued steps, clears what a failed step leaves behind, and
+    /// zeroes the page pool.
+    ///
+    /// # Errors
+    /// If the device does not recover.
+    fn reset(&mut self) -> Result<(), EngineError>;
+}

@@ -1,0 +1,5 @@
+//! Tests of the scheduler, on a fake engine that checks what it is told to do.
+
+mod cases;
+mod fake;
+mod random;

@@ -1,0 +1,316 @@
+//! One case for each rule, and for each kind of bad input.
+
+use super::fake::{BAD, Fake, VOCAB, alone};
+use crate::engine::{EngineError, MAX_STEPS_AHEAD, SamplingParams};
+use crate::generation::{FinishReason, Request, Summary};
+use crate::scheduler::{Event, PAGE, Scheduler, SequenceId};
+
+/// Four slots, sixteen pages, a context of 300 positions.
+fn fake() -> Fake {
+    Fake::new(4, 16, 300, &[(16, 16), (64, 16)])
+}
+
+fn scheduler(fake: Fake) -> Scheduler<'static, Fake> {
+    Scheduler::new(fake, None)
+}
+
+fn prompt(base: u32, length: u32) -> Vec<u32> {
+    (0..length).map(|i| (base + i) % 50).collect()
+}
+
+/// Adds a greedy request for `max_tokens` tokens.
+fn add(scheduler: &mut Scheduler<'_, Fake>, prompt: &[u32], max_tokens: u32) -> SequenceId {
+    scheduler.add(&Request { max_tokens, ..Request::new(prompt) }).unwrap()
+}
+
+/// Runs until nothing is left; the summaries by the order of the ends.
+fn finish(scheduler: &mut Scheduler<'_, Fake>) -> Vec<(SequenceId, Summary)> {
+    let mut summaries = Vec::new();
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            if let Event::Finished { id, summary } = event {
+                summaries.push((id, summary));
+            }
+        }
+    }
+    summaries
+}
+
+#[test]
+fn bad_requests_are_refused_and_others_go_on() {
+    let mut scheduler = scheduler(Fake::new(4, 2, 300, &[(16, 4)]).greedy_only());
+    let neighbour = add(&mut scheduler, &prompt(0, 5), 9);
+    let sampling = |change: fn(&mut SamplingParams)| {
+        let mut params = SamplingParams::default();
+        change(&mut params);
+        params
+    };
+    let good = prompt(0, 3);
+    let (long, longer) = (prompt(0, 301), prompt(0, 129));
+    for (request, message) in [
+        (Request::new(&[]), "the prompt is empty: give at least one token"),
+        (Request::new(&[3, VOCAB]), "token 100 is not in the vocabulary of 100 tokens"),
+        (
+            Request::new(&long),
+            "the context is full: 301 positions are needed and the cache holds 300; use --ctx 301",
+        ),
+        (
+            Request::new(&longer),
+            "the prompt of 129 tokens needs 3 pages of the KV cache, and the cache has 2: shorten the prompt, or \
+             give the cache more memory",
+        ),
+        (
+            Request { keep: Some(300), ..Request::new(&good) },
+            "cannot keep 300 tokens in a context of 300 positions: --keep must be below --ctx",
+        ),
+        (
+            Request { sampling: sampling(|params| params.top_p = 2.0), ..Request::new(&good) },
+            "top-p is 2; 0 to 1 is needed",
+        ),
+        (
+            Request { sampling: sampling(|params| params.temperature = 1.0), ..Request::new(&good) },
+            "the model was loaded for greedy decoding; load it with a temperature above 0, a penalty or a logit \
+             bias to sample",
+        ),
+    ] {
+        assert_eq!(scheduler.add(&request).unwrap_err().to_string(), message);
+    }
+    let summaries = finish(&mut scheduler);
+    assert_eq!(summaries.len(), 1);
+    assert_eq!((summaries[0].0, &summaries[0].1.tokens), (neighbour, &alone(&prompt(0, 5), 0, 9)));
+}
+
+#[test]
+fn more_sequences_than_slots_wait_in_the_order_of_arrival() {
+    let mut scheduler = scheduler(fake().with_speed(1));
+    let ids: Vec<SequenceId> = (0..10).map(|base| add(&mut scheduler, &prompt(base, 5), 6)).collect();
+    assert_eq!((scheduler.waiting(), scheduler.running()), (10, 0));
+    scheduler.step().unwrap();
+    assert_eq!((scheduler.waiting(), scheduler.running()), (6, 4));
+    let summaries = finish(&mut scheduler);
+    assert_eq!(summaries.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids);
+    for (base, (_, summary)) in (0..).zip(&summaries) {
+        assert_eq!(summary.tokens, alone(&prompt(base, 5), 0, 6));
+        assert_eq!(summary.reason, FinishReason::MaxTokens);
+    }
+}
+
+#[test]
+fn prompts_are_packed_and_decode_steps_come_between_chunks() {
+    let mut scheduler = scheduler(fake());
+    // Three prompts of 20 tokens: one chunk of 60 rows chooses three tokens; one more step gives the second ones.
+    for base in 0..3 {
+        add(&mut scheduler, &prompt(base, 20), 2);
+    }
+    assert_eq!(finish(&mut scheduler).len(), 3);
+    assert_eq!(scheduler.steps().steps, 2);
+    // While a prompt of four chunks is processed, the other sequence decodes between them.
+    let short = add(&mut scheduler, &prompt(7, 3), 20);
+    scheduler.step().unwrap();
+    let long = add(&mut scheduler, &prompt(9, 250), 1);
+    let mut before = 0;
+    loop {
+        let events = scheduler.step().unwrap();
+        let is = |id, event: &Event| matches!(event, Event::Token { id: of, .. } if *of == id);
+        before += events.iter().filter(|event| is(short, event)).count();
+        if events.iter().any(|event| is(long, event)) {
+            break;
+        }
+    }
+    assert_eq!(before, 4, "a decode step before each chunk");
+    finish(&mut scheduler);
+}
+
+#[test]
+fn steps_run_ahead_unless_sequences_wait() {
+    let mut alone = scheduler(fake().with_speed(1));
+    add(&mut alone, &prompt(0, 3), 50);
+    finish(&mut alone);
+    assert_eq!(alone.steps().most_ahead, MAX_STEPS_AHEAD as usize);
+    let mut busy = scheduler(fake().with_speed(1));
+    for base in 0..40 {
+        add(&mut busy, &prompt(base, 3), 10);
+    }
+    while busy.waiting() > 0 {
+        assert!(busy.steps().most_ahead <= 2);
+        busy.step().unwrap();
+    }
+    // On a device that completes a step inside the call, no step is enqueued too much.
+    let mut synchronous = scheduler(fake());
+    let id = add(&mut synchronous, &prompt(0, 3), 50);
+    for _ in 0..5 {
+        synchronous.step().unwrap();
+    }
+    assert_eq!(synchronous.steps().steps, 5);
+    assert_eq!(synchronous.cancel(id).unwrap().tokens, super::fake::alone(&prompt(0, 3), 0, 5));
+}
+
+#[test]
+fn the_next_turn_of_a_chat_reuses_full_pages() {
+    let mut scheduler = scheduler(fake());
+    let first = prompt(0, 150);
+    add(&mut scheduler, &first, 60);
+    let summary = finish(&mut scheduler).remove(0).1;
+    assert_eq!(summary.reused, 0);
+    // 150 + 59 positions are processed: three pages are full.
+    let turn: Vec<u32> = [&first[..], &summary.tokens, &prompt(20, 10)].concat();
+    add(&mut scheduler, &turn, 5);
+    let summary = finish(&mut scheduler).remove(0).1;
+    assert_eq!((summary.reused, summary.tokens), (3 * PAGE, alone(&turn, 0, 5)));
+    // The last prompt token is processed again, and with it its page.
+    add(&mut scheduler, &first[..128], 1);
+    assert_eq!(finish(&mut scheduler)[0].1.reused, PAGE);
+}
+
+#[test]
+fn sequences_that_arrive_together_share_their_prefix() {
+    let mut scheduler = scheduler(fake().with_speed(3));
+    let prompts: Vec<Vec<u32>> = (0..4).map(|last| [prompt(0, 200), vec![90 + last]].concat()).collect();
+    for prompt in &prompts {
+        add(&mut scheduler, prompt, 3);
+    }
+    let mut summaries = finish(&mut scheduler);
+    summaries.sort_by_key(|(id, _)| *id);
+    let reused: Vec<u32> = summaries.iter().map(|(_, summary)| summary.reused).collect();
+    assert_eq!(reused, [0, 192, 192, 192]);
+    for (prompt, (_, summary)) in prompts.iter().zip(summaries) {
+        assert_eq!(summary.tokens, alone(prompt, 0, 3));
+    }
+}
+
+#[test]
+fn a_sequence_that_finds_no_page_ends_and_keeps_its_tokens() {
+    // Two pages: 128 positions, and a token after the last one.
+    let mut single = scheduler(Fake::new(4, 2, 300, &[(16, 4)]).with_speed(1));
+    add(&mut single, &prompt(0, 100), u32::MAX);
+    let summary = finish(&mut single).remove(0).1;
+    assert_eq!(summary.reason, FinishReason::OutOfPages);
+    assert_eq!(summary.tokens, alone(&prompt(0, 100), 0, 29));
+    // Of two, the younger one ends; the other one gets its page and goes on.
+    let mut pair = scheduler(Fake::new(4, 3, 300, &[(64, 4)]));
+    let older = add(&mut pair, &prompt(0, 60), 80);
+    let younger = add(&mut pair, &prompt(5, 60), 80);
+    let summaries = finish(&mut pair);
+    let [(first, ended), (second, whole)] = &summaries[..] else { panic!("{summaries:?}") };
+    assert_eq!((*first, *second), (younger, older));
+    assert_eq!((ended.reason, whole.reason), (FinishReason::OutOfPages, FinishReason::MaxTokens));
+    assert_eq!((ended.tokens.len(), whole.tokens.len()), (5, 80));
+}
+
+#[test]
+fn a_sequence_waits_for_pages_that_others_will_release() {
+    let mut scheduler = scheduler(Fake::new(4, 4, 300, &[(64, 4)]));
+    let first = add(&mut scheduler, &prompt(0, 190), 2);
+    let second = add(&mut scheduler, &prompt(9, 190), 2);
+    scheduler.step().unwrap();
+    assert_eq!((scheduler.waiting(), scheduler.running()), (1, 1));
+    let ids: Vec<SequenceId> = finish(&mut scheduler).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, [first, second]);
+    assert_eq!(scheduler.pages().used, 0);
+}
+
+#[test]
+fn a_cancelled_sequence_gives_its_pages_back_at_every_stage() {
+    for calls in 0..12 {
+        let mut scheduler = scheduler(Fake::new(1, 4, 300, &[(16, 4)]).with_speed(1));
+        let cancelled = add(&mut scheduler, &prompt(0, 100), 100);
+        let waiting = add(&mut scheduler, &prompt(1, 10), 5);
+        let next = add(&mut scheduler, &prompt(2, 10), 5);
+        let mut tokens = Vec::new();
+        for _ in 0..calls {
+            for event in scheduler.step().unwrap() {
+                if let Event::Token { id, token } = event {
+                    assert_eq!(id, cancelled);
+                    tokens.push(token.id);
+                }
+            }
+        }
+        let summary = scheduler.cancel(cancelled).unwrap();
+        assert_eq!((summary.reason, &summary.tokens), (FinishReason::Cancelled, &tokens));
+        assert!(scheduler.cancel(cancelled).is_none());
+        assert!(scheduler.cancel(waiting).unwrap().tokens.is_empty());
+        let summaries = finish(&mut scheduler);
+        assert_eq!(summaries.len(), 1);
+        assert_eq!((summaries[0].0, &summaries[0].1.tokens), (next, &alone(&prompt(2, 10), 0, 5)));
+        assert_eq!(scheduler.pages().used, 0);
+    }
+}
+
+#[test]
+fn logits_that_are_not_finite_end_one_sequence() {
+    let mut scheduler = scheduler(fake().with_speed(1));
+    let bad = add(&mut scheduler, &[1, 2, BAD, 4], 10);
+    let good = add(&mut scheduler, &prompt(0, 10), 10);
+    let (mut failed, mut finished) = (Vec::new(), Vec::new());
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            match event {
+                Event::Failed { id, error } => failed.push((id, error)),
+                Event::Finished { id, summary } => finished.push((id, summary.tokens)),
+                Event::Prompt { .. } | Event::Token { .. } => {}
+            }
+        }
+    }
+    assert_eq!(finished, [(good, alone(&prompt(0, 10), 0, 10))]);
+    assert!(matches!(&failed[..], [(id, EngineError::NonFinite(_))] if *id == bad), "{failed:?}");
+    assert_eq!(scheduler.steps().cleared, 1, "its page is cleared");
+}
+
+#[test]
+fn a_failure_of_the_device_ends_all_sequences_and_the_next_call_recovers() {
+    for polls in [0, 3, 20] {
+        let mut scheduler = scheduler(fake().with_speed(1));
+        scheduler.steps().polls_left.set(Some(polls));
+        for base in 0..6 {
+            add(&mut scheduler, &prompt(base, 30), 30);
+        }
+        let error = loop {
+            match scheduler.step() {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.to_string(), "the kernel faulted");
+        assert!(scheduler.is_idle());
+        let next = prompt(3, 70);
+        add(&mut scheduler, &next, 5);
+        assert_eq!(finish(&mut scheduler)[0].1.tokens, alone(&next, 0, 5));
+        assert_eq!(scheduler.steps().resets, 1);
+    }
+}
+
+#[test]
+fn log_probabilities_are_those_of_the_token() {
+    let mut scheduler = scheduler(fake().with_speed(1));
+    let tokens = prompt(0, 30);
+    add(&mut scheduler, &prompt(4, 3), 9);
+    let id = scheduler.add(&Request { max_tokens: 5, logprobs: Some(1), ..Request::new(&tokens) }).unwrap();
+    let mut count = 0;
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            if let Event::Token { id: of, token } = event {
+                assert_eq!(token.logprobs.is_some(), of == id);
+                if let Some(logprobs) = token.logprobs {
+                    assert_eq!(logprobs.top, [(token.id, logprobs.logprob)]);
+                    count += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(count, 5);
+}
+
+#[test]
+fn a_full_context_keeps_its_first_tokens_and_goes_on() {
+    let mut scheduler = scheduler(fake().with_speed(3));
+    let tokens = prompt(0, 280);
+    scheduler.add(&Request { max_tokens: 100, keep: Some(70), ..Request::new(&tokens) }).unwrap();
+    let summary = finish(&mut scheduler).remove(0).1;
+    assert_eq!((summary.reason, summary.shifts, summary.tokens.len()), (FinishReason::MaxTokens, 1, 100));
+    // The context is full after 21 tokens; 70 and the newer half of the other 231 stay.
+    let first = alone(&tokens, 0, 21);
+    let sequence = [&tokens[..], &first].concat();
+    let kept = [&sequence[..70], &sequence[70 + 231 / 2..]].concat();
+    assert_eq!(summary.tokens, [first, alone(&kept, 0, 79)].concat());
+    assert_eq!(summary.reused, PAGE);
+}

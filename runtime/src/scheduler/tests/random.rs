@@ -1,0 +1,226 @@
+//! Random schedules: every sequence gets the tokens that it gets alone, whatever its neighbours do.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::fake::{BAD, Fake, alone};
+use crate::engine::SamplingParams;
+use crate::generation::{FinishReason, Request, Summary};
+use crate::scheduler::{Event, Scheduler, SequenceId};
+
+/// Token that ends some sequences.
+const STOP: u32 = 7;
+
+#[derive(Clone, Debug)]
+struct Sequence {
+    /// Steps before the sequence is added, after the one before it.
+    gap: usize,
+    /// Prompt: tokens `base`, `base + 1`, … modulo 50, so that sequences with the same base share a prefix.
+    base: u32,
+    length: u32,
+    /// Whether the last prompt token is not finite.
+    bad: bool,
+    max_tokens: u32,
+    stops: bool,
+    keep: Option<u32>,
+    logprobs: bool,
+    seed: u64,
+    /// Number of steps after which the sequence is cancelled.
+    cancel: Option<usize>,
+}
+
+impl Sequence {
+    fn prompt(&self) -> Vec<u32> {
+        let tokens = (0..self.length).map(|i| (self.base * 31 + i * (self.base + 1)) % 50);
+        tokens.chain(self.bad.then_some(BAD)).collect()
+    }
+}
+
+fn sequence() -> impl Strategy<Value = Sequence> {
+    let rare = |value: std::ops::Range<usize>| prop_oneof![4 => Just(None), 1 => value.prop_map(Some)];
+    let length = prop_oneof![2 => 1u32..20, 2 => 60u32..70, 2 => 120u32..260];
+    let max_tokens = prop_oneof![3 => 0u32..12, 2 => 30u32..150, 1 => Just(u32::MAX)];
+    let rarely = || prop::bool::weighted(0.1);
+    (
+        (prop_oneof![2 => Just(0usize), 1 => 0usize..6], 0u32..3, length, rarely(), max_tokens),
+        (
+            any::<bool>(),
+            prop_oneof![8 => Just(None), 1 => (0u32..20).prop_map(Some)],
+            rarely(),
+            0u64..3,
+            rare(0..40),
+        ),
+    )
+        .prop_map(|((gap, base, length, bad, max_tokens), (stops, keep, logprobs, seed, cancel))| {
+            Sequence {
+                gap,
+                base,
+                length,
+                bad,
+                max_tokens: if keep.is_some() { max_tokens.min(400) } else { max_tokens },
+                stops,
+                keep,
+                logprobs,
+                seed,
+                cancel,
+            }
+        })
+}
+
+#[derive(Clone, Debug)]
+struct Schedule {
+    slots: u32,
+    pages: u32,
+    prefill: Vec<(u32, u32)>,
+    speed: Option<u32>,
+    sequences: Vec<Sequence>,
+}
+
+fn schedule() -> impl Strategy<Value = Schedule> {
+    let prefill = prop_oneof![
+        Just(vec![(16, 2), (64, 4)]),
+        Just(vec![(1, 1)]),
+        Just(vec![(7, 1)]),
+        Just(vec![(512, 8)]),
+    ];
+    let speed = prop_oneof![Just(None), Just(Some(1)), Just(Some(3)), Just(Some(20))];
+    // Five pages hold the longest prompt.
+    (1u32..7, 5u32..20, prefill, speed, prop::collection::vec(sequence(), 1..12)).prop_map(
+        |(slots, pages, prefill, speed, sequences)| Schedule { slots, pages, prefill, speed, sequences },
+    )
+}
+
+/// The context's positions.
+const CONTEXT: u32 = 300;
+
+/// Outcome of a sequence.
+#[derive(Default)]
+struct Outcome {
+    /// Tokens of the events.
+    tokens: Vec<u32>,
+    prompt: u32,
+    summary: Option<Summary>,
+    failed: bool,
+}
+
+/// Checks what the fake cannot see: references are counted, and only full pages with the same prefix are shared.
+fn check_pages(scheduler: &Scheduler<'_, Fake>) {
+    let mut uses: HashMap<u32, Vec<bool>> = HashMap::new();
+    for slot in scheduler.slots.iter().flatten() {
+        for (index, &page) in slot.pages.iter().enumerate() {
+            uses.entry(page).or_default().push(index < slot.full_pages());
+        }
+    }
+    for (page, full) in &uses {
+        assert!(full.len() == 1 || full.iter().all(|&full| full), "page {page} is shared and not full");
+    }
+    let counts = scheduler.pages();
+    assert_eq!(counts.used as usize, uses.len(), "{counts:?}");
+    assert_eq!(counts.free + counts.cached + counts.used, scheduler.limits.pages);
+    for page in 0..scheduler.limits.pages {
+        assert_eq!(scheduler.pool.references(page) as usize, uses.get(&page).map_or(0, Vec::len));
+    }
+}
+
+fn run(schedule: &Schedule) -> (Vec<Outcome>, u32) {
+    let mut fake = Fake::new(schedule.slots, schedule.pages, CONTEXT, &schedule.prefill);
+    if let Some(speed) = schedule.speed {
+        fake = fake.with_speed(speed);
+    }
+    let mut scheduler = Scheduler::new(fake, None);
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut ids: Vec<SequenceId> = Vec::new();
+    let mut steps_of = vec![0; schedule.sequences.len()];
+    let mut next = 0;
+    let mut gap = 0;
+    let mut calls = 0;
+    while next < schedule.sequences.len() || !scheduler.is_idle() {
+        calls += 1;
+        assert!(calls < 100_000, "no end");
+        while let Some(sequence) = schedule.sequences.get(next).filter(|sequence| gap >= sequence.gap) {
+            let prompt = sequence.prompt();
+            let request = Request {
+                max_tokens: sequence.max_tokens,
+                keep: sequence.keep,
+                stop_tokens: if sequence.stops { &[STOP] } else { &[] },
+                logprobs: sequence.logprobs.then_some(1),
+                sampling: SamplingParams { seed: sequence.seed, ..SamplingParams::default() },
+                ..Request::new(&prompt)
+            };
+            ids.push(scheduler.add(&request).unwrap());
+            outcomes.push(Outcome::default());
+            (next, gap) = (next + 1, 0);
+        }
+        gap += 1;
+        for index in 0..next {
+            if schedule.sequences[index].cancel == Some(steps_of[index])
+                && let Some(summary) = scheduler.cancel(ids[index])
+            {
+                outcomes[index].summary = Some(summary);
+            }
+            steps_of[index] += 1;
+        }
+        for event in scheduler.step().unwrap() {
+            let outcome = &mut outcomes[ids.iter().position(|&id| id == event.id()).unwrap()];
+            assert!(outcome.summary.is_none() && !outcome.failed, "an event after the end: {event:?}");
+            match event {
+                Event::Prompt { processed, total, .. } => {
+                    assert!(processed <= total);
+                    outcome.prompt = processed;
+                }
+                Event::Token { token, .. } => outcome.tokens.push(token.id),
+                Event::Finished { summary, .. } => outcome.summary = Some(summary),
+                Event::Failed { .. } => outcome.failed = true,
+            }
+        }
+        check_pages(&scheduler);
+        assert!(scheduler.flights.len() <= 8);
+    }
+    let counts = scheduler.pages();
+    assert_eq!(counts.used, 0, "{counts:?}");
+    (outcomes, scheduler.steps().cleared)
+}
+
+fn check(schedule: &Schedule) {
+    let (outcomes, _) = run(schedule);
+    for (sequence, outcome) in schedule.sequences.iter().zip(outcomes) {
+        let prompt = sequence.prompt();
+        let Some(summary) = outcome.summary else {
+            assert!(outcome.failed && sequence.bad && outcome.tokens.is_empty(), "{sequence:?}");
+            continue;
+        };
+        assert_eq!(summary.tokens, outcome.tokens);
+        assert!(!sequence.bad || summary.tokens.is_empty());
+        assert!(summary.reused < prompt.len() as u32 || summary.shifts > 0);
+        if summary.shifts == 0 {
+            let room = (CONTEXT - prompt.len() as u32 + 1).min(sequence.max_tokens) as usize;
+            let mut expected = alone(&prompt, sequence.seed, room);
+            if let Some(stop) = expected.iter().position(|&token| sequence.stops && token == STOP) {
+                expected.truncate(stop + 1);
+            }
+            match summary.reason {
+                FinishReason::Cancelled => {
+                    assert!(sequence.cancel.is_some() && expected.starts_with(&summary.tokens))
+                }
+                FinishReason::OutOfPages => assert!(expected.starts_with(&summary.tokens)),
+                reason => {
+                    assert_eq!(summary.tokens, expected, "{sequence:?}");
+                    let by_token = reason == FinishReason::StopToken;
+                    assert_eq!(by_token, sequence.stops && expected.last() == Some(&STOP));
+                    let full = sequence.max_tokens > CONTEXT - prompt.len() as u32 + 1;
+                    assert!(by_token || (reason == FinishReason::ContextFull) == full);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn neighbours_do_not_change_the_tokens(schedule in schedule()) {
+        check(&schedule);
+    }
+}
