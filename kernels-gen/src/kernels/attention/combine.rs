@@ -94,12 +94,12 @@ pub(super) fn combine_warps(results: &Results, work: &Work, s: &AttentionShape) 
     }
 }
 
-/// Writes zeros to the output of a row that does not exist; called by the consumer warps of a CTA without pages.
+/// Writes zeros to the output of a row that does not exist; called by the CTAs without pages.
 #[device]
 pub(super) fn clear_inactive(results: &Results, work: &Work, s: &AttentionShape) {
     if !work.token.active && block_index_y() == 0 {
-        for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(CONSUMERS) {
-            let index = thread_index() + pass * CONSUMERS;
+        for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(s.threads()) {
+            let index = thread_index() + pass * s.threads();
             if index < s.heads_per_block * s.head_dim {
                 results.y.at(work.token.first_head * s.head_dim + index).store(0.0f32);
             }

@@ -73,22 +73,30 @@ pub fn attention(
     let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table, state };
     let (operands, results) = (operands.of_row(row, s), Results { partial, counters, y }.of_row(row, s));
     s.trigger.at_start();
-    let ring = ring(s);
-    if thread_index() == 0 {
-        ring.init();
-    }
-    barrier();
     if s.entry == Entry::Appended {
         // The launch before has written the cache.
         s.trigger.wait();
     }
+    // A CTA without pages leaves after the wait.
     let work = Work::of_cta(&operands, s);
-    if warp_index() == WARPS {
-        if s.copy.takes_lane() {
-            load(&operands, ring, &work, s);
+    if work.parts[0] < work.parts[1] {
+        let ring = ring(s);
+        if thread_index() == 0 {
+            ring.init();
+        }
+        barrier();
+        if warp_index() == WARPS {
+            if s.copy.takes_lane() {
+                load(&operands, ring, &work, s);
+            }
+        } else {
+            multiply(&operands, &results, ring, &work, s);
         }
     } else {
-        multiply(&operands, &results, ring, &work, s);
+        if s.entry == Entry::Append {
+            s.trigger.wait();
+        }
+        combine::clear_inactive(&results, &work, s);
     }
 }
 
@@ -143,40 +151,36 @@ fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work,
     if appends {
         s.trigger.wait();
     }
-    if work.parts[0] < work.parts[1] {
-        query::prepare(operands, &rotation, &work.token, s);
-        named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        let query = tile::Query::load(s);
-        let mut running = tile::RunningSoftmax::new(s);
-        let mut consumer = ring.consumer();
-        let mut part = work.parts[0];
-        while part < work.parts[1] {
-            let positions = work.positions_in(part, s);
-            consumer.wait();
-            let tile = warp_tile(s);
-            if attends(part, tile, &positions, s) {
-                let copied = positions.first_tile().map_or(tile, |first| tile - first);
-                let at = consumer.data().bytes(copied * s.tile_bytes());
-                if is_last_tile(part, tile, work, s) {
-                    last_tile::complete(at, work.token.in_tile(), s);
-                }
-                tile::attend(at, &positions.in_tile(tile), &query, &mut running, s);
+    query::prepare(operands, &rotation, &work.token, s);
+    named_barrier(CONSUMER_BARRIER, CONSUMERS);
+    let query = tile::Query::load(s);
+    let mut running = tile::RunningSoftmax::new(s);
+    let mut consumer = ring.consumer();
+    let mut part = work.parts[0];
+    while part < work.parts[1] {
+        let positions = work.positions_in(part, s);
+        consumer.wait();
+        let tile = warp_tile(s);
+        if attends(part, tile, &positions, s) {
+            let copied = positions.first_tile().map_or(tile, |first| tile - first);
+            let at = consumer.data().bytes(copied * s.tile_bytes());
+            if is_last_tile(part, tile, work, s) {
+                last_tile::complete(at, work.token.in_tile(), s);
             }
-            consumer.release();
-            consumer.advance();
-            part += 1;
+            tile::attend(at, &positions.in_tile(tile), &query, &mut running, s);
         }
-        if let Some(page) = page {
-            cache::append(page, operands, work, s);
-        }
-        combine::store_partial(&running, s);
-        named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        combine::combine_warps(results, work, s);
-        if work.runs > 1 {
-            combine::combine_runs(results, work, s);
-        }
-    } else {
-        combine::clear_inactive(results, work, s);
+        consumer.release();
+        consumer.advance();
+        part += 1;
+    }
+    if let Some(page) = page {
+        cache::append(page, operands, work, s);
+    }
+    combine::store_partial(&running, s);
+    named_barrier(CONSUMER_BARRIER, CONSUMERS);
+    combine::combine_warps(results, work, s);
+    if work.runs > 1 {
+        combine::combine_runs(results, work, s);
     }
 }
 
