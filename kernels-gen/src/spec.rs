@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::kernels::argmax::{self, ChooseShape};
 use crate::kernels::attention::{self, AppendShape, AttentionShape, Entry, KvType, NormSpan, QkNorm, Rope};
 use crate::kernels::embed::{self, EmbedShape};
+use crate::kernels::gemv::tokens::{self, PrepareShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::kernels::norm_add::{self, NormAddShape};
@@ -25,6 +26,8 @@ pub enum KernelSpec {
     Embed(EmbedShape),
     /// Matrix-vector product: [`gemv::gemv`].
     Gemv(GemvShape),
+    /// Preparation of the inputs of a matrix product of several tokens: [`gemv::tokens::prepare`].
+    Prepare(PrepareShape),
     /// Normalisation added to the residual stream: [`norm_add::norm_add`].
     NormAdd(NormAddShape),
     /// Attention: [`attention::attention()`].
@@ -67,6 +70,7 @@ impl KernelSpec {
                 format!("embed_{}_v{}_c{}{scale}_t{}", s.ty.slug(), s.vocab, s.cols, s.threads)
             }
             KernelSpec::Gemv(s) => gemv_name(s),
+            KernelSpec::Prepare(s) => prepare_name(s),
             KernelSpec::NormAdd(s) => {
                 let (eps, scale) = (s.eps.to_bits(), scale_name(s.scale));
                 format!("norm_add_c{}_e{eps:08x}{scale}_t{}", s.cols, s.threads)
@@ -85,6 +89,7 @@ impl KernelSpec {
         match self {
             KernelSpec::Embed(_) => "embedding row of the current token",
             KernelSpec::Gemv(_) => "matrix-vector product with norm and epilogue",
+            KernelSpec::Prepare(_) => "quantised inputs of a matrix product of several tokens",
             KernelSpec::NormAdd(_) => "RMSNorm of a block's output, added to the residual stream",
             KernelSpec::Attention(s) => match s.entry {
                 Entry::Append => "attention with RoPE and the append to the KV cache",
@@ -103,6 +108,7 @@ impl KernelSpec {
         let kernel = match self {
             KernelSpec::Embed(s) => embed::embed(s),
             KernelSpec::Gemv(s) => gemv::gemv(s),
+            KernelSpec::Prepare(s) => tokens::prepare(s),
             KernelSpec::NormAdd(s) => norm_add::norm_add(s),
             KernelSpec::Attention(s) => attention::attention(s),
             KernelSpec::Append(s) => attention::append(s),
@@ -131,6 +137,10 @@ impl KernelSpec {
     /// several warps, a candidate of 8 bytes per warp; in attention, a word for the number of splits that are done.
     pub fn static_shared(&self) -> u32 {
         match self {
+            KernelSpec::Gemv(s) if s.tokens > 1 => {
+                let inputs = if s.is_prepared() { s.schedule.several.buffers } else { 0 };
+                16 * (s.schedule.stages + inputs)
+            }
             KernelSpec::Gemv(s) if s.output == Output::Argmax && s.schedule.warps > 1 => {
                 16 * s.schedule.stages + 8 * s.schedule.warps
             }
@@ -157,6 +167,7 @@ impl KernelSpec {
             KernelSpec::Gemv(s) => {
                 Geometry { dynamic_shared: s.shared_bytes(), ..flat(s.schedule.grid, s.threads()) }
             }
+            KernelSpec::Prepare(s) => flat(s.grid(), s.threads()),
             KernelSpec::NormAdd(s) => flat(1, s.threads),
             KernelSpec::Attention(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
@@ -178,9 +189,14 @@ impl KernelSpec {
         match self {
             KernelSpec::Embed(s) => s.layout().file_row_bytes() as u64 + f32s(s.cols),
             KernelSpec::Gemv(s) => {
-                let inputs = if s.normed() { 2 } else { 1 };
                 let outputs = if s.output == Output::Residual { 2 } else { 1 };
-                s.file_bytes() + inputs * f32s(s.cols) + outputs * f32s(s.outputs())
+                let norm = if s.normed() && !s.is_prepared() { f32s(s.cols) } else { 0 };
+                let inputs = s.prepare().map_or(f32s(s.tokens * s.cols), |prepare| prepare.bytes());
+                s.file_bytes() + norm + inputs + outputs * f32s(s.tokens * s.outputs())
+            }
+            KernelSpec::Prepare(s) => {
+                let norm = if s.normed { f32s(s.cols) } else { 0 };
+                norm + f32s(s.layout.tokens * s.cols) + s.bytes()
             }
             // Two inputs, and the residual stream read and written.
             KernelSpec::NormAdd(s) => 4 * f32s(s.cols),
@@ -227,8 +243,9 @@ fn gemv_name(s: &GemvShape) -> String {
     let softcap = s.softcap.map_or(String::new(), |cap| format!("_cap{:08x}", cap.to_bits()));
     let schedule = &s.schedule;
     format!(
-        "gemv_{}{bias}{input}{output}{scale}{softcap}_g{}_w{}_i{}_s{}_f{}_m{}_h{}_{}",
+        "gemv_{}{bias}{input}{output}{scale}{softcap}{}_g{}_w{}_i{}_s{}_f{}_m{}_h{}_{}",
         matrix_name(s),
+        several_name(s),
         schedule.grid,
         schedule.warps,
         schedule.groups,
@@ -238,6 +255,26 @@ fn gemv_name(s: &GemvShape) -> String {
         schedule.reserve,
         launch_name(schedule.copy, schedule.trigger)
     )
+}
+
+/// Part of a GEMV's name for the tokens and their schedule; empty for one token.
+fn several_name(s: &GemvShape) -> String {
+    if s.tokens == 1 {
+        return String::new();
+    }
+    let several = &s.schedule.several;
+    let slices =
+        if several.prepared { format!("_c{}_b{}", several.slice, several.buffers) } else { String::new() };
+    format!("_n{}{slices}_p{}_t{}", s.tokens, several.parts, several.tiles)
+}
+
+/// Name of a preparation: inputs, tokens, and the forms in which products need the inputs.
+fn prepare_name(s: &PrepareShape) -> String {
+    let norm = if s.normed { "_norm" } else { "" };
+    let forms = s.layout.forms;
+    let forms = [(forms.chunks, 'c'), (forms.sums, 's'), (forms.half_sums, 'h'), (forms.floats, 'f')];
+    let forms: String = forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect();
+    format!("prepare_c{}{norm}_n{}_g{}_{forms}", s.cols, s.layout.tokens, s.layout.granules)
 }
 
 /// Part of a name for a factor; empty for 1.

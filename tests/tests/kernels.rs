@@ -69,6 +69,7 @@ macro_rules! kinds {
 }
 
 kinds! {
+    prepare KernelSpec::Prepare(_),
     norm_add KernelSpec::NormAdd(_),
     attention KernelSpec::Attention(_),
     append KernelSpec::Append(_),

@@ -201,6 +201,7 @@ impl Builder<'_> {
 
     fn divided(&self, stack: &Stack<'_>) -> GemvShape {
         let shape = GemvShape {
+            tokens: 1,
             cols: stack.cols,
             segments: segments(stack.members, matches!(stack.output, Output::Glu(_))),
             bias: stack.members.iter().any(|member| member.bias.is_some()),

@@ -11,11 +11,13 @@ use bespoke_codegen::ptx::Target;
 
 use crate::kernels::argmax::ChooseShape;
 use crate::kernels::attention::{AttentionShape, Entry, KvType, QkNorm, Rope};
+use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Schedule};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::shape::rope::RopeTable;
 use crate::shape::{Attention, ModelShape};
 
+use super::token_cost;
 use super::tuning::Rule;
 
 /// Threads per CTA of elementwise kernels.
@@ -82,7 +84,7 @@ impl TargetProperties {
 
     /// Dynamic shared memory per CTA, in bytes, such that `resident` CTAs fit a multiprocessor. One KiB is left for
     /// barriers and small arrays.
-    fn shared_budget(&self, resident: u32) -> u32 {
+    pub(super) fn shared_budget(&self, resident: u32) -> u32 {
         let share = (self.shared_per_multiprocessor / resident).saturating_sub(SYSTEM_SHARED);
         share.min(self.shared_per_cta).saturating_sub(1024)
     }
@@ -124,7 +126,15 @@ pub(super) fn gemv(
         reserve: 0,
         copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
         trigger: rule.trigger.unwrap_or(if bulk { trigger } else { Trigger::Never }),
+        several: TokenSchedule::ONE,
     };
+    if shape.tokens > 1 {
+        let mut shape = token_cost::divide(target, shape, rule);
+        if bulk && resident == 1 {
+            shape.schedule.reserve = target.shared_per_multiprocessor / 2;
+        }
+        return shape;
+    }
     while rule.warps.is_none() && fitting_stages(target, &shape) < 2 {
         let half = shape.schedule.warps / 2;
         if half < 2 || !half.is_multiple_of(groups) {

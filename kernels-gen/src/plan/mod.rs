@@ -10,6 +10,7 @@ mod cost;
 mod label;
 pub mod occupancy;
 mod sampling;
+mod token_cost;
 pub mod tuning;
 mod weights;
 

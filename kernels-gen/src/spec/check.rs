@@ -15,6 +15,8 @@ const GRID: u32 = (1 << 16) - 1;
 const STAGES: u32 = 64;
 const RESIDENT: u32 = 32;
 const SEGMENTS: usize = 8;
+/// Most tokens of a step.
+const TOKENS: u32 = 64;
 /// Most threads per CTA.
 const THREADS: u32 = 1024;
 /// Most shared memory per CTA in bytes, above that of every target.
@@ -33,6 +35,11 @@ impl KernelSpec {
                 layout(s.ty, s.vocab, s.cols).map(|_| ())
             }
             KernelSpec::Gemv(s) => gemv(s),
+            KernelSpec::Prepare(s) => within(&[
+                ("cols", s.cols, WIDTH),
+                ("layout.tokens", s.layout.tokens, TOKENS),
+                ("layout.granules", s.layout.granules, WIDTH / 128 + 2),
+            ]),
             KernelSpec::NormAdd(s) => within(&[("cols", s.cols, WIDTH), ("threads", s.threads, THREADS)]),
             KernelSpec::Attention(s) => attention(s),
             KernelSpec::Append(s) => append(s),
@@ -66,6 +73,7 @@ fn layout(ty: WeightType, rows: u32, cols: u32) -> Result<Layout, String> {
 fn gemv(s: &GemvShape) -> Result<(), String> {
     let schedule = &s.schedule;
     within(&[
+        ("tokens", s.tokens, TOKENS),
         ("cols", s.cols, WIDTH),
         ("schedule.grid", schedule.grid, GRID),
         ("schedule.warps", schedule.warps, THREADS / 32 - 1),
@@ -87,11 +95,42 @@ fn gemv(s: &GemvShape) -> Result<(), String> {
         within(&[("segments.rows", segment.rows, WIDTH)])?;
         layouts.push(layout(segment.ty, segment.rows, s.cols)?);
     }
+    tokens(s)?;
     let rows: u64 = s.segments.iter().map(|segment| u64::from(segment.rows)).sum();
     // The line on which tiles are laid out has their bytes as its length, but for a common divisor.
     let length: u64 = layouts.iter().map(|it| u64::from(it.tiles) * u64::from(it.tile_bytes())).sum();
     if rows > WIDTH.into() || (segments > 1 && length > u32::MAX.into()) {
         return Err(format!("`segments` has {rows} rows of {} columns: too many", s.cols));
+    }
+    Ok(())
+}
+
+/// Checks the division of a product of several tokens.
+fn tokens(s: &GemvShape) -> Result<(), String> {
+    let (schedule, several) = (&s.schedule, &s.schedule.several);
+    if s.tokens == 1 {
+        return Ok(());
+    }
+    within(&[
+        ("schedule.several.parts", several.parts, schedule.warps),
+        ("schedule.several.tiles", several.tiles, GRID),
+    ])?;
+    let per_group = several.parts.saturating_mul(schedule.groups);
+    if !schedule.warps.is_multiple_of(per_group) || !schedule.stages.is_multiple_of(schedule.groups) {
+        return Err(format!(
+            "`schedule.warps` is {}, which {} groups and {} parts do not divide",
+            schedule.warps, schedule.groups, several.parts
+        ));
+    }
+    if several.prepared {
+        within(&[
+            ("schedule.several.slice", several.slice, WIDTH),
+            ("schedule.several.buffers", several.buffers, STAGES),
+        ])?;
+        let least = s.least_slice();
+        if !several.slice.is_multiple_of(least) {
+            return Err(format!("`schedule.several.slice` is {}, not a multiple of {least}", several.slice));
+        }
     }
     Ok(())
 }

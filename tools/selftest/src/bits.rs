@@ -5,8 +5,52 @@ use bespoke::engine::{EngineError, target_for};
 use bespoke_kernels::kernels::gemv::{GemvShape, Schedule};
 use bespoke_kernels::spec::KernelSpec;
 
+use super::case::{Case, Content, POISON};
 use super::cases;
 use super::runner::Runner;
+
+/// Runs a matrix product of several tokens, and `one`, the product of one token, on each token; describes the first output
+/// whose bits differ.
+///
+/// # Errors
+/// If no target runs on the device.
+pub fn differing_token(
+    device: &dyn Device,
+    several: &GemvShape,
+    one: &GemvShape,
+) -> Result<Option<String>, EngineError> {
+    let mut runner = Runner::new(device, target_for(device)?);
+    let case = cases::matrix::gemv(several);
+    let (name, y) = (KernelSpec::Gemv(several.clone()).name(), case.buffer_named("y"));
+    let found = match runner.outputs(&case) {
+        Ok(mut buffers) => buffers.swap_remove(y),
+        Err(failure) => return Ok(Some(format!("{name}: {failure}"))),
+    };
+    for token in 0..several.tokens as usize {
+        let row_of = |buffer: &str| match &case.buffers[case.buffer_named(buffer)].content {
+            Content::Bytes(bytes) => {
+                let row = bytes.len() / several.tokens as usize;
+                bytes[token * row..][..row].to_vec()
+            }
+            Content::Poison(bytes) => vec![POISON; bytes / several.tokens as usize],
+        };
+        let mut single = Case::new("one token");
+        let Content::Bytes(w) = &case.buffers[case.buffer_named("w")].content else { continue };
+        let buffers =
+            [single.input("w", w.clone()), single.input("x", row_of("x")), single.input("y", row_of("y"))];
+        single.launch(KernelSpec::Gemv(one.clone()), &buffers);
+        single.may_change([buffers[2]]);
+        let expected = match runner.outputs(&single) {
+            Ok(mut outputs) => outputs.swap_remove(buffers[2]),
+            Err(failure) => return Ok(Some(failure.to_string())),
+        };
+        let row = &found[token * expected.len()..][..expected.len()];
+        if let Some(at) = row.chunks(4).zip(expected.chunks(4)).position(|(a, b)| a != b) {
+            return Ok(Some(format!("{name}: output {at} of token {token} has other bits")));
+        }
+    }
+    Ok(None)
+}
 
 /// Runs a matrix product with each schedule, on the same operands, and describes the first output whose bits differ from
 /// those with the first schedule.

@@ -6,6 +6,7 @@ use bespoke_kernels::kernels::attention::{
     AppendShape, AttentionShape, Entry, KvType, NormSpan, QkNorm, Rope,
 };
 use bespoke_kernels::kernels::embed::EmbedShape;
+use bespoke_kernels::kernels::gemv::tokens::TokenSchedule;
 use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::norm_add::NormAddShape;
@@ -42,6 +43,7 @@ pub fn small() -> Vec<KernelSpec> {
     }
     specs.extend(stacks());
     specs.extend(epilogues());
+    specs.extend(several_tokens());
     specs.extend(scaled_embeds());
     specs.extend(norm_adds());
     specs.extend(attentions().into_iter().map(KernelSpec::Attention));
@@ -88,7 +90,7 @@ fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
             [3, 4, 2],
         ),
         gemv(width(512), one(700), normed, Output::Argmax, [2, 2, 4]),
-        gemv(width(9 * 1024 + 512), one(3), plain, store, [1, 8, 5]),
+        gemv(width(9 * 1024 + 512), one(3), plain, store, [1, 8, 3]),
     ]
 }
 
@@ -102,6 +104,7 @@ fn gemv(
 ) -> KernelSpec {
     let schedule = Schedule { grid, warps, stages, ..Schedule::MINIMAL };
     KernelSpec::Gemv(GemvShape {
+        tokens: 1,
         cols,
         segments,
         bias: false,
@@ -123,6 +126,7 @@ fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
         let segments = segments.iter().map(|&rows| Segment { ty, rows }).collect();
         let (cols, input) = (blocks * ty.block_cols(), Input::Normed { eps: 1e-5 });
         KernelSpec::Gemv(GemvShape {
+            tokens: 1,
             cols,
             segments,
             bias: false,
@@ -158,6 +162,7 @@ fn stacks() -> Vec<KernelSpec> {
         let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
         let (input, output) = (Input::Normed { eps: 1e-6 }, Output::Store);
         KernelSpec::Gemv(GemvShape {
+            tokens: 1,
             cols,
             segments,
             bias,
@@ -182,6 +187,71 @@ fn stacks() -> Vec<KernelSpec> {
     ]
 }
 
+/// Products of several tokens: every type with a few tokens, whose inputs each CTA quantises, and with more, whose inputs are
+/// prepared; every output; stacks of types with several forms of inputs; slices that do not divide the columns, and units
+/// that strips do not divide; tokens divided among warps; batches of tiles; both copy engines.
+fn several_tokens() -> Vec<KernelSpec> {
+    use WeightType::{F16, F32, Q2_K, Q3_K, Q4_K, Q6_K, Q8_0};
+    let bulk = Schedule {
+        grid: 2,
+        warps: 4,
+        stages: 4,
+        in_flight: 4,
+        copy: CopyEngine::Bulk,
+        trigger: Trigger::AtStart,
+        ..Schedule::MINIMAL
+    };
+    let held = |tiles| TokenSchedule { tiles, ..TokenSchedule::ONE };
+    let sliced =
+        |slice, buffers, parts, tiles| TokenSchedule { prepared: true, slice, buffers, parts, tiles };
+    let spec = |tokens, cols, segments: &[(WeightType, u32)], output, schedule, several| {
+        KernelSpec::Gemv(GemvShape {
+            tokens,
+            cols,
+            segments: segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect(),
+            bias: tokens > 4,
+            input: if output == Output::Residual { Input::Plain } else { Input::Normed { eps: 1e-5 } },
+            output,
+            scale: 1.0,
+            softcap: None,
+            schedule: Schedule { several, ..schedule },
+        })
+    };
+    let in_turns = |groups| Schedule { groups, ..bulk };
+    let asynchronous = Schedule { copy: CopyEngine::Async, trigger: Trigger::Never, ..bulk };
+    let mut specs = Vec::new();
+    for ty in WeightType::ALL {
+        let cols = 3 * ty.block_cols().max(128);
+        specs.push(spec(4, cols, &[(ty, 40)], Output::Store, in_turns(2), held(2)));
+        specs.push(spec(16, 2 * cols, &[(ty, 20)], Output::Residual, bulk, sliced(1024, 2, 2, 1)));
+    }
+    let silu = Output::Glu(Activation::Silu);
+    specs.extend([
+        spec(2, 1024, &[(Q4_K, 50), (Q4_K, 50)], silu, asynchronous, held(1)),
+        spec(2, 600 * 4, &[(F32, 20)], Output::Argmax, bulk, held(4)),
+        spec(4, 1536, &[(Q4_K, 100), (Q6_K, 30)], Output::Argmax, in_turns(4), held(3)),
+        spec(8, 1056, &[(Q8_0, 70)], Output::Argmax, in_turns(2), sliced(512, 1, 2, 2)),
+        spec(8, 512 * 5, &[(Q4_K, 20), (Q6_K, 33)], Output::Store, bulk, sliced(1024, 2, 1, 4)),
+        spec(32, 1024, &[(Q4_K, 40), (Q4_K, 40)], silu, in_turns(2), sliced(512, 2, 2, 1)),
+        spec(64, 1024, &[(Q4_K, 20), (Q6_K, 10)], Output::Store, in_turns(4), sliced(512, 2, 1, 2)),
+        spec(
+            8,
+            512,
+            &[(Q2_K, 20), (Q4_K, 24), (Q3_K, 17), (F16, 9)],
+            Output::Store,
+            asynchronous,
+            sliced(512, 1, 1, 1),
+        ),
+    ]);
+    // The inputs of the last products.
+    for index in [specs.len() - 1, specs.len() - 2, specs.len() - 5] {
+        if let KernelSpec::Gemv(product) = &specs[index] {
+            specs.extend(product.prepare().map(KernelSpec::Prepare));
+        }
+    }
+    specs
+}
+
 /// GEMVs with the epilogues that few models have: the gated GELU, a factor, and a soft cap, alone and with a bias, a
 /// residual or an argmax; tiles at once and in batches.
 fn epilogues() -> Vec<KernelSpec> {
@@ -190,7 +260,17 @@ fn epilogues() -> Vec<KernelSpec> {
         let segments: Vec<Segment> = rows.iter().map(|&rows| Segment { ty, rows }).collect();
         let schedule = Schedule { grid: 2, warps: 4, stages: 3, ..Schedule::MINIMAL };
         let (cols, input) = (512, Input::Normed { eps: 1e-6 });
-        KernelSpec::Gemv(GemvShape { cols, segments, bias, input, output, scale, softcap, schedule })
+        KernelSpec::Gemv(GemvShape {
+            tokens: 1,
+            cols,
+            segments,
+            bias,
+            input,
+            output,
+            scale,
+            softcap,
+            schedule,
+        })
     };
     let gelu = Output::Glu(Activation::Gelu);
     vec![

@@ -1,13 +1,15 @@
 //! The bits of a matrix product's outputs do not depend on how the work is divided.
 
 use bespoke::device::{self, Selector};
+use bespoke_kernels::kernels::gemv::tokens::TokenSchedule;
 use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::weights::WeightType;
-use bespoke_selftest::differing_schedule;
+use bespoke_selftest::{differing_schedule, differing_token};
 
 fn shape(cols: u32, segments: &[(WeightType, u32)], input: Input, output: Output) -> GemvShape {
     GemvShape {
+        tokens: 1,
         cols,
         segments: segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect(),
         bias: false,
@@ -48,5 +50,31 @@ fn outputs_do_not_depend_on_the_schedule() {
     ] {
         let differing = differing_schedule(&*device, &shape, &schedules).expect("the device has a target");
         assert_eq!(differing, None);
+    }
+}
+
+/// Every type, with inputs that each CTA quantises and with prepared inputs.
+#[test]
+fn outputs_do_not_depend_on_the_number_of_tokens() {
+    let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
+    let several =
+        Schedule { grid: 2, warps: 4, stages: 4, in_flight: 4, copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
+    let held = TokenSchedule { tiles: 2, ..TokenSchedule::ONE };
+    let sliced = TokenSchedule { prepared: true, slice: 1024, buffers: 2, parts: 2, tiles: 1 };
+    for ty in WeightType::ALL {
+        let cols = if ty.ggml().block_elements() == 256 { 1280 } else { 1056 };
+        for (tokens, several) in [
+            (3, Schedule { several: held, groups: 2, ..several }),
+            (8, Schedule { several: sliced, ..several }),
+        ] {
+            for (input, output) in
+                [(Input::Normed { eps: 1e-5 }, Output::Store), (Input::Plain, Output::Residual)]
+            {
+                let one = shape(cols, &[(ty, 20)], input, output);
+                let many = GemvShape { tokens, schedule: several, ..one.clone() };
+                let differing = differing_token(&*device, &many, &one).expect("the device has a target");
+                assert_eq!(differing, None);
+            }
+        }
     }
 }

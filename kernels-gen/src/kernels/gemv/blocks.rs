@@ -20,7 +20,7 @@ const FRAGMENTS: u32 = 512;
 /// Position of lane 4g + t in the fragments of `mma.m16n8k32`; see the module's documentation.
 pub(super) struct LaneMap {
     /// t = lane mod 4: the chunk whose sums the lane holds, and the lane's quarter of the words.
-    quarter: Val<u32>,
+    pub(super) quarter: Val<u32>,
     /// g = lane / 4: the lane holds rows g and g + 8 of A, and column g of B.
     group: Val<u32>,
     /// For chunks 0 to 3 of a group, whether the lane's column of B belongs to the chunk.
@@ -150,7 +150,7 @@ fn multiply(
     group: u32,
     columns: &[[Val<u32>; 2]; 4],
 ) -> [Val<f32>; 2] {
-    let signed = matches!(ty.format().codes, Codes::Signed | Codes::Table(_));
+    let signed = weights_are_signed(ty);
     let mut sums = [val(0i32); 4];
     for (weights, column) in weight_fragments(block, ty, group).into_iter().zip(columns) {
         sums = mma_m16n8k32_i8(weights, signed, *column, true, sums);
@@ -158,9 +158,18 @@ fn multiply(
     join_bytes(sums)
 }
 
+/// Whether the bytes of a quantised type's A fragments are signed.
+pub(super) fn weights_are_signed(ty: WeightType) -> bool {
+    match ty.format().codes {
+        Codes::Signed | Codes::Table(_) => true,
+        Codes::Centred(_) => ty.has_half_chunks(),
+        Codes::Unsigned | Codes::Float => false,
+    }
+}
+
 /// Combines the sums of high and low bytes as 256·high + low, for rows g and g + 8.
 #[device]
-fn join_bytes(sums: [Val<i32>; 4]) -> [Val<f32>; 2] {
+pub(super) fn join_bytes(sums: [Val<i32>; 4]) -> [Val<f32>; 2] {
     [(sums[0] * 256 + sums[1]).cast::<f32>(), (sums[2] * 256 + sums[3]).cast::<f32>()]
 }
 
@@ -172,7 +181,7 @@ fn fragment(block: Ptr<Shared, u8>, offset: u32) -> [Val<u32>; 4] {
 
 /// A fragments (the weights) of four chunks, as bytes. Bytes of odd chunks of 4-bit types are 16 times too large;
 /// [`LaneMap::nibble_scale`] corrects the sums.
-fn weight_fragments(block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> Vec<[Val<u32>; 4]> {
+pub(super) fn weight_fragments(block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> Vec<[Val<u32>; 4]> {
     let mut out = Vec::new();
     if ty.has_part(BlockPart::Bytes) {
         for chunk in 0..4u32 {
@@ -231,7 +240,7 @@ pub(crate) fn look_up_pair(indices: Val<u32>, table: &[i8; 16]) -> [Val<u32>; 2]
 }
 
 /// Scales and offsets of a block's chunks, for rows g and g + 8 in lane 4g + t.
-enum ChunkScales {
+pub(super) enum ChunkScales {
     /// Types with one group of chunks per block: d, and the offset: m, or a constant multiple of d.
     Chunks { d: [Val<f32>; 2], offset: Option<[Val<f32>; 2]> },
     /// Superblocks: 6-bit scales and mins of two groups, a byte per row, and the superblock's d and -dmin.
@@ -243,7 +252,7 @@ enum ChunkScales {
 
 impl ChunkScales {
     #[device]
-    fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> ChunkScales {
+    pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> ChunkScales {
         let part = |part: BlockPart| block.bytes(ty.part(part));
         let times = |d: [Val<f32>; 2], factor: f32| d.map(|d| d * factor);
         // Only 4-bit codes stay in the upper half of the byte.
@@ -300,7 +309,7 @@ impl ChunkScales {
 
     /// The factor of the products of a group of chunks, and the factor of the sum of its inputs, for rows g and g + 8.
     #[device]
-    fn of_group(&self, group: u32) -> ([Val<f32>; 2], Option<[Val<f32>; 2]>) {
+    pub fn of_group(&self, group: u32) -> ([Val<f32>; 2], Option<[Val<f32>; 2]>) {
         match self {
             ChunkScales::Chunks { d, offset } => (*d, *offset),
             ChunkScales::Super { scales, mins, d, dmin } => {
@@ -365,7 +374,7 @@ fn dot_half_chunks(
     sums: &mut Sums,
 ) {
     let scales = HalfChunkScales::load(block, ty, map);
-    let signed = matches!(ty.format().codes, Codes::Centred(_));
+    let signed = weights_are_signed(ty);
     // Words that several groups share: bits of a weight of each.
     let mut shared = HalfChunkBits::default();
     for (group, input) in (0u32..).zip(groups) {
@@ -387,7 +396,7 @@ fn dot_half_chunks(
 
 /// Bits of the weights that several groups of a block share.
 #[derive(Default)]
-struct HalfChunkBits {
+pub(super) struct HalfChunkBits {
     low: Option<[Val<u32>; 4]>,
     high: Option<[Val<u32>; 4]>,
 }
@@ -395,7 +404,7 @@ struct HalfChunkBits {
 impl HalfChunkBits {
     /// A fragments of the even and the odd chunk of group `group`, as bytes: for centred codes, signed multiples of code
     /// − centre; else multiples of the code. [`HalfChunkScales`] has the factors.
-    fn weights(&mut self, block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> [[Val<u32>; 4]; 2] {
+    pub fn weights(&mut self, block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> [[Val<u32>; 4]; 2] {
         let load = |part: BlockPart, index: u32| fragment(block, ty.part(part) + index * FRAGMENTS);
         if ty.has_part(BlockPart::High2) {
             // Q6_K: 4·(code − 32). The words of `High2` belong to two groups.
@@ -436,7 +445,7 @@ impl HalfChunkBits {
 }
 
 /// Scales and offsets of a block's half chunks, for rows g and g + 8 in lane 4g + t.
-enum HalfChunkScales {
+pub(super) enum HalfChunkScales {
     /// A signed byte of each group per row, and d / 4.
     EightBit { scales: [Val<u32>; 2], quarter_d: [Val<f32>; 2] },
     /// Per group a byte of each row, and d / 32.
@@ -447,7 +456,7 @@ enum HalfChunkScales {
 
 impl HalfChunkScales {
     #[device]
-    fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> HalfChunkScales {
+    pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> HalfChunkScales {
         let part = |part: BlockPart| block.bytes(ty.part(part));
         let bytes = || part(BlockPart::Scales8).bytes(lane() * 8).cast::<u32>().load_vector::<2>();
         match ty.format().scales {
@@ -490,7 +499,7 @@ impl HalfChunkScales {
 
     /// The factor of a group's products, and the factor of the sum of its inputs, for row g (0) or g + 8 (1).
     #[device]
-    fn of_row(&self, row: usize, group: u32) -> (Val<f32>, Option<Val<f32>>) {
+    pub fn of_row(&self, row: usize, group: u32) -> (Val<f32>, Option<Val<f32>>) {
         match self {
             HalfChunkScales::EightBit { scales, quarter_d } => {
                 (signed_byte(scales[row], group) * quarter_d[row], None)
@@ -527,20 +536,37 @@ fn dot_floats(
     map: &LaneMap,
     sums: &mut Sums,
 ) {
-    let width = if ty == WeightType::F32 { 4 } else { 8 };
-    for part in 0..2u32 {
-        let at = inputs.at(map.quarter * width + part * (4 * width));
+    for FloatRun { column, weights } in float_runs(block, ty, map) {
+        let at = inputs.at(column);
         let mut values = at.load_vector::<4>().to_vec();
-        if width == 8 {
+        if weights[0].len() > 4 {
             values.extend(at.at(4).load_vector::<4>());
         }
-        for (half, sum) in sums.iter_mut().enumerate() {
-            let words = fragment(block, (part * 2 + half as u32) * FRAGMENTS);
-            for (weight, &value) in floats(words, ty).into_iter().zip(&values) {
+        for (sum, weights) in sums.iter_mut().zip(weights) {
+            for (weight, &value) in weights.into_iter().zip(&values) {
                 *sum = fma(weight, value, *sum);
             }
         }
     }
+}
+
+/// Weights of consecutive columns, as f32.
+pub(super) struct FloatRun {
+    /// First column, within the block.
+    pub column: Val<u32>,
+    /// Weights of rows g and g + 8.
+    pub weights: [Vec<Val<f32>>; 2],
+}
+
+/// The lane's weights of a block of a float type.
+#[device]
+pub(super) fn float_runs(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> Vec<FloatRun> {
+    let width = if ty == WeightType::F32 { 4 } else { 8 };
+    let run = |part: u32| {
+        let weights = [0, 1].map(|half| floats(fragment(block, (part * 2 + half) * FRAGMENTS), ty));
+        FloatRun { column: map.quarter * width + part * (4 * width), weights }
+    };
+    (0..2u32).map(run).collect()
 }
 
 /// Converts 16 bytes of float weights to f32.

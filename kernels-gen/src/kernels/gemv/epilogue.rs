@@ -101,7 +101,7 @@ impl<'a> Epilogue<'a> {
 }
 
 /// Index of each segment's first row among the rows of all segments.
-fn first_rows(s: &GemvShape) -> Vec<u32> {
+pub(super) fn first_rows(s: &GemvShape) -> Vec<u32> {
     let firsts = s.segments.iter().scan(0, |end, segment| {
         *end += segment.rows;
         Some(*end - segment.rows)
@@ -208,19 +208,23 @@ fn finish_row(
     }
     to.store(value);
     if s.output == Output::Argmax {
-        // Any logit that is not finite wins, so that the choice sees it.
-        let value = select(value.abs() < f32::INFINITY, value, f32::INFINITY);
-        *best = better(*best, Candidate { value, token: row });
+        *best = better(*best, Candidate { value: finite_or_infinity(value), token: row });
     }
 }
 
+/// A logit as a candidate: any logit that is not finite wins, so that the choice sees it.
+#[device]
+pub(super) fn finite_or_infinity(value: Val<f32>) -> Val<f32> {
+    select(value.abs() < f32::INFINITY, value, f32::INFINITY)
+}
+
 /// The bias of row `row` among the rows of all segments.
-fn bias(row: Val<u32>, operands: &Operands, s: &GemvShape) -> Val<f32> {
+pub(super) fn bias(row: Val<u32>, operands: &Operands, s: &GemvShape) -> Val<f32> {
     operands.w.bytes(s.offsets().bias).cast::<f32>().at(row).load()
 }
 
 /// Multiplies a result by the shape's scale and applies its soft cap.
-fn scaled(value: Val<f32>, s: &GemvShape) -> Val<f32> {
+pub(super) fn scaled(value: Val<f32>, s: &GemvShape) -> Val<f32> {
     let value = if s.scale == 1.0 { value } else { value * s.scale };
     s.softcap.map_or(value, |cap| softcap(value, cap))
 }

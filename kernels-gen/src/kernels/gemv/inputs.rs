@@ -35,7 +35,7 @@ pub(super) struct Inputs {
 const LARGEST: f32 = 32512.0;
 
 /// Number of consecutive inputs that a thread quantises together, called a unit.
-const UNIT: u32 = 8;
+pub(super) const UNIT: u32 = 8;
 
 /// Number of units that a thread loads at once: enough for the input of a down projection in one pass.
 const UNITS_IN_FLIGHT: u32 = 8;
@@ -60,7 +60,7 @@ impl Inputs {
 pub(super) fn norm_weights(weights: Ptr<Global, f32>, s: &GemvShape) -> Vec<Vec<Val<f32>>> {
     let mut out = Vec::new();
     for pass in 0..passes(s) {
-        out.push(load_unit(weights, thread_index() + pass * s.consumers(), s));
+        out.push(load_unit(weights, thread_index() + pass * s.consumers(), s.cols));
     }
     out
 }
@@ -70,12 +70,12 @@ fn passes(s: &GemvShape) -> u32 {
     (s.padded_cols() / UNIT).div_ceil(s.consumers())
 }
 
-/// Loads the eight inputs of unit `unit` of `x`; elements past the end are zeros.
+/// Loads the eight inputs of unit `unit` of the `cols` elements of `x`; elements past the end are zeros.
 #[device]
-fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, s: &GemvShape) -> Vec<Val<f32>> {
+pub(super) fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, cols: u32) -> Vec<Val<f32>> {
     let mut values = vec![val(0.0f32); UNIT as usize];
-    if s.cols % UNIT == 0 {
-        if unit * UNIT < s.cols {
+    if cols % UNIT == 0 {
+        if unit * UNIT < cols {
             let at = x.at(unit * UNIT);
             let (low, high) = (at.load_vector::<4>(), at.at(4).load_vector::<4>());
             values = low.into_iter().chain(high).collect();
@@ -83,7 +83,7 @@ fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, s: &GemvShape) -> Vec<Val<f32>
     } else {
         for (i, value) in values.iter_mut().enumerate() {
             let column = unit * UNIT + i as u32;
-            if column < s.cols {
+            if column < cols {
                 *value = x.at(column).load();
             }
         }
@@ -101,7 +101,7 @@ pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs,
         let unit = |pass: u32| thread_index() + pass * s.consumers();
         let mut loaded = Vec::new();
         for pass in first..last {
-            loaded.push(load_unit(x, unit(pass), s));
+            loaded.push(load_unit(x, unit(pass), s.cols));
         }
         for (pass, values) in (first..last).zip(loaded) {
             let mut values = values;
@@ -122,85 +122,107 @@ pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs,
     }
 }
 
-/// Adds up the squares of the units of a warp, which are 256 consecutive columns, and stores the sum.
+/// Stores the sum of squares of the units of a warp.
 #[device]
 fn store_squares(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape) {
-    let mut squares = val(0.0f32);
-    for &value in values {
-        squares = fma(value, value, squares);
-    }
-    let sum = warp_sum(squares);
+    let sum = sum_of_squares(values);
     let group = unit / WARP;
     if (lane() == 0) & (group < s.squares_groups()) {
         inputs.squares.at(group).store(sum);
     }
 }
 
-/// Quantises a unit of eight inputs. The four lanes whose units form a chunk exchange maxima, sums and bytes by
-/// shuffles.
+/// The sum of squares of the units of a warp, which are 256 consecutive columns.
+#[device]
+pub(super) fn sum_of_squares(values: &[Val<f32>]) -> Val<f32> {
+    let mut squares = val(0.0f32);
+    for &value in values {
+        squares = fma(value, value, squares);
+    }
+    warp_sum(squares)
+}
+
+/// Stores a unit of eight quantised inputs.
 #[device]
 fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape) {
-    // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a
-    // NaN.
-    let magnitude = |value: Val<f32>| value.bitcast::<u32>() & 0x7FFF_FFFF;
-    let mut bits = magnitude(values[0]);
-    for &value in &values[1..] {
-        bits = bits.max(magnitude(value));
-    }
-    bits = bits.max(shuffle_xor(bits, 1));
-    bits = bits.max(shuffle_xor(bits, 2));
-    let largest = bits.bitcast::<f32>();
-    // q = 0 for chunks of zeros, and for chunks so small that the inverse would overflow.
-    let inverse = select(largest > 1e-30, LARGEST * largest.rcp_approx(), 0.0f32);
-    // Adding 1.5·2²³ rounds to an integer in the low bits, ties to even.
-    let magic = 12_582_912.0f32;
-    let shifted: Vec<Val<f32>> = values.iter().map(|&value| fma(value, inverse, magic)).collect();
-    let mut sum = val(0.0f32);
-    let mut half_sum = sum;
-    if s.has_offsets() || s.has_half_offsets() {
-        for &value in &shifted {
-            sum += value - magic;
-        }
-        sum += shuffle_xor(sum, 1);
-        half_sum = sum;
-        if s.has_offsets() {
-            sum += shuffle_xor(sum, 2);
-        }
-    }
-
-    let part = unit & 3;
-    let is_second = part >= 2;
-    // Parts 0 and 1 are the first half of the chunk (h = 0), parts 2 and 3 the second. Parts with the same t exchange
-    // words, so that lanes of the first half store the high bytes and lanes of the second half the low bytes, 16
-    // consecutive bytes per lane.
-    let mut words = Vec::new();
-    for four in shifted.chunks_exact(4) {
-        let low: Vec<Val<u32>> = four.iter().map(|value| value.bitcast::<u32>()).collect();
-        // The low byte is signed, so the high byte is that of q + 128.
-        let high: Vec<Val<u32>> = low.iter().map(|&word| word + 128).collect();
-        let (high, low) = (bytes_of(&high, 1), bytes_of(&low, 0));
-        let received = shuffle_xor(select(is_second, high, low), 2);
-        words.extend([select(is_second, received, high), select(is_second, low, received)]);
-    }
-
+    let quantised = QuantisedUnit::new(values, unit, s.has_offsets(), s.has_half_offsets());
     if unit * UNIT < s.padded_cols() {
+        let words = quantised.words;
         let at = inputs.fragments.bytes(unit * 16).cast::<u32>();
         at.store_vector([words[0], words[1], words[2], words[3]]);
+        let part = unit & 3;
         if part == 0 {
-            let chunk = unit >> 2;
-            let scale = largest * (1.0 / LARGEST);
-            let to = inputs.scales.bytes(chunk * 8).cast::<f32>();
-            if s.has_offsets() {
-                to.store_vector([scale, scale * sum]);
-            } else {
-                to.store(scale);
+            let to = inputs.scales.bytes((unit >> 2) * 8).cast::<f32>();
+            match quantised.sum {
+                Some(sum) => to.store_vector([quantised.scale, quantised.scale * sum]),
+                None => to.store(quantised.scale),
             }
         }
-        if s.has_half_offsets() {
+        if let Some(sum) = quantised.half_sum {
             if (part & 1) == 0 {
-                inputs.half_sums.at(unit >> 1).store(largest * (1.0 / LARGEST) * half_sum);
+                inputs.half_sums.at(unit >> 1).store(quantised.scale * sum);
             }
         }
+    }
+}
+
+/// A lane's part of a quantised chunk: a unit of eight inputs.
+pub(super) struct QuantisedUnit {
+    /// 16 bytes of columns of operand B: high bytes in the lanes of the first half of the chunk, and low bytes in the
+    /// lanes of the second half. Two words belong to one lane of the operand.
+    pub words: Vec<Val<u32>>,
+    /// Scale d of the chunk.
+    pub scale: Val<f32>,
+    /// Σq of the chunk.
+    pub sum: Option<Val<f32>>,
+    /// Σq of the half chunk.
+    pub half_sum: Option<Val<f32>>,
+}
+
+impl QuantisedUnit {
+    /// Quantises unit `unit` of eight inputs. The four lanes whose units form a chunk exchange maxima, sums and bytes by
+    /// shuffles. `sum` and `half_sum` say which sums are needed.
+    #[device]
+    pub fn new(values: &[Val<f32>], unit: Val<u32>, sum: bool, half_sum: bool) -> QuantisedUnit {
+        // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a
+        // NaN.
+        let magnitude = |value: Val<f32>| value.bitcast::<u32>() & 0x7FFF_FFFF;
+        let mut bits = magnitude(values[0]);
+        for &value in &values[1..] {
+            bits = bits.max(magnitude(value));
+        }
+        bits = bits.max(shuffle_xor(bits, 1));
+        bits = bits.max(shuffle_xor(bits, 2));
+        let largest = bits.bitcast::<f32>();
+        // q = 0 for chunks of zeros, and for chunks so small that the inverse would overflow.
+        let inverse = select(largest > 1e-30, LARGEST * largest.rcp_approx(), 0.0f32);
+        // Adding 1.5·2²³ rounds to an integer in the low bits, ties to even.
+        let magic = 12_582_912.0f32;
+        let shifted: Vec<Val<f32>> = values.iter().map(|&value| fma(value, inverse, magic)).collect();
+        let of_half = (sum || half_sum).then(|| {
+            let mut of_unit = val(0.0f32);
+            for &value in &shifted {
+                of_unit += value - magic;
+            }
+            of_unit + shuffle_xor(of_unit, 1)
+        });
+        let of_chunk = of_half.filter(|_| sum).map(|half| half + shuffle_xor(half, 2));
+
+        // Parts 0 and 1 are the first half of the chunk (h = 0), parts 2 and 3 the second. Parts with the same t exchange
+        // words, so that lanes of the first half store the high bytes and lanes of the second half the low bytes, 16
+        // consecutive bytes per lane.
+        let is_second = (unit & 3) >= 2;
+        let mut words = Vec::new();
+        for four in shifted.chunks_exact(4) {
+            let low: Vec<Val<u32>> = four.iter().map(|value| value.bitcast::<u32>()).collect();
+            // The low byte is signed, so the high byte is that of q + 128.
+            let high: Vec<Val<u32>> = low.iter().map(|&word| word + 128).collect();
+            let (high, low) = (bytes_of(&high, 1), bytes_of(&low, 0));
+            let received = shuffle_xor(select(is_second, high, low), 2);
+            words.extend([select(is_second, received, high), select(is_second, low, received)]);
+        }
+        let scale = largest * (1.0 / LARGEST);
+        QuantisedUnit { words, scale, sum: of_chunk, half_sum: of_half.filter(|_| half_sum) }
     }
 }
 

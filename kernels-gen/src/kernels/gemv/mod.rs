@@ -1,5 +1,5 @@
-//! Matrix-vector product of one token, y = W·x, fused with the operations around it: RMSNorm before it; bias,
-//! scale, soft cap, gated activation, the residual connection or the argmax after it.
+//! Matrix-vector products, y = W·x for the x of one token or several, fused with the operations around them: RMSNorm
+//! before; bias, scale, soft cap, gated activation, the residual connection or the argmax after.
 //!
 //! One CTA runs per multiprocessor and has a contiguous share of the weight tiles. The producer warp streams the tiles
 //! through a ring of stages in shared memory (`ring`), without waiting for earlier launches, because weights depend on
@@ -10,7 +10,7 @@
 //! # Order of sums
 //!
 //! The bits of an output depend on the row of the matrix, the input and the depth of a unit ([`GemvShape::depth`]) alone:
-//! neither on the schedule nor on the target.
+//! neither on the schedule, nor on the target, nor on the number of tokens. [`tokens`] has the products of several tokens.
 //!
 //! - A unit has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for types
 //!   with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃).
@@ -23,6 +23,7 @@ mod inputs;
 mod operands;
 mod ring;
 mod shape;
+pub mod tokens;
 
 use bespoke_codegen::prelude::*;
 
@@ -41,11 +42,12 @@ use crate::weights::{Layout, TILE_ROWS, WeightType};
 /// y[r] = cap(scale · (Σ_c W[r, c]·x[c] + bias[r])), followed by the epilogue that the shape names; see [`Output`].
 ///
 /// `w` holds the matrices as [`GemvShape`] describes, `x` is f32 `[cols]`, `y` f32 `[outputs]`; with
-/// [`Output::Residual`], `y` is read and written. Quantised weights are multiplied with x rounded to 16-bit integers,
+/// [`Output::Residual`], `y` is read and written. With several tokens, `x` is `[tokens][cols]` or, if
+/// [`GemvShape::prepare`] is not `None`, the output of that launch; `y` is `[tokens][outputs]`. Quantised weights are multiplied with x rounded to 16-bit integers,
 /// one scale per 32 columns (see `inputs`).
 ///
-/// With [`Output::Argmax`], `values[cta]` (f32) and `rows[cta]` (u32) are the largest output of each CTA and the row of
-/// that output; among equal outputs, the smallest row. A NaN is never the largest; a CTA with nothing but NaN writes -∞
+/// With [`Output::Argmax`], `values[token][cta]` (f32) and `rows[token][cta]` (u32) are the largest output of each CTA and
+/// the row of that output; among equal outputs, the smallest row. A NaN is never the largest; a CTA with nothing but NaN writes -∞
 /// and row 0.
 #[kernel(threads = s.threads(), min_blocks = s.schedule.resident)]
 pub fn gemv(
@@ -58,15 +60,48 @@ pub fn gemv(
 ) {
     let operands = Operands { w, x, y, best: values.zip(rows) };
     s.schedule.trigger.at_start();
+    if s.tokens > 1 {
+        several(&operands, s);
+    } else {
+        one(&operands, s);
+    }
+}
+
+/// The product of one token.
+#[device]
+fn one(operands: &Operands, s: &GemvShape) {
     let ring = ring(s);
     barrier();
     let layouts = s.layouts();
     if warp_index() == s.schedule.warps {
         if s.schedule.copy.takes_lane() {
-            load(&operands, ring, &layouts, s);
+            load(operands, ring, &layouts, s);
         }
     } else {
-        multiply(&operands, ring, &layouts, s);
+        multiply(operands, ring, &layouts, s);
+    }
+}
+
+/// The product of several tokens.
+#[device]
+fn several(operands: &Operands, s: &GemvShape) {
+    let rings = tokens::rings(s);
+    barrier();
+    let tiles = tiles(s);
+    if warp_index() >= s.schedule.warps {
+        if s.schedule.copy.takes_lane() {
+            if s.is_prepared() {
+                if warp_index() == s.schedule.warps {
+                    tokens::load_weights(operands, rings, &tiles, s);
+                } else {
+                    tokens::load_inputs(operands, rings, &tiles, s);
+                }
+            } else {
+                tokens::load_weights(operands, rings, &tiles, s);
+            }
+        }
+    } else {
+        tokens::multiply(operands, rings, &tiles, s);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::shape::GemvShape;
+use super::shape::{GemvShape, Schedule};
 use crate::kernels::launching::CopyEngine;
 use crate::weights::Layout;
 
@@ -27,6 +27,35 @@ impl RingProducer {
     pub fn new(ring: Pipeline) -> RingProducer {
         RingProducer { next: ring.producer(lane()), oldest: ring.consumer(), issued: val(0u32) }
     }
+}
+
+impl RingProducer {
+    /// Copies `bytes` bytes at `from` to the next stage; at most `in_flight` stages are being copied at once.
+    #[device]
+    pub fn copy_stage(&mut self, from: Ptr<Global, u8>, bytes: Val<u32>, schedule: &Schedule) {
+        self.acquire(bytes, schedule);
+        self.next.copy(0, from, bytes, policy(schedule));
+        self.next.commit();
+        self.next.advance();
+    }
+
+    /// Waits until the next stage is free and fewer than `in_flight` stages are being copied.
+    #[device]
+    fn acquire(&mut self, bytes: Val<u32>, schedule: &Schedule) {
+        self.next.acquire(bytes);
+        if schedule.in_flight < schedule.stages {
+            if self.issued >= schedule.in_flight {
+                self.oldest.wait();
+                self.oldest.advance();
+            }
+            self.issued += 1;
+        }
+    }
+}
+
+/// Policy of the copies: each weight is read once per step, so weights should not evict data that is read again.
+fn policy(schedule: &Schedule) -> Option<CachePolicy> {
+    (schedule.copy == CopyEngine::Bulk).then(CachePolicy::evict_first)
 }
 
 /// The ring, at the start of dynamic shared memory. A CTA barrier must follow before its first use.
@@ -64,25 +93,16 @@ pub(super) fn stream(run: &TileRun<'_>, producer: &mut RingProducer, s: &GemvSha
     while at < end {
         let left = if pads { at.max(total) - at } else { total - at };
         let bytes = left.min(stage);
-        producer.next.acquire(bytes);
-        if schedule.in_flight < schedule.stages {
-            if producer.issued >= schedule.in_flight {
-                producer.oldest.wait();
-                producer.oldest.advance();
-            }
-            producer.issued += 1;
-        }
-        // Each weight is read once per token, so weights should not evict data that is read again.
-        let policy = (schedule.copy == CopyEngine::Bulk).then(CachePolicy::evict_first);
         if pads {
+            producer.acquire(bytes, schedule);
             if bytes > 0 {
-                producer.next.copy(0, from.bytes(at), bytes, policy);
+                producer.next.copy(0, from.bytes(at), bytes, policy(schedule));
             }
+            producer.next.commit();
+            producer.next.advance();
         } else {
-            producer.next.copy(0, from.bytes(at), bytes, policy);
+            producer.copy_stage(from.bytes(at), bytes, schedule);
         }
-        producer.next.commit();
-        producer.next.advance();
         at += stage;
     }
 }

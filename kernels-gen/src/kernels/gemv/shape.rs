@@ -3,6 +3,7 @@
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
+use super::tokens::TokenSchedule;
 use crate::kernels::activation::Activation;
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::weights::{Layout, TILE_ROWS, WeightType};
@@ -65,6 +66,8 @@ pub struct Schedule {
     pub copy: CopyEngine,
     /// The event that lets the next launch start.
     pub trigger: Trigger,
+    /// Division of a product of several tokens.
+    pub several: TokenSchedule,
 }
 
 impl Schedule {
@@ -79,6 +82,7 @@ impl Schedule {
         reserve: 0,
         copy: CopyEngine::Async,
         trigger: Trigger::Never,
+        several: TokenSchedule::ONE,
     };
 
     /// Number of units (see [`GemvShape::depth`]) in a stage: one per warp of a group. In a checked plan `groups` divides
@@ -94,12 +98,14 @@ impl Schedule {
     }
 }
 
-/// A stack of matrices with the same input: y = (W₀·x, W₁·x, …).
+/// A stack of matrices with the same inputs: y = (W₀·x, W₁·x, …), for each token's x.
 ///
 /// Device memory holds the matrices one after the other, each in its [`Layout`], then the biases of all rows, then the
 /// weights of the norm, at the offsets of [`GemvShape::offsets`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GemvShape {
+    /// Number of tokens: rows of x and y.
+    pub tokens: u32,
     /// Number of inputs.
     pub cols: u32,
     /// The matrices.
@@ -210,7 +216,7 @@ impl GemvShape {
 
     /// Threads per CTA.
     pub fn threads(&self) -> u32 {
-        self.consumers() + WARP
+        self.consumers() + self.producers()
     }
 
     /// Number of consumer threads.
@@ -221,7 +227,8 @@ impl GemvShape {
     /// Size of a stage of the ring, in bytes.
     pub fn stage_bytes(&self) -> u32 {
         let block = self.segments.iter().map(|segment| segment.ty.block_bytes()).max().unwrap_or(0);
-        (block * self.schedule.units_per_stage() * self.depth()).next_multiple_of(128)
+        let units = if self.tokens > 1 { self.strip() } else { self.schedule.units_per_stage() };
+        (block * units * self.depth()).next_multiple_of(128)
     }
 
     /// Number of blocks per unit: 2, or 1 if a tile of a segment has an odd number of blocks.
@@ -272,7 +279,8 @@ impl GemvShape {
 
     /// Dynamic shared memory, in bytes.
     pub fn shared_bytes(&self) -> u32 {
-        self.shared_map().bytes.max(self.schedule.reserve)
+        let bytes = if self.tokens > 1 { self.token_map().bytes } else { self.shared_map().bytes };
+        bytes.max(self.schedule.reserve)
     }
 
     pub(super) fn shared_map(&self) -> SharedMap {
@@ -371,7 +379,7 @@ impl GemvShape {
     }
 
     /// Number of tiles of the CTA with the most tiles.
-    fn most_tiles(&self) -> u32 {
+    pub(crate) fn most_tiles(&self) -> u32 {
         self.most(|_| 1)
     }
 

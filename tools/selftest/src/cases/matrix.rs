@@ -1,8 +1,10 @@
 //! Cases of kernels that read weight matrices.
 
 use bespoke_kernels::kernels::embed::EmbedShape;
-use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output};
+use bespoke_kernels::kernels::gemv::tokens::{PrepareShape, TokenSchedule};
+use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::spec::KernelSpec;
+use bespoke_kernels::weights::WeightType;
 
 use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
 use crate::inputs::{Noise, f32s, state_record, u32s};
@@ -42,11 +44,15 @@ pub(crate) fn embed(s: &EmbedShape) -> Case {
     case
 }
 
-/// Case of a stack of matrices times a vector, with or without normalisation, and of the kernel's epilogue.
+/// Case of a stack of matrices times the vectors of some tokens, with or without normalisation, and of the kernel's
+/// epilogue. The second of several tokens has only zeros.
 pub(crate) fn gemv(s: &GemvShape) -> Case {
     let spec = KernelSpec::Gemv(s.clone());
     let mut noise = Noise::new(&spec.name());
-    let x = noise.activations(s.cols as usize);
+    let mut xs: Vec<Vec<f32>> = (0..s.tokens).map(|_| noise.activations(s.cols as usize)).collect();
+    if let Some(x) = xs.get_mut(1) {
+        x.fill(0.0);
+    }
     let offsets = s.offsets();
     let mut stack = vec![0; offsets.bytes as usize];
     let mut put = |at: u64, values: &[f32]| {
@@ -54,41 +60,97 @@ pub(crate) fn gemv(s: &GemvShape) -> Case {
     };
     let bias = if s.bias { noise.normal(s.rows() as usize, 1.0) } else { Vec::new() };
     put(offsets.bias, &bias);
-    let mut input: Vec<f64> = x.iter().map(|&value| f64::from(value)).collect();
-    if let Input::Normed { eps } = s.input {
-        let weights = noise.uniform(s.cols as usize, 0.5, 1.5);
-        put(offsets.norm, &weights);
-        input = reference::rms_norm(&x, &weights, eps);
+    let mut norm = Vec::new();
+    if s.normed() {
+        norm = noise.uniform(s.cols as usize, 0.5, 1.5);
+        put(offsets.norm, &norm);
     }
-    let before = noise.normal(s.outputs() as usize, 1.0);
+    let input = |x: &Vec<f32>| match s.input {
+        Input::Normed { eps } => reference::rms_norm(x, &norm, eps),
+        Input::Plain => x.iter().map(|&value| f64::from(value)).collect(),
+    };
+    let before = noise.normal((s.tokens * s.outputs()) as usize, 1.0);
 
-    let mut products: Vec<Products> = Vec::new();
+    let mut products: Vec<Vec<Products>> = xs.iter().map(|_| Vec::new()).collect();
     let mut parts = Vec::new();
     for (layout, &at) in s.layouts().into_iter().zip(&offsets.segments) {
         let matrix = noise.matrix(layout);
         matrix.repack_to(&mut stack[at as usize..]);
-        products.push(reference::products(&matrix, &input));
+        for (products, x) in products.iter_mut().zip(&xs) {
+            products.push(reference::products(&matrix, &input(x)));
+        }
         parts.push((format!("segment {} ({})", parts.len(), matrix.ty()), matrix.rows()));
     }
-    let want = outputs(s, &products, &bias, &before);
+    let rows = before.chunks(s.outputs() as usize);
+    let wants = products.iter().zip(rows).map(|(products, before)| outputs(s, products, &bias, before));
+    let wants: Vec<Close> = wants.collect();
     if s.is_gated() {
         parts.truncate(1);
     }
 
     let mut case = Case::new(if s.normed() { "random x, normalised" } else { "random x" });
     let w = case.input("w", stack);
-    let x = case.input("x", f32s(&x));
+    let mut x = case.input("x", f32s(&xs.concat()));
     let y = match s.output {
         Output::Residual => case.input("y", f32s(&before)),
-        _ => case.output("y", Element::F32, s.outputs() as usize),
+        _ => case.output("y", Element::F32, before.len()),
     };
+    if let Some(prepare) = s.prepare() {
+        let prepared = case.output("prepared x", Element::U32, prepare.bytes() as usize / 4);
+        let mut args = vec![x];
+        args.extend(prepare.normed.then(|| case.input("norm", f32s(&norm))));
+        args.push(prepared);
+        case.launch(KernelSpec::Prepare(prepare), &args);
+        case.may_change([prepared]);
+        x = prepared;
+    }
     let mut args = vec![w, x, y];
     if s.output == Output::Argmax {
-        args.extend(largest(s, &want, &mut case));
+        args.extend(largest(s, &wants, &mut case));
     }
     case.launch(spec, &args);
-    case.expect(y, Coordinates::Parts(parts), Want::Close(want));
+    let place = match s.tokens {
+        1 => Coordinates::Parts(parts),
+        tokens => Coordinates::Axes(vec![("token", tokens as usize), ("row", s.outputs() as usize)]),
+    };
+    case.expect(y, place, Want::Close(of_all(wants, s)));
     case
+}
+
+/// Case of prepared inputs: a product with matrices of types that need these forms of the inputs reads them.
+pub(crate) fn prepare(s: &PrepareShape) -> Case {
+    use WeightType::{F32, Q2_K, Q4_0, Q4_K, Q6_K, Q8_0};
+    let forms = s.layout.forms;
+    // Wide blocks pad the columns to an even number of granules.
+    let wide = s.layout.granules.is_multiple_of(2) && s.cols.is_multiple_of(256);
+    let (plain, sums) = if wide { (Q6_K, Q4_K) } else { (Q8_0, Q4_0) };
+    let types = [(forms.chunks, plain), (forms.sums, sums), (forms.half_sums, Q2_K), (forms.floats, F32)];
+    let segments = types.into_iter().filter(|(needed, _)| *needed).map(|(_, ty)| Segment { ty, rows: 16 });
+    let mut product = GemvShape {
+        tokens: s.layout.tokens,
+        cols: s.cols,
+        segments: segments.collect(),
+        bias: false,
+        input: if s.normed { Input::Normed { eps: 1e-5 } } else { Input::Plain },
+        output: Output::Store,
+        scale: 1.0,
+        softcap: None,
+        schedule: Schedule::MINIMAL,
+    };
+    let slice = product.least_slice();
+    product.schedule.several = TokenSchedule { prepared: true, slice, buffers: 1, parts: 1, tiles: 1 };
+    gemv(&product)
+}
+
+/// The expected outputs of all tokens. Their size is that of the largest outputs of a token.
+fn of_all(wants: Vec<Close>, s: &GemvShape) -> Close {
+    let mut all = Close::all(Vec::new(), wants[0].limit);
+    for (want, first) in wants.into_iter().zip((0..).step_by(s.outputs() as usize)) {
+        all.at.extend(want.at.iter().map(|row| first + row));
+        all.values.extend(want.values);
+        all.scale = if want.scale > all.scale { want.scale } else { all.scale };
+    }
+    all
 }
 
 /// Expected outputs of the epilogue.
@@ -142,19 +204,22 @@ fn finish(value: f64, s: &GemvShape) -> f64 {
 }
 
 /// Adds the buffers of each CTA's largest output and of its row; their content is compared if all outputs are computed.
-fn largest(s: &GemvShape, outputs: &Close, case: &mut Case) -> [usize; 2] {
-    let grid = s.schedule.grid as usize;
+fn largest(s: &GemvShape, tokens: &[Close], case: &mut Case) -> [usize; 2] {
+    let grid = s.schedule.grid as usize * tokens.len();
     let values = case.output("values", Element::F32, grid);
     let rows = case.output("rows", Element::U32, grid);
     let (mut want, mut want_rows) = (Vec::new(), Vec::new());
+    let outputs = &tokens[0];
     if outputs.at.len() == s.rows() as usize {
-        for cta in 0..s.schedule.grid {
-            let of_cta = s.rows_of(cta);
-            let row =
-                of_cta.max_by(|&a, &b| outputs.values[a as usize].total_cmp(&outputs.values[b as usize]));
-            let row = row.expect("every CTA has rows");
-            want.push(outputs.values[row as usize]);
-            want_rows.push(row);
+        for outputs in tokens {
+            for cta in 0..s.schedule.grid {
+                // Of equal outputs the first wins.
+                let value = |row: u32| outputs.values[row as usize];
+                let row = s.rows_of(cta).min_by(|&a, &b| value(b).total_cmp(&value(a)));
+                let row = row.expect("every CTA has rows");
+                want.push(outputs.values[row as usize]);
+                want_rows.push(row);
+            }
         }
         case.expect(rows, Coordinates::line("CTA"), Want::Exactly(Element::U32, u32s(&want_rows)));
     }

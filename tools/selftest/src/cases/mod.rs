@@ -15,6 +15,7 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
     match spec {
         KernelSpec::Embed(s) => vec![matrix::embed(s)],
         KernelSpec::Gemv(s) => vec![matrix::gemv(s)],
+        KernelSpec::Prepare(s) => vec![matrix::prepare(s)],
         KernelSpec::NormAdd(s) => vec![norm_add::norm_add(s)],
         KernelSpec::Attention(s) => attention::attention(s),
         KernelSpec::Append(s) => attention::append(s),

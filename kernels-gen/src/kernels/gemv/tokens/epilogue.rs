@@ -1,0 +1,247 @@
+//! The epilogue of a product of several tokens: reduces sums of units to outputs.
+
+use bespoke_codegen::prelude::*;
+
+use super::inputs::GROUP;
+use crate::kernels::activation::Activation;
+use crate::kernels::argmax::{Candidate, better};
+use crate::kernels::gemv::epilogue::{bias, finite_or_infinity, first_rows, no_candidate, scaled};
+use crate::kernels::gemv::operands::Operands;
+use crate::kernels::gemv::shape::{GemvShape, Input, Output};
+use crate::weights::{Layout, TILE_ROWS};
+
+/// Computes the outputs of a CTA. A thread has one row of a tile and one token at a time.
+pub(super) struct TokenEpilogue<'a> {
+    operands: Operands,
+    s: &'a GemvShape,
+}
+
+/// Number of sums of a tile and a group of tokens, in the order `[row][token]`.
+const TILE_GROUP: u32 = TILE_ROWS * GROUP;
+
+impl<'a> TokenEpilogue<'a> {
+    pub fn new(operands: Operands, s: &'a GemvShape) -> TokenEpilogue<'a> {
+        TokenEpilogue { operands, s }
+    }
+
+    /// Computes the factors 1 / √(mean(x²) + ε) of normalised inputs, and initialises the largest outputs. The inputs must
+    /// be complete. A barrier among the consumer warps must follow.
+    pub fn compute_factors(&self) {
+        if let Input::Normed { eps } = self.s.input {
+            compute_factors(&self.operands, eps, self.s);
+        }
+        if self.s.output == Output::Argmax {
+            initialise_best(self.s);
+        }
+    }
+
+    /// Adds the sums of the units of a slice, in the order of columns, to the totals of `tiles` tiles of segment `place` of
+    /// a batch. The sums must be complete. A barrier among the consumer warps must follow.
+    pub fn add_slice(&self, place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>) {
+        add_slice(place, layout, tiles, slice, self.s);
+    }
+
+    /// Writes the outputs of a range of tiles of the segments of a batch.
+    pub fn finish(&self, batch: &[usize], tiles: [Val<u32>; 2]) {
+        let (s, layouts, firsts) = (self.s, self.s.layouts(), first_rows(self.s));
+        let rows = |place: usize| {
+            let layout = layouts[batch[place]];
+            Rows { layout, first: firsts[batch[place]], place: place as u32 }
+        };
+        let up = s.is_gated().then(|| rows(1));
+        finish_rows(&rows(0), up.as_ref(), tiles, &self.operands, s);
+    }
+
+    /// Writes the CTA's largest output of each token, with [`Output::Argmax`]. All tiles must be finished, and a barrier
+    /// among the consumer warps must precede.
+    pub fn end(&self) {
+        if let Some((values, rows)) = self.operands.best {
+            store_best(values, rows, self.s);
+        }
+    }
+}
+
+/// A segment of a batch.
+struct Rows {
+    layout: Layout,
+    /// Index of the segment's first row among the rows of all segments.
+    first: u32,
+    /// Index of the segment in the batch.
+    place: u32,
+}
+
+#[device]
+fn compute_factors(operands: &Operands, eps: f32, s: &GemvShape) {
+    let (shared, map, layout) = (dynamic_shared::<u8>(), s.token_map(), s.input_layout());
+    let mut token = thread_index();
+    let squares = layout.squares();
+    while token < s.tokens {
+        let mut sum = val(0.0f32);
+        if s.is_prepared() {
+            let at = operands.x.cast::<u8>().bytes(layout.bytes()).cast::<f32>().at(token * squares);
+            sum = (1..squares).fold(at.load(), |sum, group| sum + at.at(group).load());
+        } else {
+            let at = shared.bytes(map.squares).cast::<f32>().at(token * squares);
+            sum = (1..squares).fold(at.load(), |sum, group| sum + at.at(group).load());
+        }
+        let factor = (sum * (1.0 / s.cols as f32) + eps).rsqrt();
+        shared.bytes(map.factors).cast::<f32>().at(token).store(factor);
+        token += s.consumers();
+    }
+}
+
+#[device]
+fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &GemvShape) {
+    let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
+    let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
+    let units = super::units_in(slice, layout, s);
+    let most = s.most_slice_units();
+    let partial = shared.bytes(map.partial).cast::<f32>().at(place * held * most * of_tile);
+    let totals = shared.bytes(map.totals).cast::<f32>().at(place * held * of_tile);
+    // Four sums at a time.
+    let mut index = thread_index() * 4;
+    while index < tiles * of_tile {
+        let from = partial.at(index / of_tile * (most * of_tile) + index % of_tile);
+        let mut unit = val(0u32);
+        let mut sums = [val(0.0f32); 4];
+        if slice == 0 {
+            sums = from.load_vector::<4>();
+            unit = val(1u32);
+        } else {
+            sums = totals.at(index).load_vector::<4>();
+        }
+        while unit < units {
+            let next = from.at(unit * of_tile).load_vector::<4>();
+            for (sum, next) in sums.iter_mut().zip(next) {
+                *sum += next;
+            }
+            unit += 1;
+        }
+        totals.at(index).store_vector(sums);
+        index += s.consumers() * 4;
+    }
+}
+
+/// The sum of a row of a tile and a token: element `element` of the `[row][token]` sums of group `group`.
+#[device]
+fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &GemvShape) -> Val<f32> {
+    let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
+    let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
+    let at = group * TILE_GROUP + element;
+    if s.slices() > 1 {
+        return shared.bytes(map.totals).cast::<f32>().at((tile + rows.place * held) * of_tile + at).load();
+    }
+    let most = s.most_slice_units();
+    let tile = (tile + rows.place * held) * (most * of_tile);
+    let mut from = shared.bytes(map.partial).cast::<f32>().at(tile + at);
+    let mut sum = from.load();
+    let mut unit = val(1u32);
+    while unit < s.units(&rows.layout) {
+        from = from.at(of_tile);
+        sum += from.load();
+        unit += 1;
+    }
+    sum
+}
+
+/// Writes the outputs of a range of tiles: of one segment, or of gate and up.
+#[device]
+fn finish_rows(rows: &Rows, up: Option<&Rows>, tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
+    let factors = dynamic_shared::<u8>().bytes(s.token_map().factors).cast::<f32>();
+    let elements = (tiles[1] - tiles[0]) * TILE_GROUP;
+    let mut group = val(0u32);
+    while group < s.input_layout().groups() {
+        let mut best = no_candidate();
+        let token = group * GROUP + (lane() & 3);
+        let mut index = thread_index();
+        while index < elements {
+            let (tile, element) = (index / TILE_GROUP, index % TILE_GROUP);
+            let row = (tiles[0] + tile) * TILE_ROWS + element / GROUP;
+            if (row < rows.layout.rows) & (token < s.tokens) {
+                let result = |rows: &Rows| {
+                    let mut sum = row_sum(rows, tile, group, element, s);
+                    if s.normed() {
+                        sum *= factors.at(token).load();
+                    }
+                    if s.bias { sum + bias(row + rows.first, operands, s) } else { sum }
+                };
+                let mut value = result(rows);
+                if let (Some(up), Output::Glu(activation)) = (up, s.output) {
+                    value = gated(activation, value, result(up));
+                }
+                value = scaled(value, s);
+                let to = operands.y.at(token * s.outputs() + (row + rows.first));
+                if s.output == Output::Residual {
+                    value += to.load();
+                }
+                to.store(value);
+                if s.output == Output::Argmax {
+                    best =
+                        better(best, Candidate { value: finite_or_infinity(value), token: row + rows.first });
+                }
+            }
+            index += s.consumers();
+        }
+        if s.output == Output::Argmax {
+            update_best(best, group, s);
+        }
+        group += 1;
+    }
+}
+
+fn gated(activation: Activation, gate: Val<f32>, up: Val<f32>) -> Val<f32> {
+    gate.div_approx(activation.divisor(gate)) * up
+}
+
+/// Addresses of this warp's largest outputs and their rows, `[token]`.
+#[device]
+fn best_of_warp(warp: Val<u32>, s: &GemvShape) -> (Ptr<Shared, f32>, Ptr<Shared, u32>) {
+    let tokens = s.input_layout().groups() * GROUP;
+    let best = dynamic_shared::<u8>().bytes(s.token_map().best);
+    let values = best.cast::<f32>().at(warp * tokens);
+    (values, best.cast::<u32>().at(s.schedule.warps * tokens).at(warp * tokens))
+}
+
+#[device]
+fn initialise_best(s: &GemvShape) {
+    let (values, rows) = best_of_warp(warp_index(), s);
+    if lane() < GROUP {
+        for group in 0..s.input_layout().groups() {
+            values.at(lane() + group * GROUP).store(f32::NEG_INFINITY);
+            rows.at(lane() + group * GROUP).store(0u32);
+        }
+    }
+}
+
+/// Compares the candidates of a warp for the tokens of a group with the warp's largest outputs so far.
+#[device]
+fn update_best(candidate: Candidate, group: Val<u32>, s: &GemvShape) {
+    let mut best = candidate;
+    for step in [16u32, 8, 4] {
+        let other = Candidate { value: shuffle_xor(best.value, step), token: shuffle_xor(best.token, step) };
+        best = better(best, other);
+    }
+    let (values, rows) = best_of_warp(warp_index(), s);
+    if lane() < GROUP {
+        let (value, row) = (values.at(lane() + group * GROUP), rows.at(lane() + group * GROUP));
+        best = better(Candidate { value: value.load(), token: row.load() }, best);
+        value.store(best.value);
+        row.store(best.token);
+    }
+}
+
+#[device]
+fn store_best(values: Ptr<Global, f32>, rows: Ptr<Global, u32>, s: &GemvShape) {
+    let mut token = thread_index();
+    while token < s.tokens {
+        let mut best = no_candidate();
+        for warp in 0..s.schedule.warps {
+            let (value, row) = best_of_warp(val(warp), s);
+            best = better(best, Candidate { value: value.at(token).load(), token: row.at(token).load() });
+        }
+        let at = token * s.schedule.grid + block_index();
+        values.at(at).store(best.value);
+        rows.at(at).store(best.token);
+        token += s.consumers();
+    }
+}

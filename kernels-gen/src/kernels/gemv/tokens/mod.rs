@@ -1,0 +1,331 @@
+//! Products of several tokens with the same matrices: the weights are read and decoded once.
+//!
+//! The arithmetic of a token is that of a product of one token, so its outputs have the same bits; the parent module
+//! describes the order of sums. What differs is the division of the work:
+//!
+//! - The inputs are in shared memory in the layout of [`inputs`], which multiplies four tokens at a time. Up to a few
+//!   tokens each CTA quantises all inputs. Beyond that, a launch of [`prepare`] quantises them once, and a second producer
+//!   warp streams them through a ring of *slices* of the columns.
+//! - A CTA goes over its tiles in *batches*. For each slice of the columns it goes over all tiles of the batch. Sums of
+//!   units, and totals over slices, are in shared memory, and the epilogue starts after the last slice.
+//! - A stage of the ring of weights has a *strip*: consecutive units of a tile in a slice. The groups of warps take the
+//!   stages in turn, and a warp of a group multiplies one unit of the strip with a part of the tokens.
+
+mod epilogue;
+mod inputs;
+mod prepare;
+mod shape;
+mod unit;
+
+use bespoke_codegen::prelude::*;
+
+pub use inputs::{InputForms, InputLayout};
+pub use prepare::{PrepareShape, prepare};
+pub use shape::TokenSchedule;
+
+use super::blocks::LaneMap;
+use super::inputs::{UNIT, load_unit, sum_of_squares};
+use super::operands::{CONSUMER_BARRIER, Operands};
+use super::ring::RingProducer;
+use super::shape::GemvShape;
+use crate::weights::Layout;
+use epilogue::TokenEpilogue;
+use inputs::{GRANULE, GROUP, store_unit};
+use unit::UnitWeights;
+
+/// The rings of a CTA.
+#[derive(Clone, Copy)]
+pub(super) struct Rings {
+    /// Strips of weights.
+    weights: Pipeline,
+    /// Slices of prepared inputs.
+    inputs: Option<Pipeline>,
+}
+
+/// Places and initialises the rings. A CTA barrier must follow.
+#[device]
+pub(super) fn rings(s: &GemvShape) -> Rings {
+    let ring = |stages, stage_bytes, consumers, at: u32| {
+        let shape = PipelineShape { stages, stage_bytes, consumers, copy: s.schedule.copy.engine() };
+        Pipeline::new(shape, dynamic_shared().bytes(at), mbarrier_array(shape.barriers()))
+    };
+    let weights = ring(s.schedule.stages, s.stage_bytes(), s.warps_per_stage(), 0);
+    let inputs = s
+        .is_prepared()
+        .then(|| ring(s.schedule.several.buffers, s.slice_bytes(), s.schedule.warps, s.token_map().inputs));
+    if thread_index() == 0 {
+        weights.init();
+        if let Some(inputs) = inputs {
+            inputs.init();
+        }
+    }
+    Rings { weights, inputs }
+}
+
+/// Producer warp of the weights.
+#[device]
+pub(super) fn load_weights(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]], s: &GemvShape) {
+    let (layouts, offsets) = (s.layouts(), s.offsets());
+    let mut producer = RingProducer::new(rings.weights);
+    for batch in s.batches() {
+        let [mut first, end] = tiles[batch[0]];
+        while first < end {
+            let last = (first + s.schedule.several.tiles).min(end);
+            let mut slice = val(0u32);
+            while slice < s.slices() {
+                for &segment in &batch {
+                    let weights = operands.w.bytes(offsets.segments[segment]);
+                    stream_slice(weights, &layouts[segment], [first, last], slice, &mut producer, s);
+                }
+                slice += 1;
+            }
+            first = last;
+        }
+    }
+}
+
+/// Number of units of a tile in slice `slice`.
+fn units_in(slice: Val<u32>, layout: &Layout, s: &GemvShape) -> Val<u32> {
+    let (units, most) = (s.units(layout), s.slice_units(layout));
+    if units % most == 0 && units / most == s.slices() {
+        return val(most);
+    }
+    let before = slice * most;
+    (before.max(units) - before).min(most)
+}
+
+/// Streams a slice of the columns of some tiles of a segment.
+#[device]
+fn stream_slice(
+    weights: Ptr<Global, u8>,
+    layout: &Layout,
+    tiles: [Val<u32>; 2],
+    slice: Val<u32>,
+    producer: &mut RingProducer,
+    s: &GemvShape,
+) {
+    let unit_bytes = s.depth() * layout.ty.block_bytes();
+    let bytes = units_in(slice, layout, s) * unit_bytes;
+    let strip = s.strip() * unit_bytes;
+    let mut from = weights.bytes(mul_wide(tiles[0], layout.tile_bytes()));
+    from = from.bytes(slice * (s.slice_units(layout) * unit_bytes));
+    let mut tile = tiles[0];
+    while tile < tiles[1] {
+        let mut at = val(0u32);
+        while at < bytes {
+            let size = (bytes - at).min(strip);
+            producer.copy_stage(from.bytes(at), size, &s.schedule);
+            at += strip;
+        }
+        from = from.bytes(layout.tile_bytes());
+        tile += 1;
+    }
+}
+
+/// Producer warp of the prepared inputs: streams all slices for each batch of tiles, or once if there is a single slice.
+#[device]
+pub(super) fn load_inputs(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]], s: &GemvShape) {
+    let (ring, layout) = (rings.inputs.expect("the inputs are prepared"), s.input_layout());
+    let granules = s.schedule.several.slice / GRANULE;
+    s.schedule.trigger.wait();
+    let mut producer = ring.producer(lane());
+    if s.slices() == 1 {
+        let count = tiles.iter().fold(val(0u32), |count, tiles| count + (tiles[1] - tiles[0]));
+        if count > 0 {
+            producer.acquire(layout.bytes());
+            producer.copy(0, operands.x.cast(), layout.bytes(), None);
+            producer.commit();
+        }
+        return;
+    }
+    for batch in s.batches() {
+        let [mut first, end] = tiles[batch[0]];
+        while first < end {
+            let mut granule = val(0u32);
+            while granule < layout.granules {
+                let bytes = (layout.granules - granule).min(granules) * layout.granule_bytes();
+                producer.acquire(bytes);
+                let from = operands.x.cast::<u8>().bytes(mul_wide(granule, layout.granule_bytes()));
+                producer.copy(0, from, bytes, None);
+                producer.commit();
+                producer.advance();
+                granule += granules;
+            }
+            first += s.schedule.several.tiles;
+        }
+    }
+}
+
+/// Consumer warps: multiply, and write the outputs.
+#[device]
+pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]], s: &GemvShape) {
+    let (shared, map, layouts) = (dynamic_shared::<u8>(), s.token_map(), s.layouts());
+    let epilogue = TokenEpilogue::new(*operands, s);
+    if s.is_prepared() {
+        s.schedule.trigger.wait();
+    } else {
+        fill(operands, s);
+        named_barrier(CONSUMER_BARRIER, s.consumers());
+    }
+    epilogue.compute_factors();
+    let lane_map = LaneMap::new();
+    let mut turns = Turns { stage: rings.weights.consumer(), group: val(0u32) };
+    // Without a ring of inputs, its consumer is not used.
+    let mut inputs = rings.inputs.unwrap_or(rings.weights).consumer();
+    for batch in s.batches() {
+        let [mut first, end] = tiles[batch[0]];
+        while first < end {
+            let last = (first + s.schedule.several.tiles).min(end);
+            let mut slice = val(0u32);
+            while slice < s.slices() {
+                let mut from = shared.bytes(map.inputs);
+                if s.is_prepared() {
+                    inputs.wait();
+                    from = inputs.data();
+                }
+                let mut partial = shared.bytes(map.partial).cast::<f32>();
+                for &segment in &batch {
+                    let run =
+                        SliceRun { layout: &layouts[segment], tiles: [first, last], slice, inputs: from };
+                    dot_slice(&run, partial, &lane_map, &mut turns, s);
+                    partial = partial.at(s.schedule.several.tiles * s.most_slice_units() * s.tile_sums());
+                }
+                if s.slices() > 1 {
+                    inputs.release_by_warp();
+                    inputs.advance();
+                }
+                named_barrier(CONSUMER_BARRIER, s.consumers());
+                if s.slices() > 1 {
+                    for (place, &segment) in (0u32..).zip(&batch) {
+                        epilogue.add_slice(place, &layouts[segment], last - first, slice);
+                    }
+                    named_barrier(CONSUMER_BARRIER, s.consumers());
+                }
+                slice += 1;
+            }
+            epilogue.finish(&batch, [first, last]);
+            named_barrier(CONSUMER_BARRIER, s.consumers());
+            first = last;
+        }
+    }
+    epilogue.end();
+}
+
+/// A slice of the columns of some tiles of a segment.
+struct SliceRun<'a> {
+    layout: &'a Layout,
+    /// Half-open range of tiles.
+    tiles: [Val<u32>; 2],
+    /// Index of the slice.
+    slice: Val<u32>,
+    /// The inputs of the slice.
+    inputs: Ptr<Shared, u8>,
+}
+
+/// A warp's position in the ring of weights, and the group of warps whose turn it is.
+#[derive(Clone, Copy, Carry)]
+struct Turns {
+    stage: Consumer,
+    group: Val<u32>,
+}
+
+/// Multiplies this warp's units of a slice, and stores their sums in `partial`.
+#[device]
+fn dot_slice(
+    run: &SliceRun<'_>,
+    partial: Ptr<Shared, f32>,
+    lane_map: &LaneMap,
+    turns: &mut Turns,
+    s: &GemvShape,
+) {
+    let (layout, groups) = (run.layout, s.schedule.groups);
+    let (ty, input_layout) = (layout.ty, s.input_layout());
+    let unit_bytes = s.depth() * ty.block_bytes();
+    let units = units_in(run.slice, layout, s);
+    let (within, strip) = (warp_index() % s.warps_per_stage(), s.strip());
+    let (own, part) = (within % strip, within / strip);
+    // Groups of tokens per part, rounded up.
+    let per_part = input_layout.groups().div_ceil(s.schedule.several.parts);
+    let mut to = partial.at(lane());
+    let mut tile = run.tiles[0];
+    while tile < run.tiles[1] {
+        let mut first = val(0u32);
+        while first < units {
+            if turns.group == warp_index() / s.warps_per_stage() {
+                turns.stage.wait();
+                let unit = first + own;
+                if unit < units {
+                    let block = turns.stage.data().bytes(own * unit_bytes);
+                    let weights = UnitWeights::load(block, ty, s.depth(), lane_map);
+                    let column = unit * s.unit_cols(layout);
+                    let granule = column / GRANULE;
+                    let records = run.inputs.bytes(granule * input_layout.granule_bytes());
+                    let sums_at = to.at(unit * s.tile_sums());
+                    let mut group = part * per_part;
+                    let end = (group + per_part).min(input_layout.groups());
+                    while group < end {
+                        let record = records.bytes(group * input_layout.record_bytes());
+                        let sums = weights.dot(ty, record, column % GRANULE, &input_layout, lane_map);
+                        let to = sums_at.at(group * 64);
+                        to.store(sums[0]);
+                        to.at(32).store(sums[1]);
+                        group += 1;
+                    }
+                }
+                turns.stage.release_by_warp();
+            }
+            turns.stage.advance();
+            if groups > 1 {
+                turns.group = select(turns.group == groups - 1, 0u32, turns.group + 1);
+            }
+            first += strip;
+        }
+        to = to.at(s.most_slice_units() * s.tile_sums());
+        tile += 1;
+    }
+}
+
+/// Loads the inputs of all tokens, and writes them to shared memory with the sums of squares. A barrier among the consumer
+/// warps must follow.
+#[device]
+fn fill(operands: &Operands, s: &GemvShape) {
+    let (shared, map, layout) = (dynamic_shared::<u8>(), s.token_map(), s.input_layout());
+    let passes = layout.units().div_ceil(s.consumers());
+    let unit = |pass: u32| thread_index() + pass * s.consumers();
+    let mut norm = Vec::new();
+    if s.normed() {
+        let weights = operands.w.bytes(s.offsets().norm).cast();
+        for pass in 0..passes {
+            norm.push(load_unit(weights, unit(pass), s.cols));
+        }
+    }
+    s.schedule.trigger.wait();
+    let tokens = layout.groups() * GROUP;
+    let all: Vec<(u32, u32)> = (0..passes * tokens).map(|i| (i / tokens, i % tokens)).collect();
+    for some in all.chunks(UNITS_IN_FLIGHT) {
+        let mut loaded = Vec::new();
+        for &(pass, token) in some {
+            loaded.push(if token < s.tokens {
+                load_unit(operands.x.at(token * s.cols), unit(pass), s.cols)
+            } else {
+                vec![val(0.0f32); UNIT as usize]
+            });
+        }
+        for (&(pass, token), values) in some.iter().zip(loaded) {
+            let mut values = values;
+            if s.normed() {
+                let sum = sum_of_squares(&values);
+                let group = unit(pass) / WARP;
+                if (lane() == 0) & (group < layout.squares()) {
+                    let squares = shared.bytes(map.squares).cast::<f32>();
+                    squares.at(group + token * layout.squares()).store(sum);
+                }
+                values = values.iter().zip(&norm[pass as usize]).map(|(&value, &n)| value * n).collect();
+            }
+            store_unit(&values, unit(pass), val(token), shared.bytes(map.inputs), &layout);
+        }
+    }
+}
+
+/// Number of units of eight inputs that a thread loads at once.
+const UNITS_IN_FLIGHT: usize = 8;

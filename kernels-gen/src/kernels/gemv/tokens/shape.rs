@@ -1,0 +1,165 @@
+//! Compile-time parameters of a product of several tokens, and the sizes derived from them.
+
+use bespoke_codegen::dsl::WARP;
+use serde::{Deserialize, Serialize};
+
+use super::inputs::{GRANULE, GROUP, InputForms, InputLayout};
+use super::prepare::PrepareShape;
+use crate::kernels::gemv::shape::{GemvShape, Output};
+use crate::weights::{Layout, TILE_ROWS};
+
+/// Division of a product of several tokens. A product of one token has [`TokenSchedule::ONE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TokenSchedule {
+    /// Whether the inputs come from a launch of [`prepare`](super::prepare). Otherwise each CTA quantises all inputs.
+    pub prepared: bool,
+    /// Number of columns of a slice: shared memory has the inputs of a slice at a time. A multiple of the columns of a
+    /// unit of every segment, and of 128. Without preparation, one slice has all columns.
+    pub slice: u32,
+    /// Number of slices of prepared inputs that shared memory has room for.
+    pub buffers: u32,
+    /// Number of warps that share a unit: each multiplies it with a part of the tokens.
+    pub parts: u32,
+    /// Number of tiles of a segment whose sums shared memory has room for.
+    pub tiles: u32,
+}
+
+impl TokenSchedule {
+    /// The schedule of a product of one token, which does not use it.
+    pub const ONE: TokenSchedule =
+        TokenSchedule { prepared: false, slice: 0, buffers: 0, parts: 1, tiles: 0 };
+}
+
+/// Offsets in a CTA's dynamic shared memory, in bytes. The ring of weights comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokenMap {
+    /// Offset of the inputs of a slice, or of several; see [`InputLayout`].
+    pub inputs: u32,
+    /// Offset of the sums of squares, f32 `[token][256 columns]`, unless the inputs are prepared.
+    pub squares: u32,
+    /// Offset of the factors of a normalised input, f32 `[token]`.
+    pub factors: u32,
+    /// Offset of the sums of units of a slice, f32 `[segment of a batch][tile][unit][group of tokens][16][4]`.
+    pub partial: u32,
+    /// Offset of the sums of the slices so far, f32 `[segment of a batch][tile][group of tokens][16][4]`.
+    pub totals: u32,
+    /// Offset of the largest output of each warp, f32 `[warp][token]`, and of the rows of these outputs, u32.
+    pub best: u32,
+    /// Total size, in bytes.
+    pub bytes: u32,
+}
+
+impl GemvShape {
+    /// Layout of the inputs of several tokens.
+    pub fn input_layout(&self) -> InputLayout {
+        let forms = InputForms {
+            chunks: self.quantised(),
+            sums: self.has_offsets(),
+            half_sums: self.has_half_offsets(),
+            floats: self.floats(),
+        };
+        InputLayout { tokens: self.tokens, granules: self.padded_cols().div_ceil(GRANULE), forms }
+    }
+
+    /// The launch that prepares the inputs, if the product needs one.
+    pub fn prepare(&self) -> Option<PrepareShape> {
+        let shape = || PrepareShape { cols: self.cols, normed: self.normed(), layout: self.input_layout() };
+        self.is_prepared().then(shape)
+    }
+
+    /// Whether the inputs come from a launch of [`prepare`](super::prepare).
+    pub fn is_prepared(&self) -> bool {
+        self.tokens > 1 && self.schedule.several.prepared
+    }
+
+    /// Least number of columns of a slice: a whole number of units of every segment.
+    pub fn least_slice(&self) -> u32 {
+        self.layouts().iter().map(|layout| self.unit_cols(layout)).fold(GRANULE, u32::max)
+    }
+
+    /// Number of columns of a unit of a segment: a power of two.
+    pub(super) fn unit_cols(&self, layout: &Layout) -> u32 {
+        self.depth() * layout.ty.block_cols()
+    }
+
+    /// Number of slices.
+    pub(super) fn slices(&self) -> u32 {
+        if self.is_prepared() { self.padded_cols().div_ceil(self.schedule.several.slice) } else { 1 }
+    }
+
+    /// Number of units per tile and slice of a segment; the last slice may have fewer.
+    pub(super) fn slice_units(&self, layout: &Layout) -> u32 {
+        if self.is_prepared() {
+            self.schedule.several.slice / self.unit_cols(layout)
+        } else {
+            self.units(layout)
+        }
+    }
+
+    /// Largest number of units per tile and slice.
+    pub(super) fn most_slice_units(&self) -> u32 {
+        self.layouts().iter().map(|layout| self.slice_units(layout)).max().unwrap_or(1)
+    }
+
+    /// Number of warps that share a stage of the ring.
+    pub(super) fn warps_per_stage(&self) -> u32 {
+        self.schedule.warps.div_ceil(self.schedule.groups)
+    }
+
+    /// Number of units in a stage of the ring, with several tokens.
+    pub(crate) fn strip(&self) -> u32 {
+        self.warps_per_stage().div_ceil(self.schedule.several.parts)
+    }
+
+    /// The segments whose tiles are processed together. A CTA has the same tiles of all of them.
+    pub(super) fn batches(&self) -> Vec<Vec<usize>> {
+        if self.is_gated() { vec![vec![0, 1]] } else { (0..self.segments.len()).map(|it| vec![it]).collect() }
+    }
+
+    /// Number of sums per tile: of 16 rows, and of the tokens rounded up to whole groups.
+    pub(super) fn tile_sums(&self) -> u32 {
+        TILE_ROWS * GROUP * self.input_layout().groups()
+    }
+
+    /// Size of the inputs of a slice in bytes.
+    pub(super) fn slice_bytes(&self) -> u32 {
+        let layout = self.input_layout();
+        if self.is_prepared() {
+            self.schedule.several.slice / GRANULE * layout.granule_bytes()
+        } else {
+            layout.bytes()
+        }
+    }
+
+    pub(crate) fn token_map(&self) -> TokenMap {
+        let layout = self.input_layout();
+        let tokens = layout.groups() * GROUP;
+        let several = &self.schedule.several;
+        let mut end = self.stage_bytes() * self.schedule.stages;
+        let mut place = |bytes: u32| {
+            let start = end;
+            end += bytes.next_multiple_of(16);
+            start
+        };
+        let inputs = place(self.slice_bytes() * if several.prepared { several.buffers } else { 1 });
+        let has_squares = self.normed() && !several.prepared;
+        let squares = place(if has_squares { tokens * layout.squares() * 4 } else { 0 });
+        let factors = place(if self.normed() { tokens * 4 } else { 0 });
+        let segments = if self.is_gated() { 2 } else { 1 };
+        let sums = segments * several.tiles * self.tile_sums() * 4;
+        let partial = place(sums * self.most_slice_units());
+        let totals = place(if self.slices() > 1 { sums } else { 0 });
+        let best = place(if self.output == Output::Argmax { self.schedule.warps * tokens * 8 } else { 0 });
+        TokenMap { inputs, squares, factors, partial, totals, best, bytes: end }
+    }
+
+    /// Dynamic shared memory of a product of several tokens, without [`Schedule::reserve`](super::super::Schedule).
+    pub fn token_bytes(&self) -> u32 {
+        self.token_map().bytes
+    }
+
+    /// Threads of a CTA that stream data: a warp for the weights, and one for prepared inputs.
+    pub(crate) fn producers(&self) -> u32 {
+        if self.is_prepared() { 2 * WARP } else { WARP }
+    }
+}

@@ -1,0 +1,232 @@
+//! The product of a unit of weights with the inputs of several tokens, computed by one warp.
+//!
+//! The weights of the unit are decoded once, and stay in registers while the warp goes over groups of four tokens. One
+//! `mma.m16n8k32` multiplies a chunk with a group: lane 4g + t has the sums of token t for rows g and g + 8. The order of
+//! sums is that of one token (see [`crate::kernels::gemv`]), so a lane has four chains for each of its outputs.
+
+use bespoke_codegen::prelude::*;
+
+use super::inputs::{GRANULE, GROUP, InputLayout};
+use crate::kernels::gemv::blocks::{
+    ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, Sums, float_runs, join_bytes,
+    weight_fragments, weights_are_signed,
+};
+use crate::weights::WeightType;
+
+/// Rows g and g + 8 of a tile.
+type Pair = [Val<f32>; 2];
+
+/// The weights of a unit in registers.
+pub(super) enum UnitWeights {
+    /// Groups of four chunks.
+    Chunks(Vec<Chunks>),
+    /// Groups of four half chunks.
+    HalfChunks(Vec<Chunks>),
+    /// Float types: runs of columns, counted from the unit's first column.
+    Floats(Vec<FloatRun>),
+}
+
+/// Decoded weights of a group of four chunks, or of four half chunks.
+pub(super) struct Chunks {
+    /// A fragments: of each chunk, or of the two chunks that the half chunks belong to.
+    fragments: Vec<[Val<u32>; 4]>,
+    /// Scale of each chunk or half chunk.
+    scales: [Pair; 4],
+    /// Factor of the sum of the inputs of each chunk or half chunk, if the type has an offset.
+    offsets: Option<[Pair; 4]>,
+}
+
+/// The values of the lanes of a quad, in their order.
+#[device]
+fn gather(value: Val<f32>) -> [Val<f32>; 4] {
+    let quad = lane() & 28;
+    std::array::from_fn(|of| shuffle_lane(value, quad + of as u32))
+}
+
+/// The pairs of the lanes of a quad, in their order.
+fn gather_pairs(pair: Pair) -> [Pair; 4] {
+    let [first, second] = pair.map(|value| gather(value));
+    std::array::from_fn(|of| [first[of], second[of]])
+}
+
+impl UnitWeights {
+    /// Decodes the unit of `depth` blocks at `unit`.
+    pub fn load(unit: Ptr<Shared, u8>, ty: WeightType, depth: u32, map: &LaneMap) -> UnitWeights {
+        let blocks = (0..depth).map(|block| unit.bytes(block * ty.block_bytes()));
+        if !ty.is_quantised() {
+            let runs = (0..depth).zip(blocks).flat_map(|(index, block)| {
+                let first = index * ty.block_cols();
+                let run = move |run: FloatRun| FloatRun { column: run.column + first, ..run };
+                float_runs(block, ty, map).into_iter().map(run)
+            });
+            return UnitWeights::Floats(runs.collect());
+        }
+        let mut groups = Vec::new();
+        for block in blocks {
+            if ty.has_half_chunks() {
+                let scales = HalfChunkScales::load(block, ty, map);
+                let mut bits = HalfChunkBits::default();
+                for group in 0..ty.block_cols() / 64 {
+                    let (first, second) = (scales.of_row(0, group), scales.of_row(1, group));
+                    groups.push(Chunks {
+                        fragments: bits.weights(block, ty, group).into(),
+                        scales: gather_pairs([first.0, second.0]),
+                        offsets: first.1.zip(second.1).map(|(first, second)| gather_pairs([first, second])),
+                    });
+                }
+            } else {
+                let scales = ChunkScales::load(block, ty, map);
+                for group in 0..ty.block_cols() / 128 {
+                    let (scale, offset) = scales.of_group(group);
+                    groups.push(Chunks {
+                        fragments: weight_fragments(block, ty, group),
+                        scales: gather_pairs(scale),
+                        offsets: offset.map(gather_pairs),
+                    });
+                }
+            }
+        }
+        if ty.has_half_chunks() { UnitWeights::HalfChunks(groups) } else { UnitWeights::Chunks(groups) }
+    }
+
+    /// The products with a group of four tokens, whose records of consecutive granules begin at `record`. The unit begins
+    /// `column` columns after the first granule. Lane 4g + t gets the sums of token t for rows g and g + 8.
+    pub fn dot(
+        &self,
+        ty: WeightType,
+        record: Ptr<Shared, u8>,
+        column: Val<u32>,
+        layout: &InputLayout,
+        map: &LaneMap,
+    ) -> Sums {
+        let signed = weights_are_signed(ty);
+        let mut chains = [[val(0.0f32); 2]; 4];
+        match self {
+            UnitWeights::Floats(runs) => return dot_floats(runs, record, column, layout),
+            UnitWeights::Chunks(groups) => {
+                for (granule, group) in (0u32..).zip(groups) {
+                    let granule =
+                        Granule::load(record.bytes(granule * layout.granule_bytes()), ty, layout, map);
+                    for chunk in 0..4 {
+                        let zero = [val(0i32); 4];
+                        let sums = mma_m16n8k32_i8(
+                            group.fragments[chunk],
+                            signed,
+                            granule.columns[chunk],
+                            true,
+                            zero,
+                        );
+                        let offset = group.offsets.map(|offsets| (granule.sums[chunk], offsets[chunk]));
+                        add(&mut chains[chunk], sums, granule.scales[chunk], group.scales[chunk], offset);
+                    }
+                }
+            }
+            UnitWeights::HalfChunks(groups) => {
+                for (index, pair) in (0u32..).zip(groups.chunks(2)) {
+                    let granule =
+                        Granule::load(record.bytes(index * layout.granule_bytes()), ty, layout, map);
+                    for (half, group) in pair.iter().enumerate() {
+                        for part in 0..4 {
+                            let chunk = 2 * half + part / 2;
+                            let [a, b, c, d] = group.fragments[part / 2];
+                            let weights = if part % 2 == 0 { [a, b] } else { [c, d] };
+                            let sums = multiply_half(weights, signed, granule.columns[chunk][part % 2]);
+                            let offset =
+                                group.offsets.map(|offsets| (granule.sums[4 * half + part], offsets[part]));
+                            add(&mut chains[part], sums, granule.scales[chunk], group.scales[part], offset);
+                        }
+                    }
+                }
+            }
+        }
+        std::array::from_fn(|row| (chains[0][row] + chains[1][row]) + (chains[2][row] + chains[3][row]))
+    }
+}
+
+/// Adds the scaled products of a chunk, and the product of its inputs' sum and its offset, to a chain.
+#[device]
+fn add(
+    chain: &mut Pair,
+    sums: [Val<i32>; 4],
+    input_scale: Val<f32>,
+    scale: Pair,
+    offset: Option<(Val<f32>, Pair)>,
+) {
+    let products = join_bytes(sums);
+    for row in 0..2 {
+        chain[row] = fma(products[row], input_scale * scale[row], chain[row]);
+        if let Some((sum, offset)) = offset {
+            chain[row] = fma(sum, offset[row], chain[row]);
+        }
+    }
+}
+
+/// Multiplies the weights of 16 columns with a register of the inputs.
+#[device]
+fn multiply_half(weights: [Val<u32>; 2], signed: bool, inputs: Val<u32>) -> [Val<i32>; 4] {
+    let b = FragmentB::<i8, 1>::from_registers([inputs]);
+    let zero = FragmentC([val(0i32); 4]);
+    if signed {
+        mma(FragmentA::<i8, 2>::from_registers(weights), b, zero).0
+    } else {
+        mma(FragmentA::<u8, 2>::from_registers(weights), b, zero).0
+    }
+}
+
+/// This lane's inputs of a granule and a group of four tokens.
+struct Granule {
+    /// B fragment of each chunk.
+    columns: [[Val<u32>; 2]; 4],
+    /// Scale of each chunk of token t.
+    scales: [Val<f32>; 4],
+    /// Scaled sums of token t, per chunk or half chunk; empty for types without offsets.
+    sums: Vec<Val<f32>>,
+}
+
+impl Granule {
+    #[device]
+    fn load(record: Ptr<Shared, u8>, ty: WeightType, layout: &InputLayout, map: &LaneMap) -> Granule {
+        let lanes = record.bytes(lane() * 16);
+        let [a, b, c, d] = lanes.cast::<u32>().load_vector::<4>();
+        let [e, f, g, h] = lanes.bytes(512).cast::<u32>().load_vector::<4>();
+        let of_token = record.bytes(map.quarter * 16);
+        let scales = of_token.bytes(1024).cast::<f32>().load_vector::<4>();
+        let sums = if !ty.has_offset() {
+            Vec::new()
+        } else if ty.has_half_chunks() {
+            let at = record.bytes(layout.half_sums()).bytes(map.quarter * 32).cast::<f32>();
+            at.load_vector::<4>().into_iter().chain(at.at(4).load_vector::<4>()).collect()
+        } else {
+            of_token.bytes(layout.sums()).cast::<f32>().load_vector::<4>().to_vec()
+        };
+        Granule { columns: [[a, b], [c, d], [e, f], [g, h]], scales, sums }
+    }
+}
+
+/// Float types: the products of each token, reduced over the lanes of a quad.
+#[device]
+fn dot_floats(runs: &[FloatRun], record: Ptr<Shared, u8>, column: Val<u32>, layout: &InputLayout) -> Sums {
+    let mut found = [val(0.0f32); 2];
+    for token in 0..GROUP {
+        let inputs = record.bytes(layout.floats()).cast::<f32>().at(column + token * GRANULE);
+        let mut sums = [val(0.0f32); 2];
+        for run in runs {
+            let at = inputs.at(run.column);
+            let mut values = at.load_vector::<4>().to_vec();
+            if run.weights[0].len() > 4 {
+                values.extend(at.at(4).load_vector::<4>());
+            }
+            for (sum, weights) in sums.iter_mut().zip(&run.weights) {
+                for (&weight, &value) in weights.iter().zip(&values) {
+                    *sum = fma(weight, value, *sum);
+                }
+            }
+        }
+        for (found, sum) in found.iter_mut().zip(sums) {
+            let pair = sum + shuffle_xor(sum, 1);
+            let total = pair + shuffle_xor(pair, 2);
+            *found = select((lane() & 3) == token, total, *found);
+        }
+    }
+    found
+}

@@ -1,0 +1,211 @@
+//! Cost model of products of several tokens: divides the inputs into slices, the tiles into batches, and the tokens among
+//! warps.
+//!
+//! The time of a CTA is estimated for each division that fits in shared memory, in cycles of a multiprocessor: the longest
+//! of the times of its warps' instructions, of its loads of inputs from the L2 cache, and of its loads of weights. The
+//! constants are rough; they rank divisions of one product.
+
+use super::cost::TargetProperties;
+use super::tuning::Rule;
+use crate::kernels::gemv::tokens::TokenSchedule;
+use crate::kernels::gemv::{GemvShape, Output};
+use crate::weights::Layout;
+
+/// Largest number of tokens whose inputs each CTA quantises itself, if they fit.
+const HELD_TOKENS: u32 = 4;
+
+/// Instructions of a warp that decode 32 columns of a tile, and that multiply them with four tokens.
+const DECODE: u64 = 14;
+const MULTIPLY: u64 = 13;
+
+/// Instructions of a warp for a stage besides its unit, and cycles of the two barriers of a slice.
+const STAGE: u64 = 60;
+const SLICE: u64 = 300;
+
+/// Schedulers of a multiprocessor, each of which issues an instruction per cycle.
+const SCHEDULERS: u64 = 4;
+
+/// Latency of device memory in cycles, as in [`TargetProperties::bytes_in_flight`].
+const LATENCY: u64 = 1400;
+
+/// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
+const L2_BYTES: u64 = 24;
+
+/// Largest size of the ring of weights in bytes, unless its stages are larger, and its largest number of stages.
+const RING: u32 = 112 * 1024;
+const MAX_STAGES: u32 = 24;
+
+/// Chooses groups of warps, stages and [`TokenSchedule`] for `shape`, whose other choices are made.
+pub(super) fn divide(target: &TargetProperties, mut shape: GemvShape, rule: &Rule) -> GemvShape {
+    let held = shape.tokens <= HELD_TOKENS;
+    let found = held.then(|| best(target, &shape, rule, false)).flatten();
+    let found = found.or_else(|| best(target, &shape, rule, true));
+    // If nothing fits, the smallest division; the plan's check reports its size.
+    let least = || Candidate {
+        groups: rule.groups.unwrap_or(1),
+        stages: rule.stages.unwrap_or(rule.groups.unwrap_or(2)),
+        several: TokenSchedule { prepared: true, slice: shape.least_slice(), buffers: 1, parts: 1, tiles: 1 },
+    };
+    let Candidate { groups, stages, several } = found.unwrap_or_else(least);
+    shape.schedule.groups = groups;
+    shape.schedule.stages = stages;
+    shape.schedule.in_flight = rule.in_flight.unwrap_or(stages);
+    shape.schedule.several = several;
+    shape
+}
+
+/// A division of a product.
+#[derive(Clone, Copy)]
+struct Candidate {
+    groups: u32,
+    stages: u32,
+    several: TokenSchedule,
+}
+
+/// The division with the shortest estimated time among those that fit in shared memory.
+fn best(target: &TargetProperties, shape: &GemvShape, rule: &Rule, prepared: bool) -> Option<Candidate> {
+    let layout = shape.input_layout();
+    let warps = shape.schedule.warps;
+    let divisors = |n: u32| (0..=n.ilog2()).map(|power| 1 << power).filter(move |it| n.is_multiple_of(*it));
+    let tiles =
+        if matches!(shape.output, Output::Glu(_)) { shape.most_tiles() / 2 } else { shape.most_tiles() };
+    let tiles = tiles.max(1);
+    let least = shape.least_slice();
+    let slices = (layout.granules * 128).div_ceil(least);
+    let mut found: Option<(u64, Candidate)> = None;
+    let mut trial = shape.clone();
+    for power in 0..=if prepared { slices.next_power_of_two().ilog2() } else { 0 } {
+        // A single slice needs one buffer.
+        let one_slice = least << power >= layout.granules * 128;
+        for buffers in if prepared && !one_slice { &[2, 1][..] } else { &[1] } {
+            for batches in (0..=tiles.next_power_of_two().ilog2()).map(|power| 1 << power) {
+                for parts in divisors(warps).filter(|&parts| parts <= layout.groups()) {
+                    // Of equal times, that with the fewest stages and copies wins.
+                    for strip in divisors(warps / parts).collect::<Vec<_>>().into_iter().rev() {
+                        let several = TokenSchedule {
+                            prepared,
+                            slice: if prepared { least << power } else { 0 },
+                            buffers: if prepared { *buffers } else { 0 },
+                            parts,
+                            tiles: tiles.div_ceil(batches),
+                        };
+                        let groups = warps / parts / strip;
+                        if rule.groups.is_some_and(|only| only != groups) {
+                            continue;
+                        }
+                        (trial.schedule.several, trial.schedule.groups) = (several, groups);
+                        let Some(stages) = stages(target, &mut trial, rule) else { continue };
+                        trial.schedule.stages = stages;
+                        let time = time(target, &trial, tiles, strip);
+                        if found.is_none_or(|(best, _)| time < best) {
+                            found = Some((time, Candidate { groups, stages, several }));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    found.map(|(_, candidate)| candidate)
+}
+
+/// Number of stages of the ring of weights that fit beside the inputs and the sums: enough for the bytes in flight, at
+/// least one for each group.
+fn stages(target: &TargetProperties, shape: &mut GemvShape, rule: &Rule) -> Option<u32> {
+    let groups = shape.schedule.groups;
+    shape.schedule.stages = 0;
+    let fixed = shape.token_bytes();
+    let free = target.shared_budget(shape.schedule.resident).checked_sub(fixed)?;
+    let fit = free.min(RING.max(groups * shape.stage_bytes())) / shape.stage_bytes();
+    let stages = rule.stages.unwrap_or(fit.min(MAX_STAGES) / groups * groups);
+    (stages > 0 && free >= stages * shape.stage_bytes()).then_some(stages)
+}
+
+/// Estimated time of the CTA with the most tiles, in cycles.
+fn time(target: &TargetProperties, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
+    let (schedule, several) = (&shape.schedule, &shape.schedule.several);
+    let layout = shape.input_layout();
+    let segments = if matches!(shape.output, Output::Glu(_)) { 2 } else { 1 };
+    let columns = layout.granules * 128;
+    let slice = if several.prepared { several.slice.min(columns) } else { columns };
+    let slices = u64::from(columns.div_ceil(slice));
+    let batches = tiles.div_ceil(several.tiles);
+    let unit = shape.layouts().iter().map(|layout: &Layout| shape.depth() * layout.ty.block_cols()).max();
+    let unit = unit.unwrap_or(128);
+    let chunks = u64::from(unit.div_ceil(32));
+    let strips = (slice / unit).max(1).div_ceil(strip);
+    let groups_of_tokens = u64::from(layout.groups().div_ceil(several.parts));
+    let item = STAGE + chunks * (DECODE + MULTIPLY * groups_of_tokens);
+    let rounds = |tiles: u32| u64::from((tiles * segments * strips).div_ceil(schedule.groups));
+    let last = tiles - (batches - 1) * several.tiles;
+    let rounds = u64::from(batches - 1) * rounds(several.tiles) + rounds(last);
+    let warps = u64::from(schedule.warps).div_ceil(SCHEDULERS);
+    let compute = slices * (rounds * item * warps + u64::from(batches) * SLICE);
+    let load = match (several.prepared, several.buffers) {
+        (false, _) => 0,
+        (true, buffers) => {
+            let all = u64::from(layout.bytes()) / L2_BYTES;
+            // A single slice is loaded once; with one buffer the warps wait for each slice.
+            let load = if slices == 1 { all } else { u64::from(batches) * all };
+            load + if slices > 1 && buffers < 2 { compute } else { 0 }
+        }
+    };
+    // Stages that are being multiplied are not in flight.
+    let stages = 2 * schedule.stages - schedule.groups;
+    let in_flight = (u64::from(stages * shape.stage_bytes()) / 2).clamp(1, target.bytes_in_flight());
+    let tile_bytes = shape.layouts().iter().map(Layout::tile_bytes).max().unwrap_or(0);
+    let weights = u64::from(tiles * segments) * u64::from(tile_bytes) * LATENCY / in_flight;
+    compute.max(load).max(weights) + compute / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use bespoke_codegen::ptx::Target;
+
+    use super::*;
+    use crate::plan::{LaunchRole, Plan, PlanParams, cost};
+    use crate::shape::builtin;
+    use crate::spec::KernelSpec;
+
+    /// The products of the built-in shapes with one token.
+    fn products(target: Target) -> Vec<GemvShape> {
+        let mut products: Vec<GemvShape> = Vec::new();
+        for mut shape in builtin().iter().flat_map(|file| file.shapes().expect("valid")) {
+            // The kernels of the first and last layers are those of all.
+            let last = shape.layers.len() - 1;
+            shape.layers = vec![shape.layers[0].clone(), shape.layers[last].clone()];
+            shape.dimensions.layers = 2;
+            let plan = Plan::new(&shape, target, PlanParams::single(64)).expect("a plan");
+            for kernel in plan.kernels {
+                if let KernelSpec::Gemv(product) = kernel.spec
+                    && !products.contains(&product)
+                {
+                    products.push(product);
+                }
+            }
+        }
+        products
+    }
+
+    /// Divides a product of `tokens` tokens without rules.
+    fn divided(target: Target, product: &GemvShape, tokens: u32) -> KernelSpec {
+        let (product, trigger) = (product.clone(), product.schedule.trigger);
+        let rule = Rule::empty(LaunchRole::FfnDown);
+        let properties = TargetProperties::of(target);
+        KernelSpec::Gemv(cost::gemv(&properties, GemvShape { tokens, ..product }, trigger, &rule))
+    }
+
+    #[test]
+    fn products_of_several_tokens_fit_in_shared_memory() {
+        for target in Target::ALL {
+            for product in products(target) {
+                for tokens in [2, 4, 8, 16, 32, 64] {
+                    let spec = divided(target, &product, tokens);
+                    spec.check().unwrap_or_else(|error| panic!("{}: {error}", spec.name()));
+                    let bytes = spec.geometry().dynamic_shared + spec.static_shared();
+                    let most = target.shared_memory_per_block();
+                    assert!(bytes <= most, "{} on {target}: {bytes} of {most} bytes", spec.name());
+                }
+            }
+        }
+    }
+}
