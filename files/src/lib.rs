@@ -7,6 +7,7 @@
 //!   also as a dangling link. With [`Replace::Allowed`] a link is replaced itself; the file that it names is unchanged.
 //! - An output that is dropped unfinished is removed. A process that ends without destructors, as after a signal, calls
 //!   [`remove_unfinished`].
+//! - A [`LineFile`] is the exception: it grows line by line and stays, so that an interrupted command can be continued.
 //!
 //! Builds with debug assertions have the module `faults`, which makes operations fail on purpose, for tests.
 
@@ -18,6 +19,7 @@ mod faults;
 mod file;
 mod folder;
 mod journal;
+mod lines;
 mod scratch;
 #[cfg(all(test, debug_assertions))]
 mod tests;
@@ -26,6 +28,7 @@ mod unfinished;
 pub use error::FileError;
 pub use file::OutputFile;
 pub use folder::OutputFolder;
+pub use lines::LineFile;
 pub use scratch::Scratch;
 pub use unfinished::remove_unfinished;
 

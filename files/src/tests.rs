@@ -250,3 +250,48 @@ fn scratch_folders_are_removed() {
     drop(scratch);
     assert!(!path.exists());
 }
+
+#[test]
+fn a_file_of_lines_is_continued_after_its_last_whole_line() {
+    let _faults = inject(Faults::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lines");
+    let (mut file, lines) = LineFile::open(&path).unwrap();
+    assert!(lines.is_empty());
+    file.append("one").unwrap();
+    drop(file);
+    fs::write(&path, "one\ntwo\nthr").unwrap();
+    let (mut file, lines) = LineFile::open(&path).unwrap();
+    assert_eq!(lines, ["one", "two"]);
+    file.append("three").unwrap();
+    assert_eq!(tree(folder.path()), of(&[("lines", "one\ntwo\nthree\n")]));
+    file.remove().unwrap();
+    assert!(tree(folder.path()).is_empty());
+}
+
+#[test]
+fn a_line_that_does_not_fit_on_the_disk_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lines");
+    {
+        let _faults = inject(Faults { space: Some(6), short: Some(2), ..Faults::default() });
+        let (mut file, _) = LineFile::open(&path).unwrap();
+        file.append("one").unwrap();
+        let failed = message(file.append("two"), &folder);
+        assert!(failed.starts_with("cannot write DIR/lines: "), "{failed}");
+    }
+    let _faults = inject(Faults::default());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntw");
+    let (_, lines) = LineFile::open(&path).unwrap();
+    assert_eq!(lines, ["one"]);
+}
+
+#[test]
+fn only_a_regular_file_of_text_is_a_file_of_lines() {
+    let _faults = inject(Faults::default());
+    let folder = tempfile::tempdir().unwrap();
+    assert!(message(LineFile::open(folder.path()), &folder).ends_with("it exists and is not a regular file"));
+    let path = folder.path().join("lines");
+    fs::write(&path, b"\xff\n").unwrap();
+    assert!(message(LineFile::open(&path), &folder).contains("utf-8"));
+}

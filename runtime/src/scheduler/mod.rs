@@ -139,13 +139,17 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         }
     }
 
-    /// Adds a sequence with the request's prompt; it waits until a slot is free. [`Request::on_prompt_token`] is not
-    /// called: [`Event::Prompt`] tells the progress.
+    /// Checks a request as [`Scheduler::add`] does.
     ///
     /// # Errors
     /// If the prompt is empty, has a token outside the vocabulary, or is longer than the context or the whole page pool;
-    /// or a parameter of the request is out of range. Other sequences are not affected.
-    pub fn add(&mut self, request: &Request<'_>) -> Result<SequenceId, EngineError> {
+    /// or a parameter of the request is out of range.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), EngineError> {
+        self.answer(request).map(drop)
+    }
+
+    /// The empty answer to a request that passes all checks.
+    fn answer(&self, request: &Request<'_>) -> Result<Answer<'t>, EngineError> {
         let Limits { vocab, context, pages, sampling, .. } = self.limits;
         if request.prompt.is_empty() {
             return Err(EngineError::EmptyPrompt);
@@ -159,9 +163,20 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         }
         let answer = Answer::new(request, self.tokenizer, context)?;
         let prompt = request.prompt.len() as u32;
-        if prompt.div_ceil(PAGE) > pages {
-            return Err(EngineError::PoolTooSmall { prompt, needed: prompt.div_ceil(PAGE), pages });
+        match prompt.div_ceil(PAGE) {
+            needed if needed > pages => Err(EngineError::PoolTooSmall { prompt, needed, pages }),
+            _ => Ok(answer),
         }
+    }
+
+    /// Adds a sequence with the request's prompt; it waits until a slot is free. [`Request::on_prompt_token`] is not
+    /// called: [`Event::Prompt`] tells the progress.
+    ///
+    /// # Errors
+    /// If [`Scheduler::check`] finds an error. Other sequences are not affected.
+    pub fn add(&mut self, request: &Request<'_>) -> Result<SequenceId, EngineError> {
+        let answer = self.answer(request)?;
+        let prompt = request.prompt.len() as u32;
         let id = SequenceId(self.next_id);
         self.next_id += 1;
         if answer.tokens_left() == 0 {

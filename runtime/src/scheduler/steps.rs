@@ -118,3 +118,39 @@ pub trait Steps {
     /// If the device does not recover.
     fn reset(&mut self) -> Result<(), EngineError>;
 }
+
+impl<S: Steps> Steps for &mut S {
+    fn limits(&self) -> &Limits {
+        (**self).limits()
+    }
+    fn start(&mut self, slot: u32, tokens: &[u32], sampling: &SamplingParams) -> Result<(), EngineError> {
+        (**self).start(slot, tokens, sampling)
+    }
+    fn set_pages(&mut self, entries: &[PageEntry]) -> Result<(), EngineError> {
+        (**self).set_pages(entries)
+    }
+    fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError> {
+        (**self).clear_pages(pages)
+    }
+    fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
+        (**self).prefill(rows)
+    }
+    fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
+        (**self).decode(rows)
+    }
+    fn decode_again(&mut self) -> Result<(), EngineError> {
+        (**self).decode_again()
+    }
+    fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
+        (**self).token(slot, position)
+    }
+    fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError> {
+        (**self).logits(row)
+    }
+    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
+        (**self).busy(waited)
+    }
+    fn reset(&mut self) -> Result<(), EngineError> {
+        (**self).reset()
+    }
+}

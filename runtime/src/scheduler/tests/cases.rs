@@ -314,3 +314,24 @@ fn a_full_context_keeps_its_first_tokens_and_goes_on() {
     assert_eq!(summary.tokens, [first, alone(&kept, 0, 79)].concat());
     assert_eq!(summary.reused, PAGE);
 }
+
+#[test]
+fn a_borrowed_engine_serves_one_scheduler_after_another() {
+    let mut fake = fake().with_speed(1);
+    for base in 0..2 {
+        let tokens = prompt(base, 70);
+        let mut scheduler = Scheduler::new(&mut fake, None);
+        let request = |logprobs| Request { max_tokens: 9, logprobs, ..Request::new(&tokens) };
+        let ids = [None, Some(1)].map(|logprobs| scheduler.add(&request(logprobs)).unwrap());
+        let mut lengths = Vec::new();
+        while !scheduler.is_idle() {
+            for event in scheduler.step().unwrap() {
+                if let Event::Finished { id, summary } = event {
+                    assert!(ids.contains(&id) && summary.tokens == alone(&tokens, 0, 9));
+                    lengths.push(summary.tokens.len());
+                }
+            }
+        }
+        assert_eq!(lengths, [9, 9]);
+    }
+}
