@@ -348,12 +348,13 @@ fn attention_name(s: &AttentionShape) -> String {
     } else {
         format!("_t{}", s.stage_tiles)
     };
+    let blocks = if s.run_blocks == s.splits { String::new() } else { format!("g{}", s.run_blocks) };
     let entry = match s.entry {
         Entry::Append => "",
         Entry::Appended => "_appended",
     };
     format!(
-        "attention_h{}_k{}_d{}_{}{}_b{}_r{}_p{}_s{}{parts}_{}{entry}{}",
+        "attention_h{}_k{}_d{}_{}{}_b{}_r{}{blocks}_p{}_s{}{parts}_{}{entry}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,

@@ -115,7 +115,10 @@ impl<'a> Cache<'a> {
     /// Runs a step whose rows are tokens, given by sequence and position, or do not exist. Returns the bits of each row's
     /// output.
     fn step(&self, entry: Entry, rows: &[Option<(u32, u32)>]) -> Vec<Vec<u32>> {
-        let s = AttentionShape { tokens: rows.len() as u32, entry, ..self.shape.clone() };
+        let tokens = rows.len() as u32;
+        // With several rows, the first CTA has the first split and the last one.
+        let run_blocks = if tokens == 1 { self.shape.splits } else { self.shape.splits - 1 };
+        let s = AttentionShape { tokens, entry, run_blocks, ..self.shape.clone() };
         let width = (s.heads + 2 * s.kv_heads) * s.head_dim;
         let token = |row: &Option<(u32, u32)>| {
             let (sequence, position) = row.unwrap_or((9, 9));
@@ -253,6 +256,7 @@ fn shape([heads, kv_heads]: [u32; 2], [head_dim, rotated]: [u32; 2]) -> Attentio
         kv: KvType::F16,
         heads_per_block: heads / kv_heads,
         splits: 2,
+        run_blocks: 2,
         min_pages: 1,
         stages: 2,
         stage_tiles: AttentionShape::PAGE_TILES,
@@ -272,7 +276,7 @@ fn f16() {
 
 #[test]
 fn q8_0() {
-    check(AttentionShape { kv: KvType::Q8_0, splits: 3, ..shape([2, 1], [128, 128]) });
+    check(AttentionShape { kv: KvType::Q8_0, splits: 3, run_blocks: 3, ..shape([2, 1], [128, 128]) });
 }
 
 #[test]

@@ -204,6 +204,7 @@ pub(super) fn attention(
         kv,
         heads_per_block,
         splits: (target.multiprocessors / blocks).clamp(1, 64),
+        run_blocks: 1,
         min_pages: rule.min_pages.unwrap_or(2),
         stages: 2,
         stage_tiles: AttentionShape::PAGE_TILES,
@@ -213,11 +214,20 @@ pub(super) fn attention(
     divided_attention(target, attention, rule)
 }
 
-/// Chooses the splits of the context and the stages of the ring: no more splits than a window can fill, and stages of
+/// CTAs of attention per multiprocessor in a step with several rows, if the context has enough splits.
+const CTAS_OF_ROWS: u32 = 8;
+
+/// Chooses the splits of the context, their CTAs and the stages of the ring: no more splits than a window can fill, and stages of
 /// whole pages, unless two do not fit in shared memory.
 fn divided_attention(target: &TargetProperties, mut shape: AttentionShape, rule: &Rule) -> AttentionShape {
     let filled = shape.window_pages().map_or(u32::MAX, |pages| pages.div_ceil(shape.min_pages));
     shape.splits = rule.splits.unwrap_or(shape.splits.min(filled));
+    // CTAs without pages are not free, and one with many runs is the last to end.
+    let blocks = shape.heads / shape.heads_per_block * shape.tokens;
+    shape.run_blocks = match shape.tokens {
+        1 => shape.splits,
+        _ => (CTAS_OF_ROWS * target.multiprocessors / blocks).clamp(1, shape.splits),
+    };
     let fixed = shape.shared_bytes() - shape.stages * shape.stage_bytes();
     let budget = target.shared_budget(shape.min_blocks()).saturating_sub(fixed);
     let whole_pages = 2 * shape.stage_bytes();

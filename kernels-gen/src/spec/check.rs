@@ -161,6 +161,7 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
         ("head_dim", s.head_dim, 256),
         ("heads_per_block", s.heads_per_block, 8),
         ("splits", s.splits, GRID),
+        ("run_blocks", s.run_blocks, s.splits),
         ("min_pages", s.min_pages, WIDTH),
         ("stages", s.stages, STAGES),
         ("stage_tiles", s.stage_tiles, AttentionShape::PAGE_TILES),

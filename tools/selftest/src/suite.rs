@@ -337,6 +337,7 @@ fn attentions() -> Vec<AttentionShape> {
             kv: KvType::F16,
             heads_per_block: (heads / kv_heads).min(8),
             splits,
+            run_blocks: splits,
             min_pages,
             stages: 2,
             stage_tiles: AttentionShape::PAGE_TILES,
@@ -360,8 +361,11 @@ fn attentions() -> Vec<AttentionShape> {
     };
     let bytes = |shape| AttentionShape { kv: KvType::Q8_0, ..shape };
     let parts = |stage_tiles, stages, shape| AttentionShape { stage_tiles, stages, ..shape };
-    let rows = |tokens, shape| AttentionShape { tokens, ..shape };
-    let appended = |tokens, shape| AttentionShape { tokens, entry: Entry::Appended, ..shape };
+    let rows = |tokens, run_blocks, shape| AttentionShape { tokens, run_blocks, ..shape };
+    let appended = |tokens, run_blocks, shape| AttentionShape {
+        entry: Entry::Appended,
+        ..rows(tokens, run_blocks, shape)
+    };
     vec![
         shape([4, 2, 64, 64], Norm, [3, 1]),
         shape([7, 1, 80, 80], Neox, [2, 1]),
@@ -385,14 +389,14 @@ fn attentions() -> Vec<AttentionShape> {
         bytes(two_blocks(window(90, shape([4, 1, 16, 16], Norm, [2, 1])))),
         bytes(normed(Head, bounded(40.0, window(170, parts(2, 2, shape([2, 1, 256, 256], Neox, [2, 1])))))),
         bytes(normed(Projection, parts(1, 3, async_copies(shape([4, 2, 112, 96], Norm, [2, 1]))))),
-        rows(2, shape([2, 1, 64, 64], Norm, [2, 1])),
-        rows(4, bytes(async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [3, 1]))))),
-        rows(3, normed(Projection, window(70, parts(2, 2, shape([2, 2, 256, 64], Neox, [2, 1]))))),
-        appended(1, shape([4, 2, 64, 64], Norm, [3, 1])),
-        appended(5, async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [2, 1])))),
-        appended(7, bytes(normed(Projection, shape([4, 2, 64, 64], Norm, [2, 1])))),
-        appended(6, bytes(bounded(50.0, window(40, parts(2, 2, shape([2, 1, 256, 256], Neox, [2, 1])))))),
-        appended(4, two_blocks(unrotated(window(65, shape([4, 1, 16, 16], Norm, [2, 1]))))),
+        rows(2, 2, shape([2, 1, 64, 64], Norm, [2, 1])),
+        rows(4, 2, bytes(async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [3, 1]))))),
+        rows(3, 1, normed(Projection, window(70, parts(2, 2, shape([2, 2, 256, 64], Neox, [2, 1]))))),
+        appended(1, 2, shape([4, 2, 64, 64], Norm, [3, 1])),
+        appended(5, 2, async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [2, 1])))),
+        appended(7, 1, bytes(normed(Projection, shape([4, 2, 64, 64], Norm, [2, 1])))),
+        appended(6, 1, bytes(bounded(50.0, window(40, parts(2, 2, shape([2, 1, 256, 256], Neox, [2, 1])))))),
+        appended(4, 2, two_blocks(unrotated(window(65, shape([4, 1, 16, 16], Norm, [2, 1]))))),
     ]
 }
 

@@ -80,6 +80,7 @@ impl AppendShape {
             kv: self.kv,
             heads_per_block: 0,
             splits: 1,
+            run_blocks: 1,
             min_pages: 1,
             stages: 0,
             stage_tiles: AttentionShape::PAGE_TILES,

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::query;
 use super::shape::{AttentionShape, CONSUMERS, PAGE, TILE, WARPS};
-use super::work::{Operands, Token, Work};
+use super::work::{Operands, Run, Token};
 
 /// Element type of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -204,8 +204,8 @@ pub(super) fn scale_indices(token: &Token) -> [Val<u32>; 2] {
 /// Whether this CTA appends the new key and value to the cache: among the CTAs that have this key head and the last run
 /// of pages, the one with the first query heads.
 #[device]
-fn appends(work: &Work, s: &AttentionShape) -> Val<bool> {
-    work.last && work.token.first_head % s.group() == 0
+fn appends(token: &Token, run: &Run, s: &AttentionShape) -> Val<bool> {
+    run.last && token.first_head % s.group() == 0
 }
 
 /// The new key and value as they are in the cache, in shared memory: elements `[key and value][head_dim]`, then f16
@@ -269,9 +269,9 @@ pub(super) fn quantise(s: &AttentionShape) {
 /// In the CTA that appends: writes the new key and value to physical page `page` of the cache. The CTA's copies from the
 /// cache must have completed, because they read whole tiles, including the entry of the current position.
 #[device]
-pub(super) fn append(page: Val<u32>, operands: &Operands, work: &Work, s: &AttentionShape) {
-    if appends(work, s) {
-        store_entry(page, operands, &work.token, s);
+pub(super) fn append(page: Val<u32>, operands: &Operands, token: &Token, run: &Run, s: &AttentionShape) {
+    if appends(token, run, s) {
+        store_entry(page, operands, token, s);
     }
 }
 

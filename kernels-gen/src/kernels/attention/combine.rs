@@ -7,7 +7,7 @@ use bespoke_codegen::prelude::*;
 
 use super::shape::{AttentionShape, CONSUMERS, WARPS};
 use super::tile::RunningSoftmax;
-use super::work::{CONSUMER_BARRIER, Results, Work};
+use super::work::{CONSUMER_BARRIER, Results, Run, Work};
 
 /// One element of a partial result's numerator, with the maximum and the denominator of the partial result.
 #[derive(Clone, Copy, Carry)]
@@ -69,9 +69,9 @@ pub(super) fn store_partial(running: &RunningSoftmax, s: &AttentionShape) {
 }
 
 /// Combines the warps' partial results. Writes the output if the context has one split, else
-/// this CTA's partial result, to device memory.
+/// the run's partial result, to device memory.
 #[device]
-pub(super) fn combine_warps(results: &Results, work: &Work, s: &AttentionShape) {
+pub(super) fn combine_warps(results: &Results, work: &Work, run: &Run, s: &AttentionShape) {
     for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(CONSUMERS) {
         let index = thread_index() + pass * CONSUMERS;
         if index < s.heads_per_block * s.head_dim {
@@ -84,7 +84,7 @@ pub(super) fn combine_warps(results: &Results, work: &Work, s: &AttentionShape) 
             if work.runs == 1 {
                 results.y.at(row * s.head_dim + element).store(total.quotient());
             } else {
-                let to = results.partial.at((row * s.splits + block_index_y()) * s.partial_stride());
+                let to = results.partial.at((row * s.splits + run.index) * s.partial_stride());
                 to.at(element).store(total.numerator);
                 if element == 0 {
                     to.at(s.head_dim).store_vector([total.largest, total.denominator]);
@@ -124,7 +124,8 @@ pub(super) fn combine_runs(results: &Results, work: &Work, s: &AttentionShape) {
         arrived.store(before + 1);
     }
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
-    if arrived.load() == work.runs {
+    let ctas = if s.run_blocks == s.splits { work.runs } else { work.runs.min(s.run_blocks) };
+    if arrived.load() == ctas {
         // Each thread combines four elements at a time.
         let fours = s.heads_per_block * s.head_dim / 4;
         for pass in 0..fours.div_ceil(CONSUMERS) {

@@ -1,7 +1,8 @@
 //! Attention: for each row of a step one query per head against the KV cache, split over the context (split-KV), in one
 //! launch; and `append`, which writes keys and values to the cache.
 //!
-//! A CTA has a row, one key head, up to eight query heads of its group, and a run of pages of the cache. The producer warp
+//! A CTA has a row, one key head, up to eight query heads of its group, and a run of pages of the cache, or several such
+//! runs, one after the other. The producer warp
 //! streams the pages through a ring in shared memory while the launch that computes the query is still running. A stage
 //! of the ring holds a page, or a part of it if pages are too large. The consumer warps load query, key and value of the
 //! current position into shared memory, normalised if the model has QK norms (`norm`), and rotated if the layer has RoPE
@@ -39,7 +40,7 @@ pub use append::{AppendShape, append};
 pub use cache::{BIAS, BLOCK, KvType, UnknownKvType};
 pub use shape::{AttentionShape, Entry, NormSpan, PAGE, QkNorm, Rope, TILE};
 use shape::{CONSUMERS, WARPS};
-use work::{CONSUMER_BARRIER, Operands, Positions, Results, Work};
+use work::{CONSUMER_BARRIER, Operands, Positions, Results, Run, Work};
 
 /// y = softmax(b(q·Kᵀ·scale))·V for the position of each row, whose key and value are appended to the cache unless they
 /// are there ([`Entry`]). K and V have the positions of the window; b(x) = softcap · tanh(x / softcap) if the shape has a
@@ -49,11 +50,11 @@ use work::{CONSUMER_BARRIER, Operands, Positions, Results, Work};
 /// `k_norm` f32, if the shape has QK norms: weights of the RMSNorm before the rotation (see [`NormSpan`]); `rope_table`, if the shape has RoPE: see
 /// [`super::rope::frequencies`]; `keys` and `values`: the pools of pages, as described in `cache`; `page_table` u32: entry
 /// PAGES + i is the physical page of the positions from 64·i on, where PAGES is a word of the row's record; `partial` f32
-/// [rows, heads, splits, head_dim + 4] and `counters` u32 [rows, blocks of heads], zero at the start and at the end, are workspace;
-/// `y` f32 [rows, heads, head_dim]; `state`, the rows' records: see [`super::state`].
+/// [rows, heads, splits, head_dim + 4] and `counters` u32 [rows, blocks of heads], zero at the start and at the end, are
+/// workspace; `y` f32 [rows, heads, head_dim]; `state`, the rows' records: see [`super::state`].
 ///
-/// Products have f16 operands and f32 sums; elements of type q8_0 are converted to f16 in registers. Queries and softmax weights are each split into two f16. Scores are base-2
-/// logarithms of softmax weights: see `score`.
+/// Products have f16 operands and f32 sums; elements of type q8_0 are converted to f16 in registers. Queries and softmax
+/// weights are each split into two f16. Scores are base-2 logarithms of softmax weights: see `score`.
 #[kernel(threads = s.threads(), min_blocks = s.min_blocks())]
 pub fn attention(
     qkv: Ptr<Global, f32>,
@@ -79,7 +80,7 @@ pub fn attention(
     }
     // A CTA without pages leaves after the wait.
     let work = Work::of_cta(&operands, s);
-    if work.parts[0] < work.parts[1] {
+    if block_index_y() < work.runs {
         let ring = ring(s);
         if thread_index() == 0 {
             ring.init();
@@ -111,13 +112,27 @@ fn ring(s: &AttentionShape) -> Pipeline {
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))
 }
 
-/// Producer warp: streams the tiles to which the token attends, one part of a page per stage. In a kernel that appends,
-/// the entries from the current position on are stale.
+/// Producer warp: streams the pages of the CTA's runs.
 #[device]
 fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let mut producer = ring.producer(lane());
-    let mut part = work.parts[0];
-    while part < work.parts[1] {
+    let mut run = block_index_y();
+    if s.run_blocks == s.splits {
+        load_run(&mut producer, operands, work, &work.run(run, s), s);
+    } else {
+        while run < work.runs {
+            load_run(&mut producer, operands, work, &work.run(run, s), s);
+            run += s.run_blocks;
+        }
+    }
+}
+
+/// Streams the tiles of a run to which the token attends, one part of a page per stage. In a kernel that appends, the
+/// entries from the current position on are stale.
+#[device]
+fn load_run(producer: &mut Producer, operands: &Operands, work: &Work, run: &Run, s: &AttentionShape) {
+    let mut part = run.parts[0];
+    while part < run.parts[1] {
         let positions = work.positions_in(part, s);
         let bytes = positions.tiles() * s.tile_bytes();
         let at = part_offset(part, &positions, work, s);
@@ -141,7 +156,7 @@ fn part_offset(part: Val<u32>, positions: &Positions, work: &Work, s: &Attention
     positions.first_tile().map_or(at, |tile| at + mul_wide(tile, s.tile_bytes()))
 }
 
-/// Consumer warps: prepare the query, attend to the pages of the run, append the new entry, and combine the results.
+/// Consumer warps: prepare the query, attend to the pages of each run, append the new entry, and combine the results.
 #[device]
 fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let rotation = query::Rotation::new(operands, &work.token, s);
@@ -154,10 +169,39 @@ fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work,
     query::prepare(operands, &rotation, &work.token, s);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     let query = tile::Query::load(s);
-    let mut running = tile::RunningSoftmax::new(s);
     let mut consumer = ring.consumer();
-    let mut part = work.parts[0];
-    while part < work.parts[1] {
+    let mut index = block_index_y();
+    if s.run_blocks == s.splits {
+        let run = work.run(index, s);
+        let running = attend_to_run(&mut consumer, &query, work, &run, s);
+        finish_run(&running, page, operands, results, work, &run, s);
+    } else {
+        while index < work.runs {
+            let run = work.run(index, s);
+            let running = attend_to_run(&mut consumer, &query, work, &run, s);
+            finish_run(&running, page, operands, results, work, &run, s);
+            // The next run's partial results are in the same shared memory.
+            named_barrier(CONSUMER_BARRIER, CONSUMERS);
+            index += s.run_blocks;
+        }
+    }
+    if work.runs > 1 {
+        combine::combine_runs(results, work, s);
+    }
+}
+
+/// Attends to the pages of a run.
+#[device]
+fn attend_to_run(
+    consumer: &mut Consumer,
+    query: &tile::Query,
+    work: &Work,
+    run: &Run,
+    s: &AttentionShape,
+) -> tile::RunningSoftmax {
+    let mut running = tile::RunningSoftmax::new(s);
+    let mut part = run.parts[0];
+    while part < run.parts[1] {
         let positions = work.positions_in(part, s);
         consumer.wait();
         let tile = warp_tile(s);
@@ -167,21 +211,33 @@ fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work,
             if is_last_tile(part, tile, work, s) {
                 last_tile::complete(at, work.token.in_tile(), s);
             }
-            tile::attend(at, &positions.in_tile(tile), &query, &mut running, s);
+            tile::attend(at, &positions.in_tile(tile), query, &mut running, s);
         }
         consumer.release();
         consumer.advance();
         part += 1;
     }
+    running
+}
+
+/// Appends the new entry, if this kernel appends and the run is the last one, to physical page `page`, and combines the
+/// warps' results of the run.
+#[device]
+fn finish_run(
+    running: &tile::RunningSoftmax,
+    page: Option<Val<u32>>,
+    operands: &Operands,
+    results: &Results,
+    work: &Work,
+    run: &Run,
+    s: &AttentionShape,
+) {
     if let Some(page) = page {
-        cache::append(page, operands, work, s);
+        cache::append(page, operands, &work.token, run, s);
     }
-    combine::store_partial(&running, s);
+    combine::store_partial(running, s);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
-    combine::combine_warps(results, work, s);
-    if work.runs > 1 {
-        combine::combine_runs(results, work, s);
-    }
+    combine::combine_warps(results, work, run, s);
 }
 
 /// Whether tile `tile` of part `part` has the token's position.

@@ -80,6 +80,9 @@ pub struct AttentionShape {
     /// Maximum number of splits of the context; a split is a run of consecutive pages, attended to by one CTA per block
     /// of query heads.
     pub splits: u32,
+    /// CTAs among which the splits of a row and block of query heads are divided: at most `splits`. CTA i attends to splits
+    /// i, i + `run_blocks`, … It does not change results.
+    pub run_blocks: u32,
     /// Minimum number of pages per split.
     pub min_pages: u32,
     /// Number of stages of the ring in shared memory.
@@ -151,9 +154,9 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    /// The grid: blocks of query heads along x, splits of the context along y, rows along z.
+    /// The grid: blocks of query heads along x, CTAs of the splits along y, rows along z.
     pub fn grid(&self) -> [u32; 3] {
-        [self.heads / self.heads_per_block, self.splits, self.tokens]
+        [self.heads / self.heads_per_block, self.run_blocks, self.tokens]
     }
 
     /// Threads per CTA.

@@ -96,23 +96,34 @@ impl Token {
     }
 }
 
-/// A CTA's token, heads and pages.
+/// A CTA's token and heads, and the runs of pages of the token's context.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub token: Token,
     /// The first position of the window; none without a window.
     pub window_start: Option<Val<u32>>,
-    /// The parts of the cache in the CTA's run of pages: the first, and the one after the last. A part is as many
-    /// positions as a stage of the ring holds. All have positions to which the token attends.
-    pub parts: [Val<u32>; 2],
-    /// Number of splits that have at least one page.
+    /// Number of runs; 0 if the row does not exist.
     pub runs: Val<u32>,
-    /// Whether this CTA's run of pages includes the token's position.
+    /// Number of pages to which the token attends.
+    pages: Val<u32>,
+    /// Pages per run; the last run may have fewer.
+    run_pages: Val<u32>,
+}
+
+/// A run of pages.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// Index among the runs of the token's context.
+    pub index: Val<u32>,
+    /// The parts of the cache in the run: the first, and the one after the last. A part is as many positions as a stage of
+    /// the ring holds. All have positions to which the token attends.
+    pub parts: [Val<u32>; 2],
+    /// Whether the run includes the token's position.
     pub last: Val<bool>,
 }
 
 impl Work {
-    /// The token, heads and pages of this CTA; no pages if the row does not exist.
+    /// The token, heads and runs of this CTA.
     ///
     /// A kernel that appends reads the row's record before earlier launches are known to have completed. The launch that
     /// starts it early must itself have waited for the launch that wrote the record (`Trigger::AfterWait`).
@@ -123,24 +134,28 @@ impl Work {
         let all_pages = position / PAGE + 1;
         let window_start = s.window.map(|window| position - position.min(window - 1));
         // Splits divide the pages of the window.
-        let before = window_start.map(|start| start / PAGE);
-        let pages = before.map_or(all_pages, |before| all_pages - before);
+        let pages = window_start.map_or(all_pages, |start| all_pages - start / PAGE);
         let pages = select(token.active, pages, 0u32);
-        let run = ((pages + (s.splits - 1)) / s.splits).max(s.min_pages);
-        let first = block_index_y() * run;
-        let end = (first + run).min(pages);
+        let run_pages = ((pages + (s.splits - 1)) / s.splits).max(s.min_pages);
+        Work { token, window_start, runs: (pages + run_pages - 1) / run_pages, pages, run_pages }
+    }
+
+    /// Run `index`, which exists.
+    pub fn run(&self, index: Val<u32>, s: &AttentionShape) -> Run {
+        let first = index * self.run_pages;
+        let end = (first + self.run_pages).min(self.pages);
         let parts = |page: Val<u32>| {
-            let page = before.map_or(page, |before| page + before);
+            let page = self.window_start.map_or(page, |start| page + start / PAGE);
             if s.parts_per_page() == 1 { page } else { page * s.parts_per_page() }
         };
         let mut parts = [parts(first), parts(end)];
         if s.parts_per_page() > 1 {
-            if let Some(start) = window_start {
+            if let Some(start) = self.window_start {
                 parts[0] = parts[0].max(start / s.part_positions());
             }
-            parts[1] = parts[1].min(position / s.part_positions() + 1);
+            parts[1] = parts[1].min(self.token.position / s.part_positions() + 1);
         }
-        Work { token, window_start, parts, runs: (pages + run - 1) / run, last: is_last(first, end, pages) }
+        Run { index, parts, last: is_last(end, self.pages) }
     }
 
     /// The positions of part `part` of the cache to which the token attends.
@@ -188,6 +203,6 @@ fn is_active(record: Ptr<Global, u32>) -> Val<bool> {
 }
 
 #[device]
-fn is_last(first: Val<u32>, end: Val<u32>, pages: Val<u32>) -> Val<bool> {
-    first < end && end == pages
+fn is_last(end: Val<u32>, pages: Val<u32>) -> Val<bool> {
+    end == pages
 }

@@ -94,6 +94,7 @@ pub(crate) fn append(s: &AppendShape) -> Vec<Case> {
         kv: s.kv,
         heads_per_block: 1,
         splits: 2,
+        run_blocks: 2,
         min_pages: 1,
         stages: 2,
         stage_tiles: 1,
