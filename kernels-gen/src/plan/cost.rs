@@ -112,6 +112,10 @@ pub(super) fn gemv(
 ) -> GemvShape {
     let tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
     let bulk = target.programmatic;
+    // Rules of warps and stages are measured with one token.
+    let of_one_token =
+        Rule { warps: None, groups: None, stages: None, in_flight: None, resident: None, ..rule.clone() };
+    let rule = if shape.tokens > 1 { &of_one_token } else { rule };
     let resident = rule.resident.unwrap_or(1);
     // Two groups of warps, unless a rule sets an odd number of warps or stages.
     let even = |knob: Option<u32>| knob.is_none_or(|number| number.is_multiple_of(2));
@@ -128,12 +132,11 @@ pub(super) fn gemv(
         trigger: rule.trigger.unwrap_or(if bulk { trigger } else { Trigger::Never }),
         several: TokenSchedule::ONE,
     };
+    if bulk && resident == 1 {
+        shape.schedule.reserve = target.shared_per_multiprocessor / 2;
+    }
     if shape.tokens > 1 {
-        let mut shape = token_cost::divide(target, shape, rule);
-        if bulk && resident == 1 {
-            shape.schedule.reserve = target.shared_per_multiprocessor / 2;
-        }
-        return shape;
+        return token_cost::divide(target, shape);
     }
     while rule.warps.is_none() && fitting_stages(target, &shape) < 2 {
         let half = shape.schedule.warps / 2;
@@ -151,9 +154,6 @@ pub(super) fn gemv(
     shape.schedule.stages = stages;
     let wanted = if needed > LONG_STREAM { 3 } else { 2 };
     shape.schedule.in_flight = rule.in_flight.unwrap_or(wanted.min(stages));
-    if bulk && resident == 1 {
-        shape.schedule.reserve = target.shared_per_multiprocessor / 2;
-    }
     shape
 }
 

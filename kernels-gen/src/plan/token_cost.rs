@@ -6,7 +6,6 @@
 //! constants are rough; they rank divisions of one product.
 
 use super::cost::TargetProperties;
-use super::tuning::Rule;
 use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::weights::Layout;
@@ -36,20 +35,20 @@ const RING: u32 = 112 * 1024;
 const MAX_STAGES: u32 = 24;
 
 /// Chooses groups of warps, stages and [`TokenSchedule`] for `shape`, whose other choices are made.
-pub(super) fn divide(target: &TargetProperties, mut shape: GemvShape, rule: &Rule) -> GemvShape {
+pub(super) fn divide(target: &TargetProperties, mut shape: GemvShape) -> GemvShape {
     let held = shape.tokens <= HELD_TOKENS;
-    let found = held.then(|| best(target, &shape, rule, false)).flatten();
-    let found = found.or_else(|| best(target, &shape, rule, true));
+    let found = held.then(|| best(target, &shape, false)).flatten();
+    let found = found.or_else(|| best(target, &shape, true));
     // If nothing fits, the smallest division; the plan's check reports its size.
     let least = || Candidate {
-        groups: rule.groups.unwrap_or(1),
-        stages: rule.stages.unwrap_or(rule.groups.unwrap_or(2)),
+        groups: 1,
+        stages: 2,
         several: TokenSchedule { prepared: true, slice: shape.least_slice(), buffers: 1, parts: 1, tiles: 1 },
     };
     let Candidate { groups, stages, several } = found.unwrap_or_else(least);
     shape.schedule.groups = groups;
     shape.schedule.stages = stages;
-    shape.schedule.in_flight = rule.in_flight.unwrap_or(stages);
+    shape.schedule.in_flight = stages;
     shape.schedule.several = several;
     shape
 }
@@ -63,7 +62,7 @@ struct Candidate {
 }
 
 /// The division with the shortest estimated time among those that fit in shared memory.
-fn best(target: &TargetProperties, shape: &GemvShape, rule: &Rule, prepared: bool) -> Option<Candidate> {
+fn best(target: &TargetProperties, shape: &GemvShape, prepared: bool) -> Option<Candidate> {
     let layout = shape.input_layout();
     let warps = shape.schedule.warps;
     let divisors = |n: u32| (0..=n.ilog2()).map(|power| 1 << power).filter(move |it| n.is_multiple_of(*it));
@@ -90,11 +89,8 @@ fn best(target: &TargetProperties, shape: &GemvShape, rule: &Rule, prepared: boo
                             tiles: tiles.div_ceil(batches),
                         };
                         let groups = warps / parts / strip;
-                        if rule.groups.is_some_and(|only| only != groups) {
-                            continue;
-                        }
                         (trial.schedule.several, trial.schedule.groups) = (several, groups);
-                        let Some(stages) = stages(target, &mut trial, rule) else { continue };
+                        let Some(stages) = stages(target, &mut trial) else { continue };
                         trial.schedule.stages = stages;
                         let time = time(target, &trial, tiles, strip);
                         if found.is_none_or(|(best, _)| time < best) {
@@ -110,14 +106,14 @@ fn best(target: &TargetProperties, shape: &GemvShape, rule: &Rule, prepared: boo
 
 /// Number of stages of the ring of weights that fit beside the inputs and the sums: enough for the bytes in flight, at
 /// least one for each group.
-fn stages(target: &TargetProperties, shape: &mut GemvShape, rule: &Rule) -> Option<u32> {
+fn stages(target: &TargetProperties, shape: &mut GemvShape) -> Option<u32> {
     let groups = shape.schedule.groups;
     shape.schedule.stages = 0;
     let fixed = shape.token_bytes();
     let free = target.shared_budget(shape.schedule.resident).checked_sub(fixed)?;
     let fit = free.min(RING.max(groups * shape.stage_bytes())) / shape.stage_bytes();
-    let stages = rule.stages.unwrap_or(fit.min(MAX_STAGES) / groups * groups);
-    (stages > 0 && free >= stages * shape.stage_bytes()).then_some(stages)
+    let stages = fit.min(MAX_STAGES) / groups * groups;
+    (stages > 0).then_some(stages)
 }
 
 /// Estimated time of the CTA with the most tiles, in cycles.
@@ -154,7 +150,9 @@ fn time(target: &TargetProperties, shape: &GemvShape, tiles: u32, strip: u32) ->
     let in_flight = (u64::from(stages * shape.stage_bytes()) / 2).clamp(1, target.bytes_in_flight());
     let tile_bytes = shape.layouts().iter().map(Layout::tile_bytes).max().unwrap_or(0);
     let weights = u64::from(tiles * segments) * u64::from(tile_bytes) * LATENCY / in_flight;
-    compute.max(load).max(weights) + compute / 8
+    // With one stage per group, a group waits for each of its stages.
+    let waits = if schedule.stages < 2 * schedule.groups { weights.min(compute) / 2 } else { 0 };
+    compute.max(load).max(weights) + waits + compute / 8
 }
 
 #[cfg(test)]
@@ -162,7 +160,7 @@ mod tests {
     use bespoke_codegen::ptx::Target;
 
     use super::*;
-    use crate::plan::{LaunchRole, Plan, PlanParams, cost};
+    use crate::plan::{LaunchRole, Plan, PlanParams, Rule, cost};
     use crate::shape::builtin;
     use crate::spec::KernelSpec;
 

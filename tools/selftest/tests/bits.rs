@@ -78,3 +78,21 @@ fn outputs_do_not_depend_on_the_number_of_tokens() {
         }
     }
 }
+
+/// Slices of one unit, whose sums are added to the totals at once; groups of tokens that are not full.
+#[test]
+fn outputs_do_not_depend_on_the_slices() {
+    let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
+    let silu = Output::Glu(Activation::Silu);
+    let segments = [(WeightType::Q4_K, 24), (WeightType::Q6_K, 24)];
+    let one = shape(2048, &segments, Input::Normed { eps: 1e-5 }, silu);
+    for (slice, buffers, groups, parts) in [(512, 2, 2, 2), (1024, 1, 4, 1), (2048, 1, 1, 1), (1536, 2, 1, 2)]
+    {
+        let several = TokenSchedule { prepared: true, slice, buffers, parts, tiles: 1 };
+        let bulk = Schedule { copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
+        let schedule = Schedule { grid: 1, warps: 4, groups, stages: 4, in_flight: 4, several, ..bulk };
+        let many = GemvShape { tokens: 6, schedule, ..one.clone() };
+        let differing = differing_token(&*device, &many, &one).expect("the device has a target");
+        assert_eq!(differing, None);
+    }
+}

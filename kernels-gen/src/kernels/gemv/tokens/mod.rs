@@ -183,7 +183,8 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                     inputs.wait();
                     from = inputs.data();
                 }
-                let mut partial = shared.bytes(map.partial).cast::<f32>();
+                let sums = if s.accumulates() { map.totals } else { map.partial };
+                let mut partial = shared.bytes(sums).cast::<f32>();
                 for &segment in &batch {
                     let run =
                         SliceRun { layout: &layouts[segment], tiles: [first, last], slice, inputs: from };
@@ -195,7 +196,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                     inputs.advance();
                 }
                 named_barrier(CONSUMER_BARRIER, s.consumers());
-                if s.slices() > 1 {
+                if s.slices() > 1 && !s.accumulates() {
                     for (place, &segment) in (0u32..).zip(&batch) {
                         epilogue.add_slice(place, &layouts[segment], last - first, slice);
                     }
@@ -229,7 +230,8 @@ struct Turns {
     group: Val<u32>,
 }
 
-/// Multiplies this warp's units of a slice, and stores their sums in `partial`.
+/// Multiplies this warp's units of a slice, and stores their sums in `partial`; see [`TokenMap`](shape::TokenMap). With one
+/// unit per slice, adds them to the sums of the earlier slices there.
 #[device]
 fn dot_slice(
     run: &SliceRun<'_>,
@@ -267,8 +269,15 @@ fn dot_slice(
                         let record = records.bytes(group * input_layout.record_bytes());
                         let sums = weights.dot(ty, record, column % GRANULE, &input_layout, lane_map);
                         let to = sums_at.at(group * 64);
-                        to.store(sums[0]);
-                        to.at(32).store(sums[1]);
+                        for (place, sum) in [to, to.at(32)].into_iter().zip(sums) {
+                            let mut sum = sum;
+                            if s.accumulates() {
+                                if run.slice > 0 {
+                                    sum = place.load() + sum;
+                                }
+                            }
+                            place.store(sum);
+                        }
                         group += 1;
                     }
                 }

@@ -39,7 +39,7 @@ pub(crate) struct TokenMap {
     pub squares: u32,
     /// Offset of the factors of a normalised input, f32 `[token]`.
     pub factors: u32,
-    /// Offset of the sums of units of a slice, f32 `[segment of a batch][tile][unit][group of tokens][16][4]`.
+    /// Offset of the sums of units of a slice, unless they are added to the totals at once, f32 `[segment of a batch][tile][unit][group of tokens][16][4]`.
     pub partial: u32,
     /// Offset of the sums of the slices so far, f32 `[segment of a batch][tile][group of tokens][16][4]`.
     pub totals: u32,
@@ -101,6 +101,11 @@ impl GemvShape {
         self.layouts().iter().map(|layout| self.slice_units(layout)).max().unwrap_or(1)
     }
 
+    /// Whether a warp adds the sums of its unit to the totals: a slice has one unit of each tile.
+    pub(super) fn accumulates(&self) -> bool {
+        self.slices() > 1 && self.most_slice_units() == 1
+    }
+
     /// Number of warps that share a stage of the ring.
     pub(super) fn warps_per_stage(&self) -> u32 {
         self.schedule.warps.div_ceil(self.schedule.groups)
@@ -147,7 +152,7 @@ impl GemvShape {
         let factors = place(if self.normed() { tokens * 4 } else { 0 });
         let segments = if self.is_gated() { 2 } else { 1 };
         let sums = segments * several.tiles * self.tile_sums() * 4;
-        let partial = place(sums * self.most_slice_units());
+        let partial = place(if self.accumulates() { 0 } else { sums * self.most_slice_units() });
         let totals = place(if self.slices() > 1 { sums } else { 0 });
         let best = place(if self.output == Output::Argmax { self.schedule.warps * tokens * 8 } else { 0 });
         TokenMap { inputs, squares, factors, partial, totals, best, bytes: end }
