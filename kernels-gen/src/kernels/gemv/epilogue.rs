@@ -128,7 +128,7 @@ fn early_rows(
 
 /// Loads element `row` of `from`, or 0 if `inside` is false.
 #[device]
-fn load_if(from: Ptr<Global, f32>, row: Val<u32>, inside: Val<bool>) -> Val<f32> {
+pub(super) fn load_if(from: Ptr<Global, f32>, row: Val<u32>, inside: Val<bool>) -> Val<f32> {
     if inside { from.at(row).load() } else { val(0.0f32) }
 }
 

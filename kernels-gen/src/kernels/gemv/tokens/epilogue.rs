@@ -5,7 +5,7 @@ use bespoke_codegen::prelude::*;
 use super::inputs::GROUP;
 use crate::kernels::activation::Activation;
 use crate::kernels::argmax::{Candidate, better};
-use crate::kernels::gemv::epilogue::{bias, finite_or_infinity, first_rows, no_candidate, scaled};
+use crate::kernels::gemv::epilogue::{bias, finite_or_infinity, first_rows, load_if, no_candidate, scaled};
 use crate::kernels::gemv::operands::Operands;
 use crate::kernels::gemv::shape::{GemvShape, Input, Output};
 use crate::weights::{Layout, TILE_ROWS};
@@ -49,7 +49,11 @@ impl<'a> TokenEpilogue<'a> {
             Rows { layout, first: firsts[batch[place]], place: place as u32 }
         };
         let up = s.is_gated().then(|| rows(1));
-        finish_rows(&rows(0), up.as_ref(), tiles, &self.operands, s);
+        if s.output == Output::Argmax {
+            finish_logits(&rows(0), tiles, &self.operands, s);
+        } else {
+            finish_rows(&rows(0), up.as_ref(), tiles, &self.operands, s);
+        }
     }
 
     /// Writes the CTA's largest output of each token, with [`Output::Argmax`]. All tiles must be finished, and a barrier
@@ -144,47 +148,115 @@ fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &
     sum
 }
 
+/// An output: a row and a token.
+struct Element {
+    /// Index of the tile in the range of tiles.
+    tile: Val<u32>,
+    /// Group of the token.
+    group: Val<u32>,
+    /// Index in the `[row][token]` sums of the tile and the group.
+    index: Val<u32>,
+    /// Row of the segment.
+    row: Val<u32>,
+    token: Val<u32>,
+    /// Whether the row and the token exist.
+    inside: Val<bool>,
+}
+
+impl Element {
+    #[device]
+    fn new(
+        tile: Val<u32>,
+        group: Val<u32>,
+        index: Val<u32>,
+        rows: &Rows,
+        tiles: [Val<u32>; 2],
+        s: &GemvShape,
+    ) -> Element {
+        let row = (tiles[0] + tile) * TILE_ROWS + index / GROUP;
+        let token = group * GROUP + index % GROUP;
+        let inside = (tiles[0] + tile < tiles[1]) & (row < rows.layout.rows) & (token < s.tokens);
+        Element { tile, group, index, row, token, inside }
+    }
+
+    /// Address of the output in y.
+    fn output(&self, rows: &Rows, operands: &Operands, s: &GemvShape) -> Ptr<Global, f32> {
+        operands.y.at(self.token * s.outputs() + (self.row + rows.first))
+    }
+}
+
+/// The result of an output, before the residual is added. `up` has the rows of up for a gated output.
+#[device]
+fn result(at: &Element, rows: &Rows, up: Option<&Rows>, operands: &Operands, s: &GemvShape) -> Val<f32> {
+    let factors = dynamic_shared::<u8>().bytes(s.token_map().factors).cast::<f32>();
+    let product = |rows: &Rows| {
+        let mut sum = row_sum(rows, at.tile, at.group, at.index, s);
+        if s.normed() {
+            sum *= factors.at(at.token).load();
+        }
+        if s.bias { sum + bias(at.row + rows.first, operands, s) } else { sum }
+    };
+    let mut value = product(rows);
+    if let (Some(up), Output::Glu(activation)) = (up, s.output) {
+        value = gated(activation, value, product(up));
+    }
+    scaled(value, s)
+}
+
+/// Number of outputs of a thread whose residuals are loaded at once, to overlap the latencies.
+const AT_ONCE: u32 = 4;
+
 /// Writes the outputs of a range of tiles: of one segment, or of gate and up.
 #[device]
 fn finish_rows(rows: &Rows, up: Option<&Rows>, tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
-    let factors = dynamic_shared::<u8>().bytes(s.token_map().factors).cast::<f32>();
-    let elements = (tiles[1] - tiles[0]) * TILE_GROUP;
+    let of_tile = s.tile_sums();
+    let all = (tiles[1] - tiles[0]) * of_tile;
+    let mut first = thread_index();
+    while first < all {
+        let element = |pass: u32| {
+            let index = first + pass * s.consumers();
+            let of_group = index % of_tile;
+            Element::new(index / of_tile, of_group / TILE_GROUP, of_group % TILE_GROUP, rows, tiles, s)
+        };
+        let some: Vec<Element> = (0..AT_ONCE).map(element).collect();
+        let before: Vec<Val<f32>> = if s.output == Output::Residual {
+            some.iter().map(|at| load_if(at.output(rows, operands, s), val(0u32), at.inside)).collect()
+        } else {
+            Vec::new()
+        };
+        for (pass, at) in some.iter().enumerate() {
+            if at.inside {
+                let mut value = result(at, rows, up, operands, s);
+                if s.output == Output::Residual {
+                    value += before[pass];
+                }
+                at.output(rows, operands, s).store(value);
+            }
+        }
+        first += AT_ONCE * s.consumers();
+    }
+}
+
+/// Writes the outputs of a range of tiles, and updates the largest output of each token.
+#[device]
+fn finish_logits(rows: &Rows, tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
+    let of_group = (tiles[1] - tiles[0]) * TILE_GROUP;
     let mut group = val(0u32);
     while group < s.input_layout().groups() {
         let mut best = no_candidate();
-        let token = group * GROUP + (lane() & 3);
+        // A thread has one token of the group.
         let mut index = thread_index();
-        while index < elements {
-            let (tile, element) = (index / TILE_GROUP, index % TILE_GROUP);
-            let row = (tiles[0] + tile) * TILE_ROWS + element / GROUP;
-            if (row < rows.layout.rows) & (token < s.tokens) {
-                let result = |rows: &Rows| {
-                    let mut sum = row_sum(rows, tile, group, element, s);
-                    if s.normed() {
-                        sum *= factors.at(token).load();
-                    }
-                    if s.bias { sum + bias(row + rows.first, operands, s) } else { sum }
-                };
-                let mut value = result(rows);
-                if let (Some(up), Output::Glu(activation)) = (up, s.output) {
-                    value = gated(activation, value, result(up));
-                }
-                value = scaled(value, s);
-                let to = operands.y.at(token * s.outputs() + (row + rows.first));
-                if s.output == Output::Residual {
-                    value += to.load();
-                }
-                to.store(value);
-                if s.output == Output::Argmax {
-                    best =
-                        better(best, Candidate { value: finite_or_infinity(value), token: row + rows.first });
-                }
+        while index < of_group {
+            let at = Element::new(index / TILE_GROUP, group, index % TILE_GROUP, rows, tiles, s);
+            if at.inside {
+                let value = result(&at, rows, None, operands, s);
+                at.output(rows, operands, s).store(value);
+                let candidate = Candidate { value: finite_or_infinity(value), token: at.row + rows.first };
+                best = better(best, candidate);
             }
             index += s.consumers();
         }
-        if s.output == Output::Argmax {
-            update_best(best, group, s);
-        }
+        update_best(best, group, s);
         group += 1;
     }
 }
