@@ -30,8 +30,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    bench, chat, check, compare, devices, inspect, logits, perplexity, quantize, run, selftest, specialize,
-    synth, tokenize, tune,
+    batch, bench, chat, check, compare, devices, inspect, logits, perplexity, quantize, run, selftest,
+    specialize, synth, tokenize, tune,
 };
 use console::{Unwritable, note, out};
 
@@ -82,6 +82,7 @@ it runs the same kernels on its PTX emulator and checks every memory access.
 enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
+    Batch(batch::BatchArgs),
     Tokenize(tokenize::TokenizeArgs),
     Logits(logits::LogitsArgs),
     Perplexity(perplexity::PerplexityArgs),
@@ -167,6 +168,7 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
         Some(Command::Check(args)) => return check::execute(args),
         Some(Command::Run(args)) => run::execute(args),
         Some(Command::Chat(args)) => chat::execute(args),
+        Some(Command::Batch(args)) => batch::execute(args),
         Some(Command::Tokenize(args)) => tokenize::execute(args),
         Some(Command::Logits(args)) => logits::execute(args),
         Some(Command::Perplexity(args)) => perplexity::execute(args),

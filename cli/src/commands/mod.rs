@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub mod batch;
 pub mod bench;
 pub mod chat;
 pub mod check;

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod batch;
 mod bench;
 mod chat;
 mod demo;
@@ -92,6 +93,7 @@ fn help_lists_the_commands_and_each_has_examples() {
     let commands = [
         "run",
         "chat",
+        "batch",
         "tokenize",
         "logits",
         "perplexity",

@@ -67,7 +67,7 @@ impl Engine {
 
     /// Ends the last sequence and waits for its steps. A step that failed may have left counters above zero; then they
     /// are cleared.
-    fn end_sequence(&mut self) -> Result<(), EngineError> {
+    pub(super) fn end_sequence(&mut self) -> Result<(), EngineError> {
         if !self.sampling_set {
             return Err(EngineError::SamplingNotSet);
         }

@@ -1,0 +1,119 @@
+//! `batch`: answers in the order of the prompts, bad lines, and an interrupted batch.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+const PROMPTS: &str = r#"{"prompt": "17 + 25 =", "id": "sum"}
+{"prompt": "The old fox", "n": 5, "ignore_eos": true}
+
+{"tokens": [5, 6, 7], "n": 3, "id": {"number": 3}}
+{"prompt": "The old fox", "stop": "tower", "temperature": 0.0}
+"#;
+
+/// A folder with the prompts; the path of the prompts and that of the output.
+fn prompts(text: &str) -> (TempDir, String, String) {
+    let (folder, path, input) = scratch("prompts.jsonl");
+    fs::write(path, text).unwrap();
+    let out = folder.path().join("out.jsonl").to_str().unwrap().to_owned();
+    (folder, input, out)
+}
+
+fn batch<'a>(input: &'a str, out: &'a str) -> [&'a str; 7] {
+    ["batch", "demo", input, "-o", out, "--device", "emulator"]
+}
+
+/// The output's lines without timings.
+fn answers(out: &str) -> Vec<Value> {
+    let answer = |line: &str| {
+        let mut value: Value = serde_json::from_str(line).unwrap();
+        let timings = value.as_object_mut().unwrap().remove("timings").unwrap();
+        let seconds = |name: &str| timings[name].as_f64().unwrap();
+        assert!(seconds("first_token_seconds") > 0.0, "{timings}");
+        assert!(seconds("total_seconds") >= seconds("first_token_seconds"), "{timings}");
+        value
+    };
+    fs::read_to_string(out).unwrap().lines().map(answer).collect()
+}
+
+#[test]
+fn answers_are_those_of_run_in_the_order_of_the_prompts() {
+    let (folder, input, out) = prompts(PROMPTS);
+    let ran = bespoke(&batch(&input, &out));
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains(" tokens/s, on bespoke PTX emulator"), "{}", ran.stderr);
+    let answers = answers(&out);
+    let run =
+        |args: &[&str]| json(&[&["run", "demo", "--device", "emulator", "--format", "json"], args].concat());
+    let fox = ["--prompt", "The old fox"];
+    for (index, (id, args, reason)) in [
+        ("sum".into(), &["--prompt", "17 + 25 ="][..], "stop_token"),
+        (Value::Null, &[&fox[..], &["-n", "5", "--ignore-eos"]].concat(), "max_tokens"),
+        (serde_json::json!({"number": 3}), &["--tokens", "5,6,7", "-n", "3"], "max_tokens"),
+        (Value::Null, &[&fox[..], &["--stop", "tower"]].concat(), "stop_string"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (answer, single) = (&answers[index], run(args));
+        assert_eq!((&answer["index"], &answer["id"]), (&index.into(), &id));
+        assert_eq!((&answer["tokens"], &answer["text"]), (&single["tokens"], &single["text"]), "{answer}");
+        assert_eq!(answer["finish_reason"], reason);
+        let prompt = single["prompt_tokens"].as_array().unwrap().len();
+        assert_eq!(answer["prompt_tokens"], prompt);
+    }
+    assert_eq!(answers.len(), 4);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+    assert!(error(&batch(&input, &out)).contains("out.jsonl already exists"));
+}
+
+#[test]
+fn a_bad_line_is_named_before_anything_runs() {
+    for (line, message) in [
+        (r#"{"prompt": "a", "m": 1}"#, "column 19: unknown field `m`"),
+        (r#"{"id": 1}"#, "0 of `prompt`, `messages` and `tokens` are given; give one"),
+        (r#"{"tokens": []}"#, "the prompt is empty: give at least one token"),
+        (r#"{"tokens": [512]}"#, "token 512 is not in the vocabulary of 512 tokens"),
+        (r#"{"tokens": [1], "top_p": 2}"#, "top-p is 2; 0 to 1 is needed"),
+    ] {
+        let (folder, input, out) = prompts(&format!("{PROMPTS}{line}\n"));
+        let message_of_all = error(&batch(&input, &out));
+        assert!(message_of_all.contains("prompts.jsonl, line 6"), "{message_of_all}");
+        assert!(message_of_all.contains(message), "{message_of_all}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is written");
+    }
+    let (_folder, input, out) = prompts("\n");
+    assert!(error(&batch(&input, &out)).contains("prompts.jsonl has no prompts"));
+}
+
+#[test]
+fn an_interrupted_batch_is_continued() {
+    let (_folder, input, out) = prompts(PROMPTS);
+    let partial = format!("{out}.partial");
+    // The output cannot get its name: all answers are kept.
+    let failed = command(&batch(&input, &out)).env("BESPOKE_FAULTS", "rename=1").output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    let kept = fs::read_to_string(&partial).unwrap();
+    assert!(kept.lines().count() == 4 && !Path::new(&out).exists());
+    // Two answers, and a part of the third.
+    let end = kept.match_indices('\n').nth(1).unwrap().0;
+    fs::write(&partial, &kept[..end + 60]).unwrap();
+    let other = error(&[&batch(&input, &out)[..], &["-n", "7"]].concat());
+    assert!(other.contains("line 1 is a record of another input, model or options"), "{other}");
+    let ran = bespoke(&batch(&input, &out));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("2 of 4 prompts are done"), "{}", ran.stderr);
+    assert!(!Path::new(&partial).exists());
+    let whole = answers(&out);
+    assert_eq!(
+        whole.iter().map(|answer| answer["index"].as_u64().unwrap()).collect::<Vec<_>>(),
+        [0, 1, 2, 3]
+    );
+    // The answers that were kept have their old timings.
+    assert!(
+        fs::read_to_string(&out)
+            .unwrap()
+            .starts_with(&kept[kept.find('{').unwrap()..kept.find('\n').unwrap()])
+    );
+}

@@ -1,0 +1,78 @@
+//! The scheduler over an engine on the emulator: the same tokens as a generation.
+
+use bespoke::device::{Selector, open};
+use bespoke::engine::{Engine, EngineOptions, OneSlot, SamplingParams};
+use bespoke::generation::{FinishReason, Generation, Request, Summary};
+use bespoke::scheduler::{Event, PAGE, Scheduler, Steps};
+use bespoke::tokenizer::Tokenizer;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::ModelShape;
+
+const CONTEXT: u32 = 200;
+
+fn load() -> (Engine, Tokenizer) {
+    let gguf = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/demo.gguf")).unwrap();
+    let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
+    let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
+    let options = EngineOptions { context: Some(CONTEXT), sampling, ..EngineOptions::default() };
+    let device = open(Selector::Emulator).unwrap().device;
+    let engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
+    (engine, Tokenizer::from_gguf(&gguf).unwrap())
+}
+
+/// Runs requests one after another, and returns their summaries in the order of the requests.
+fn run<S: Steps>(scheduler: &mut Scheduler<'_, S>, requests: &[Request<'_>]) -> Vec<Summary> {
+    let ids: Vec<_> = requests.iter().map(|request| scheduler.add(request).unwrap()).collect();
+    let mut summaries = Vec::new();
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            if let Event::Finished { id, summary } = event {
+                assert_eq!(id, ids[summaries.len()]);
+                summaries.push(summary);
+            }
+        }
+    }
+    summaries
+}
+
+#[test]
+fn sequences_have_the_tokens_of_generations() {
+    let (mut engine, tokenizer) = load();
+    let long: Vec<u32> = tokenizer.encode(&"The old fox lives in the tower. ".repeat(9)).unwrap();
+    assert!(long.len() as u32 > PAGE && long.len() as u32 + 70 < CONTEXT);
+    let sum = tokenizer.encode("17 + 25 =").unwrap();
+    let sampling = SamplingParams { temperature: 0.9, seed: 3, ..SamplingParams::default() };
+    let stop = ["bread".to_owned()];
+    let requests = [
+        Request { stop_tokens: tokenizer.end_tokens(), ..Request::new(&sum) },
+        Request { max_tokens: 30, sampling, ..Request::new(&long) },
+        // Pages of the sequence before are reused, at other places of the page table.
+        Request { max_tokens: 70, ..Request::new(&long) },
+        Request { max_tokens: 2, logprobs: Some(2), ..Request::new(&sum) },
+        Request { stop_strings: &stop, max_tokens: 40, ..Request::new(&long) },
+    ];
+    let mut expected = Vec::new();
+    for request in &requests {
+        let mut generation = Generation::start(&mut engine, Some(&tokenizer), request).unwrap();
+        (&mut generation).for_each(|token| drop(token.unwrap()));
+        expected.push(generation.finish());
+    }
+    let steps = OneSlot::new(&mut engine).unwrap();
+    let mut scheduler = Scheduler::new(steps, Some(&tokenizer));
+    let summaries = run(&mut scheduler, &requests);
+    assert_eq!(scheduler.pages().used, 0);
+    for (summary, expected) in summaries.iter().zip(&expected) {
+        assert_eq!((&summary.tokens, &summary.text), (&expected.tokens, &expected.text));
+        assert_eq!(summary.reason, expected.reason);
+    }
+    assert_eq!(summaries[0].reason, FinishReason::StopToken);
+    let reused: Vec<u32> = summaries.iter().map(|summary| summary.reused).collect();
+    let full = (long.len() as u32 - 1) / PAGE * PAGE;
+    assert_eq!(reused, [0, 0, full, 0, full]);
+
+    // The engine has its own page table again.
+    drop(scheduler);
+    let mut generation = Generation::start(&mut engine, Some(&tokenizer), &requests[2]).unwrap();
+    (&mut generation).for_each(|token| drop(token.unwrap()));
+    assert_eq!(generation.finish().tokens, expected[2].tokens);
+}
