@@ -3,6 +3,7 @@
 
 use super::KernelSpec;
 use crate::kernels::attention::{AppendShape, AttentionShape, Rope};
+use crate::kernels::gemv::tokens::InputLayout;
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::sample::SampleShape;
 use crate::weights::{Layout, WeightType};
@@ -35,11 +36,14 @@ impl KernelSpec {
                 layout(s.ty, s.vocab, s.cols).map(|_| ())
             }
             KernelSpec::Gemv(s) => gemv(s),
-            KernelSpec::Prepare(s) => within(&[
-                ("cols", s.cols, WIDTH),
-                ("layout.tokens", s.layout.tokens, TOKENS),
-                ("layout.granules", s.layout.granules, WIDTH / 128 + 2),
-            ]),
+            KernelSpec::Prepare(s) => {
+                within(&[
+                    ("cols", s.cols, WIDTH),
+                    ("layout.tokens", s.layout.tokens, TOKENS),
+                    ("layout.granules", s.layout.granules, WIDTH / 128 + 2),
+                ])?;
+                inputs(&s.layout)
+            }
             KernelSpec::NormAdd(s) => within(&[("cols", s.cols, WIDTH), ("threads", s.threads, THREADS)]),
             KernelSpec::Attention(s) => attention(s),
             KernelSpec::Append(s) => append(s),
@@ -115,6 +119,8 @@ fn tokens(s: &GemvShape) -> Result<(), String> {
         ("schedule.several.parts", several.parts, schedule.warps),
         ("schedule.several.tiles", several.tiles, GRID),
     ])?;
+    let layout = s.input_layout();
+    inputs(&layout)?;
     let per_group = several.parts.saturating_mul(schedule.groups);
     if !schedule.warps.is_multiple_of(per_group) || !schedule.stages.is_multiple_of(schedule.groups) {
         return Err(format!(
@@ -131,6 +137,23 @@ fn tokens(s: &GemvShape) -> Result<(), String> {
         if !several.slice.is_multiple_of(least) {
             return Err(format!("`schedule.several.slice` is {}, not a multiple of {least}", several.slice));
         }
+    }
+    // A unit has at least 32 columns; two matrices have sums at most.
+    let columns = u64::from(if several.prepared { several.slice } else { layout.granules * 128 });
+    let slice = columns / 128 * u64::from(layout.granule_bytes()) * u64::from(several.buffers.max(1));
+    let sums = u64::from(several.tiles) * (columns / 32 + 1) * u64::from(layout.groups()) * 512;
+    let ring = u64::from(schedule.stages) * u64::from(s.stage_bytes());
+    if slice + sums + ring > u64::from(u32::MAX / 4) {
+        return Err(format!("`schedule.several` needs {} bytes of shared memory", slice + sums + ring));
+    }
+    Ok(())
+}
+
+/// Checks the size of the inputs of several tokens.
+fn inputs(layout: &InputLayout) -> Result<(), String> {
+    let bytes = u64::from(layout.granule_bytes()) * u64::from(layout.granules);
+    if bytes > u64::from(u32::MAX / 2) {
+        return Err(format!("the inputs of {} tokens have {bytes} bytes: too many", layout.tokens));
     }
     Ok(())
 }
@@ -175,4 +198,51 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
     divides("heads_per_block", s.heads / s.kv_heads, s.heads_per_block)?;
     divides("stage_tiles", AttentionShape::PAGE_TILES, s.stage_tiles)?;
     heads(s.head_dim, s.rope)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::gemv::tokens::TokenSchedule;
+    use crate::kernels::gemv::{Input, Schedule, Segment};
+
+    #[test]
+    fn impossible_divisions_of_tokens_are_named() {
+        let several = TokenSchedule { prepared: true, slice: 512, buffers: 2, parts: 2, tiles: 4 };
+        let base = GemvShape {
+            tokens: 64,
+            cols: 4096,
+            segments: vec![Segment { ty: WeightType::Q4_K, rows: 4096 }],
+            bias: false,
+            input: Input::Plain,
+            output: Output::Store,
+            scale: 1.0,
+            softcap: None,
+            schedule: Schedule { warps: 8, groups: 4, stages: 8, several, ..Schedule::MINIMAL },
+        };
+        let check = |several| {
+            KernelSpec::Gemv(GemvShape { schedule: Schedule { several, ..base.schedule }, ..base.clone() })
+                .check()
+        };
+        assert_eq!(check(several), Ok(()));
+        for (several, expected) in [
+            (
+                TokenSchedule { slice: 768, ..several },
+                "`schedule.several.slice` is 768, not a multiple of 512",
+            ),
+            (TokenSchedule { slice: 0, ..several }, "`schedule.several.slice` is 0"),
+            (TokenSchedule { buffers: 0, ..several }, "`schedule.several.buffers` is 0"),
+            (
+                TokenSchedule { parts: 8, ..several },
+                "`schedule.warps` is 8, which 4 groups and 8 parts do not divide",
+            ),
+            (TokenSchedule { tiles: GRID, slice: 1 << 23, ..several }, "bytes of shared memory"),
+            (TokenSchedule { tiles: 0, ..several }, "`schedule.several.tiles` is 0"),
+        ] {
+            let error = check(several).expect_err(expected);
+            assert!(error.contains(expected), "{error}");
+        }
+        let many = GemvShape { tokens: 65, ..base };
+        assert!(KernelSpec::Gemv(many).check().is_err_and(|error| error.starts_with("`tokens` is 65")));
+    }
 }
