@@ -83,6 +83,20 @@ pub struct DecodeArgs {
     pub rules: RulesArgs,
 }
 
+/// Parses a number of bytes, with an optional K, M or G (powers of 1024).
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let upper = text.to_uppercase();
+    let shift = match upper.chars().last() {
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { &upper[..] } else { &upper[..upper.len() - 1] };
+    let number: u64 = digits.parse().map_err(|_| "a number of bytes is needed, as in 20G".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
+}
+
 impl DecodeArgs {
     /// Positions that `--ctx` asks for, if it was given.
     pub fn context(&self, model: &Model) -> Option<u32> {
@@ -107,7 +121,25 @@ pub fn check_prompt(prompt: &[u32], model: &Model) -> miette::Result<()> {
 
 /// Opens the device and loads the model for greedy decoding, as [`load_sampling`] does for sampling.
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
-    load_sampling(model, args, context, SamplingParams::default())
+    load_sampling(model, args, context, SamplingParams::default(), &Sizes::default())
+}
+
+/// The sequences and steps that a command needs.
+#[derive(Clone, Debug, Default)]
+pub struct Sizes {
+    /// Number of sequences that run at the same time; 0 counts as 1.
+    pub parallel: u32,
+    /// Bytes of the KV cache, if given.
+    pub kv_memory: Option<u64>,
+    /// Whether prompts are processed in steps of many rows.
+    pub prefill: bool,
+}
+
+impl Sizes {
+    /// One sequence, whose prompt is processed in steps of many rows.
+    pub fn prompt() -> Sizes {
+        Sizes { prefill: true, ..Sizes::default() }
+    }
 }
 
 /// Opens the device and loads the model, with a progress bar; logs the device. `context` is the number of positions in
@@ -117,6 +149,7 @@ pub fn load_sampling(
     args: &DecodeArgs,
     context: u32,
     sampling: SamplingParams,
+    sizes: &Sizes,
 ) -> miette::Result<Engine> {
     let start = Instant::now();
     let tuning = args.rules.read()?;
@@ -131,6 +164,9 @@ pub fn load_sampling(
         tuning,
         path: model.path.clone(),
         sampling,
+        parallel: sizes.parallel,
+        prefill: sizes.prefill,
+        kv_memory: sizes.kv_memory,
         step_limit: None,
     };
     // Kernels may have to be generated and assembled before the weights are loaded.

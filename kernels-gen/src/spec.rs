@@ -67,19 +67,28 @@ impl KernelSpec {
         match self {
             KernelSpec::Embed(s) => {
                 let scale = scale_name(s.scale);
-                format!("embed_{}_v{}_c{}{scale}_t{}", s.ty.slug(), s.vocab, s.cols, s.threads)
+                let rows = rows_name(s.tokens);
+                format!("embed_{}_v{}_c{}{scale}{rows}_t{}", s.ty.slug(), s.vocab, s.cols, s.threads)
             }
             KernelSpec::Gemv(s) => gemv_name(s),
             KernelSpec::Prepare(s) => prepare_name(s),
             KernelSpec::NormAdd(s) => {
                 let (eps, scale) = (s.eps.to_bits(), scale_name(s.scale));
-                format!("norm_add_c{}_e{eps:08x}{scale}_t{}", s.cols, s.threads)
+                format!("norm_add_c{}_e{eps:08x}{scale}{}_t{}", s.cols, rows_name(s.tokens), s.threads)
             }
             KernelSpec::Attention(s) => attention_name(s),
             KernelSpec::Append(s) => append_name(s),
-            KernelSpec::ChooseGreedy(s) => format!("choose_greedy_n{}_t{}", s.candidates, s.threads),
-            KernelSpec::SampleKeys(s) => format!("sample_keys_v{}_b{}_t{}", s.vocab, s.blocks, s.threads),
-            KernelSpec::ChooseSampled(s) => format!("choose_sampled_v{}_t{}", s.vocab, s.choose_threads),
+            KernelSpec::ChooseGreedy(s) => {
+                // The number of candidates has the letter of rows elsewhere.
+                let rows = if s.tokens == 1 { String::new() } else { format!("_r{}", s.tokens) };
+                format!("choose_greedy_n{}{rows}_t{}", s.candidates, s.threads)
+            }
+            KernelSpec::SampleKeys(s) => {
+                format!("sample_keys_v{}{}_b{}_t{}", s.vocab, rows_name(s.tokens), s.blocks, s.threads)
+            }
+            KernelSpec::ChooseSampled(s) => {
+                format!("choose_sampled_v{}{}_t{}", s.vocab, rows_name(s.tokens), s.choose_threads)
+            }
             KernelSpec::ReadProbe(s) => format!("read_probe_g{}_t{}", s.grid, s.threads),
         }
     }
@@ -163,21 +172,21 @@ impl KernelSpec {
     pub fn geometry(&self) -> Geometry {
         let flat = |blocks, threads| Geometry { grid: [blocks, 1, 1], threads, dynamic_shared: 0 };
         match self {
-            KernelSpec::Embed(s) => flat(s.grid(), s.threads),
+            KernelSpec::Embed(s) => Geometry { grid: s.grid(), ..flat(1, s.threads) },
             KernelSpec::Gemv(s) => {
                 Geometry { dynamic_shared: s.shared_bytes(), ..flat(s.schedule.grid, s.threads()) }
             }
             KernelSpec::Prepare(s) => flat(s.grid(), s.threads()),
-            KernelSpec::NormAdd(s) => flat(1, s.threads),
+            KernelSpec::NormAdd(s) => flat(s.tokens, s.threads),
             KernelSpec::Attention(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
             KernelSpec::Append(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
-            KernelSpec::ChooseGreedy(s) => flat(1, s.threads),
-            KernelSpec::SampleKeys(s) => flat(s.blocks, s.threads),
-            KernelSpec::ChooseSampled(s) => flat(1, s.choose_threads),
+            KernelSpec::ChooseGreedy(s) => flat(s.tokens, s.threads),
+            KernelSpec::SampleKeys(s) => Geometry { grid: [s.blocks, s.tokens, 1], ..flat(1, s.threads) },
+            KernelSpec::ChooseSampled(s) => flat(s.tokens, s.choose_threads),
             KernelSpec::ReadProbe(s) => flat(s.grid, s.threads),
         }
     }
@@ -187,7 +196,7 @@ impl KernelSpec {
     pub fn bytes(&self, length: u64) -> u64 {
         let f32s = |n: u32| u64::from(n) * 4;
         match self {
-            KernelSpec::Embed(s) => s.layout().file_row_bytes() as u64 + f32s(s.cols),
+            KernelSpec::Embed(s) => u64::from(s.tokens) * (s.layout().file_row_bytes() as u64 + f32s(s.cols)),
             KernelSpec::Gemv(s) => {
                 let outputs = if s.output == Output::Residual { 2 } else { 1 };
                 let norm = if s.normed() && !s.is_prepared() { f32s(s.cols) } else { 0 };
@@ -199,7 +208,7 @@ impl KernelSpec {
                 norm + f32s(s.layout.tokens * s.cols) + s.bytes()
             }
             // Two inputs, and the residual stream read and written.
-            KernelSpec::NormAdd(s) => 4 * f32s(s.cols),
+            KernelSpec::NormAdd(s) => f32s(s.cols) + 3 * f32s(s.tokens * s.cols),
             KernelSpec::Attention(s) => {
                 let cache = match s.entry {
                     Entry::Append => u64::from(s.tokens) * s.read_bytes(length),
@@ -211,9 +220,11 @@ impl KernelSpec {
             KernelSpec::Append(s) => {
                 u64::from(s.tokens) * (s.entry_bytes() + f32s(2 * s.kv_heads * s.head_dim))
             }
-            KernelSpec::ChooseGreedy(s) => 2 * f32s(s.candidates),
-            KernelSpec::SampleKeys(s) => f32s(s.vocab) + f32s(s.padded()) + f32s(s.groups()),
-            KernelSpec::ChooseSampled(s) => f32s(s.groups()),
+            KernelSpec::ChooseGreedy(s) => 2 * f32s(s.tokens * s.candidates),
+            KernelSpec::SampleKeys(s) => {
+                u64::from(s.tokens) * (f32s(s.vocab) + f32s(s.padded()) + f32s(s.groups()))
+            }
+            KernelSpec::ChooseSampled(s) => f32s(s.tokens * s.groups()),
             KernelSpec::ReadProbe(_) => 0,
         }
     }
@@ -275,6 +286,11 @@ fn prepare_name(s: &PrepareShape) -> String {
     let forms = [(forms.chunks, 'c'), (forms.sums, 's'), (forms.half_sums, 'h'), (forms.floats, 'f')];
     let forms: String = forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect();
     format!("prepare_c{}{norm}_n{}_g{}_{forms}", s.cols, s.layout.tokens, s.layout.granules)
+}
+
+/// Part of a name for the rows of a step; empty for one.
+fn rows_name(tokens: u32) -> String {
+    if tokens == 1 { String::new() } else { format!("_n{tokens}") }
 }
 
 /// Part of a name for a factor; empty for 1.

@@ -1,7 +1,7 @@
 //! The scheduler over an engine on the emulator: the same tokens as a generation.
 
 use bespoke::device::{Selector, open};
-use bespoke::engine::{Engine, EngineOptions, OneSlot, SamplingParams};
+use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
 use bespoke::generation::{FinishReason, Generation, Request, Summary};
 use bespoke::scheduler::{Event, PAGE, Scheduler, Steps};
 use bespoke::tokenizer::Tokenizer;
@@ -11,10 +11,17 @@ use bespoke_kernels::shape::ModelShape;
 const CONTEXT: u32 = 200;
 
 fn load() -> (Engine, Tokenizer) {
+    load_with(options())
+}
+
+fn options() -> EngineOptions {
+    let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
+    EngineOptions { context: Some(CONTEXT), sampling, ..EngineOptions::default() }
+}
+
+fn load_with(options: EngineOptions) -> (Engine, Tokenizer) {
     let gguf = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/demo.gguf")).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
-    let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
-    let options = EngineOptions { context: Some(CONTEXT), sampling, ..EngineOptions::default() };
     let device = open(Selector::Emulator).unwrap().device;
     let engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
     (engine, Tokenizer::from_gguf(&gguf).unwrap())
@@ -57,7 +64,7 @@ fn sequences_have_the_tokens_of_generations() {
         (&mut generation).for_each(|token| drop(token.unwrap()));
         expected.push(generation.finish());
     }
-    let steps = OneSlot::new(&mut engine).unwrap();
+    let steps = Slots::new(&mut engine).unwrap();
     let mut scheduler = Scheduler::new(steps, Some(&tokenizer));
     let summaries = run(&mut scheduler, &requests);
     assert_eq!(scheduler.pages().used, 0);
@@ -75,4 +82,50 @@ fn sequences_have_the_tokens_of_generations() {
     let mut generation = Generation::start(&mut engine, Some(&tokenizer), &requests[2]).unwrap();
     (&mut generation).for_each(|token| drop(token.unwrap()));
     assert_eq!(generation.finish().tokens, expected[2].tokens);
+}
+
+/// Prompts of several lengths, and the answers of each alone.
+#[test]
+fn sequences_side_by_side_have_the_tokens_that_they_have_alone() {
+    let (mut alone, tokenizer) = load();
+    let texts =
+        ["17 + 25 =", "The old fox lives in the tower.", "3 + 4 =", "The baker has bread. ", "12 + 9 ="];
+    let prompts: Vec<Vec<u32>> = (0..7)
+        .map(|i| tokenizer.encode(&texts[i % texts.len()].repeat(1 + 3 * i)).unwrap())
+        .map(|tokens| tokens[..tokens.len().min(CONTEXT as usize - 40)].to_vec())
+        .collect();
+    let mut requests = Vec::new();
+    for (seed, prompt) in (0u32..).zip(&prompts) {
+        let sampling = SamplingParams { temperature: 0.9, seed: seed.into(), ..SamplingParams::default() };
+        requests.push(Request { max_tokens: 12 + seed, sampling, ..Request::new(prompt) });
+    }
+    let expected: Vec<Summary> =
+        requests.iter().map(|request| run_one(&mut alone, &tokenizer, request)).collect();
+
+    let (mut engine, _) = load_with(EngineOptions { parallel: 5, prefill: true, ..options() });
+    let mut scheduler = Scheduler::new(Slots::new(&mut engine).unwrap(), Some(&tokenizer));
+    let ids: Vec<_> = requests.iter().map(|request| scheduler.add(request).unwrap()).collect();
+    let mut found = 0;
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            if let Event::Finished { id, summary } = event {
+                let index = ids.iter().position(|&other| other == id).unwrap();
+                assert_eq!(summary.tokens, expected[index].tokens, "prompt {index}");
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, requests.len());
+
+    // A prompt in steps of many rows has the answer of a prompt in steps of one row.
+    drop(scheduler);
+    for (request, expected) in requests.iter().zip(&expected) {
+        assert_eq!(run_one(&mut engine, &tokenizer, request).tokens, expected.tokens);
+    }
+}
+
+fn run_one(engine: &mut Engine, tokenizer: &Tokenizer, request: &Request<'_>) -> Summary {
+    let mut generation = Generation::start(engine, Some(tokenizer), request).unwrap();
+    (&mut generation).for_each(|token| drop(token.unwrap()));
+    generation.finish()
 }

@@ -220,7 +220,7 @@ fn philox_gives_the_known_answers() {
 #[test]
 fn draws_follow_the_probabilities() {
     const DRAWS: u32 = 3000;
-    let shape = SampleShape { vocab: 64, blocks: 1, threads: 64, choose_threads: 64 };
+    let shape = SampleShape { tokens: 1, vocab: 64, blocks: 1, threads: 64, choose_threads: 64 };
     let kernel = KernelSpec::ChooseSampled(shape.clone()).record().unwrap();
     // Likelihoods 1, 1/2, 1/3, … (Zipf's law) in a permuted order.
     let likelihood = |token: usize| 1.0 / (1.0 + (token * 37 % 64) as f64);
@@ -287,7 +287,7 @@ fn check_distribution(counts: &[u32], weights: &[f64], what: &str) {
 fn draws_follow_the_penalised_probabilities() {
     const DRAWS: u32 = 3000;
     const VOCAB: u32 = 64;
-    let shape = SampleShape { vocab: VOCAB, blocks: 1, threads: 64, choose_threads: 64 };
+    let shape = SampleShape { tokens: 1, vocab: VOCAB, blocks: 1, threads: 64, choose_threads: 64 };
     let kernels = [KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape.clone())]
         .map(|spec| spec.record().unwrap());
     // Logits from -1.6 to 1.55, and a history in which some tokens are repeated; two are outside of the window.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use bespoke::engine::{self, OneSlot};
+use bespoke::engine::{self, Slots};
 use bespoke::scheduler::Scheduler;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_batch::{Defaults, Failure, Job, Kept, Prompt, parse, run};
@@ -54,6 +54,10 @@ pub struct BatchArgs {
     /// Most prompts that are decoded at the same time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     parallel: u32,
+    /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every prompt that runs
+    /// at the same time, or as much as is free]
+    #[arg(long, value_name = "BYTES", value_parser = session::bytes)]
+    kv_memory: Option<u64>,
     /// Tokens to generate for each prompt, or -1 for all until the text ends or the context is full [default: 128; for
     /// messages, -1]
     #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", allow_negative_numbers = true, value_parser = token_limit)]
@@ -213,13 +217,15 @@ impl Answers<'_> {
         let most = u64::from(model.shape.dimensions.context);
         let default = most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32;
         let context = args.decode.context(model).unwrap_or(default);
+        let parallel = args.parallel.min(missing.len() as u32);
+        let sizes = session::Sizes { parallel, kv_memory: args.kv_memory, prefill: true };
         // A plan that can sample also decodes greedily.
         let sampling = missing.iter().map(|&index| &self.jobs[index].sampling);
         let sampling = sampling.max_by_key(|sampling| sampling.launches() == Sampling::Sampled);
         let sampling = sampling.cloned().unwrap_or_default();
-        let mut engine = session::load_sampling(model, &args.decode, context, sampling)?;
+        let mut engine = session::load_sampling(model, &args.decode, context, sampling, &sizes)?;
         let device = engine.device().info().name.clone();
-        let steps = OneSlot::new(&mut engine).map_err(session::engine_error)?;
+        let steps = Slots::new(&mut engine).map_err(session::engine_error)?;
         let mut scheduler = Scheduler::new(steps, tokenizer);
 
         let (jobs, all) = (self.jobs, self.jobs.len() as u64);

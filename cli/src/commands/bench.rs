@@ -35,6 +35,12 @@ pub struct BenchArgs {
     /// Tokens to decode
     #[arg(short, long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub n: u32,
+    /// Also decode this many sequences side by side: numbers of at most 64
+    #[arg(short = 'b', long, value_delimiter = ',', value_name = "SEQUENCES", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub batch: Vec<u32>,
+    /// Also process prompts of these lengths
+    #[arg(short = 'p', long, value_delimiter = ',', value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub prompt: Vec<u32>,
     /// Positions in the cache at the start
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "0", value_name = "DEPTHS")]
     pub depth: Vec<u32>,
@@ -82,8 +88,14 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         optimised: !cfg!(debug_assertions),
         targets: builtin::targets(),
     };
-    let mut results =
-        Results { build, device: None, measurements: Vec::new(), profiles: Vec::new(), matrices: Vec::new() };
+    let mut results = Results {
+        build,
+        device: None,
+        measurements: Vec::new(),
+        rows: Vec::new(),
+        profiles: Vec::new(),
+        matrices: Vec::new(),
+    };
     if let Some(path) = &args.trace {
         check_distinct(path, &args.models)?;
     }
@@ -107,10 +119,17 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
     let model = model::open_model_with(path, args.decode.load)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
-    let needed = deepest.saturating_add(args.n).saturating_add(bespoke_bench::WARM_UP);
+    let decoded = args.n.saturating_add(bespoke_bench::WARM_UP).max(bespoke_bench::BATCH_POSITIONS);
+    let longest = args.prompt.iter().copied().max().unwrap_or(0);
+    let needed = deepest.saturating_add(decoded).max(longest.saturating_add(1));
     let context = args.decode.context(&model).unwrap_or(needed);
     let sampling = args.sampling.params(None)?;
-    let engine = session::load_sampling(&model, &args.decode, context, sampling)?;
+    let sizes = session::Sizes {
+        parallel: args.batch.iter().copied().max().unwrap_or(1),
+        prefill: !args.prompt.is_empty(),
+        kv_memory: None,
+    };
+    let engine = session::load_sampling(&model, &args.decode, context, sampling, &sizes)?;
     let ceiling = match engine.device().info().kind {
         Kind::Emulator => None,
         Kind::Cuda { .. } => Some(engine::read_bandwidth(engine.device()).map_err(session::engine_error)?),
@@ -130,6 +149,16 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         }
     }
     bar.finish();
+    for &depth in &args.depth {
+        for &sequences in &args.batch {
+            let measured = bespoke_bench::measure_batch(&mut subject, sequences, depth, args.repetitions);
+            results.rows.extend(measured.map_err(session::engine_error)?);
+        }
+    }
+    for &length in &args.prompt {
+        let measured = bespoke_bench::measure_prompt(&mut subject, length, args.repetitions);
+        results.rows.push(measured.map_err(session::engine_error)?);
+    }
     if args.ceiling {
         results.matrices.extend(bespoke_bench::matrix_ceilings(&mut subject).map_err(session::engine_error)?);
     }

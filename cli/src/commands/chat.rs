@@ -80,7 +80,8 @@ pub fn execute(args: &ChatArgs) -> miette::Result<()> {
         return Err(session::engine_error(EngineError::KeepTooLarge { keep, context }));
     }
     let mut input = Input::new(!args.no_history)?;
-    let engine = session::load_sampling(&model, &args.decode, context, sampling.clone())?;
+    let engine =
+        session::load_sampling(&model, &args.decode, context, sampling.clone(), &session::Sizes::prompt())?;
     let mut conversation = Conversation::new(engine, &tokenizer, &format, sampling, args, messages);
     if input.is_terminal() {
         note!("/help lists the commands; Ctrl-C stops an answer; Ctrl-D ends the program");

@@ -228,7 +228,8 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     }
     let sampling = args.sampling.params(tokenizer.as_ref())?;
     let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
-    let mut engine = session::load_sampling(&model, &args.decode, context, sampling.clone())?;
+    let mut engine =
+        session::load_sampling(&model, &args.decode, context, sampling.clone(), &session::Sizes::prompt())?;
     let load_seconds = start.elapsed().as_secs_f64();
 
     let streamed = match args.format {

@@ -11,6 +11,8 @@ use super::state;
 /// Compile-time parameters of [`choose_greedy`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ChooseShape {
+    /// Number of rows of the step that may choose.
+    pub tokens: u32,
     /// Number of candidates: one per CTA of the output projection, at most `threads`.
     pub candidates: u32,
     /// Threads per CTA: a multiple of 32, at most 1024.
@@ -67,12 +69,12 @@ fn warp_best(mine: Candidate) -> Candidate {
     best
 }
 
-/// Appends the next token to the sequence and advances the position. Within the prompt the next token is the prompt's;
-/// after it, the best candidate.
+/// Appends the next token to the sequence of each row that chooses, and advances the row's position. Within the prompt the
+/// next token is the prompt's; after it, the best candidate.
 ///
-/// `values` f32 and `tokens` u32 [candidates]: largest logits and their tokens, from the output projection; `sequence`
-/// u32 by position; `finished` u32 by position: a copy of the tokens that the host polls while kernels run; `state`:
-/// see [`state`]. One CTA. Of equal logits the smallest token wins. If the best candidate is ∞, `finished` gets
+/// `values` f32 and `tokens` u32 [rows of the step, candidates]: largest logits and their tokens, from the output
+/// projection; `sequence` u32: the tokens of each sequence by position; `finished` u32: a copy of the tokens that the
+/// host polls while kernels run; `state`: see [`state`]. A CTA has a row. Of equal logits the smallest token wins. If the best candidate is ∞, `finished` gets
 /// [`state::NOT_FINITE`] instead of the token.
 #[kernel(threads = s.threads)]
 pub fn choose_greedy(
@@ -85,18 +87,22 @@ pub fn choose_greedy(
 ) {
     let mine = thread_index();
     let from = select(mine < s.candidates, mine, 0u32);
+    let from = if s.tokens == 1 { from } else { from + block_index() * s.candidates };
     let best =
         block_best(Candidate { value: values.at(from).load(), token: tokens.at(from).load() }, s.threads, 0);
-    if thread_index() == 0 {
-        let next = state.at(state::POSITION).load() + 1;
+    let record = state::record(state, block_index(), s.tokens);
+    if thread_index() == 0 && state::chooses(record) {
+        let first = record.at(state::TOKENS).load();
+        let (sequence, finished) = (sequence.at(first), finished.at(first));
+        let next = state::position(record) + 1;
         let mut told = val(0u32);
-        if next < state.at(state::PROMPT).load() {
+        if next < record.at(state::PROMPT).load() {
             told = sequence.at(next).load();
         } else {
             sequence.at(next).store(best.token);
             told = select(best.value < f32::INFINITY, best.token, state::NOT_FINITE);
         }
         finished.at(next).store_relaxed(told, Scope::Sys);
-        state.at(state::POSITION).store(next);
+        record.at(state::POSITION).store(next);
     }
 }

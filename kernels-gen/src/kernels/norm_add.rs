@@ -6,13 +6,15 @@ use serde::{Deserialize, Serialize};
 /// Compile-time parameters of [`norm_add`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NormAddShape {
+    /// Number of rows of the step.
+    pub tokens: u32,
     /// Number of columns: the width of the residual stream.
     pub cols: u32,
     /// ε, which is added to the mean square.
     pub eps: f32,
     /// Factor of the normalised vector; normally 1.
     pub scale: f32,
-    /// Threads of the only CTA: a multiple of 32, at most 1024.
+    /// Threads per CTA: a multiple of 32, at most 1024.
     pub threads: u32,
 }
 
@@ -21,10 +23,10 @@ pub struct NormAddShape {
 const MOST_THREADS: u32 = 512;
 
 impl NormAddShape {
-    /// Shape for a width: a thread per four columns, but at most 512 threads.
-    pub fn new(cols: u32, eps: f32, scale: f32) -> NormAddShape {
+    /// Shape for a step of `tokens` rows of a width: a thread per four columns, but at most 512 threads.
+    pub fn new(tokens: u32, cols: u32, eps: f32, scale: f32) -> NormAddShape {
         let threads = cols.div_ceil(4).next_multiple_of(WARP).min(MOST_THREADS);
-        NormAddShape { cols, eps, scale, threads }
+        NormAddShape { tokens, cols, eps, scale, threads }
     }
 
     /// Columns per load: 4, or 1 if rows are not whole vectors.
@@ -38,14 +40,17 @@ impl NormAddShape {
     }
 }
 
-/// y[i] += scale · w[i] · x[i] / √(mean(x²) + ε).
+/// y[i] += scale · w[i] · x[i] / √(mean(x²) + ε), for each row of x and y.
 ///
-/// `x`, `w` and `y` are f32 [cols], aligned to 16 bytes; `x` and `y` are different buffers. One CTA; a thread has
+/// `x` and `y` are f32 [rows of the step, cols], `w` f32 [cols], aligned to 16 bytes; `x` and `y` are different buffers. A
+/// CTA has a row; a thread has
 /// the columns of every `threads`-th vector. It loads all its values before the barrier, so that the latencies overlap.
 /// The sum of squares has a fixed order: columns of a thread, lanes of a warp, warps.
 #[kernel(threads = s.threads)]
 pub fn norm_add(x: Ptr<Global, f32>, w: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &NormAddShape) {
     let warps = s.threads / WARP;
+    let row = |all: Ptr<Global, f32>| if s.tokens == 1 { all } else { all.at(block_index() * s.cols) };
+    let (x, y) = (row(x), row(y));
     let scratch = shared_array::<f32>(warps);
     let (values, weights, before) = (load(x, s), load(w, s), load(y, s));
     let mut squares = val(0.0f32);

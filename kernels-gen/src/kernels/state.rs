@@ -72,6 +72,18 @@ impl Row {
 /// Tells the host, in place of a token, that the step's logits are not all finite. No vocabulary has this token.
 pub const NOT_FINITE: u32 = u32::MAX - 1;
 
+/// Record of row `row` of a step with `tokens` rows.
+#[device]
+pub fn record(state: Ptr<Global, u32>, row: Val<u32>, tokens: u32) -> Ptr<Global, u32> {
+    if tokens == 1 { state } else { state.at(row * WORDS) }
+}
+
+/// Whether the next token is chosen after the row of a record.
+#[device]
+pub fn chooses(record: Ptr<Global, u32>) -> Val<bool> {
+    (record.at(FLAGS).load() & CHOOSES) != 0
+}
+
 /// Loads the position of the token being processed, from a row's record.
 #[device]
 pub fn position(state: Ptr<Global, u32>) -> Val<u32> {

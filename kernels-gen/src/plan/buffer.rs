@@ -8,8 +8,10 @@ use super::Part;
 /// the KV cache after layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BufferName {
-    /// f32 `[hidden]`: the residual stream.
+    /// f32 `[rows, hidden]`: the residual stream.
     Residual,
+    /// Inputs of a product of many rows, in the order in which it reads them: see [`crate::kernels::gemv::tokens`].
+    Prepared,
     /// f32 `[q_width + 2 · kv_width]`: queries, keys and values as projected.
     Qkv,
     /// f32: partial results of attention's splits of the context.
@@ -55,6 +57,7 @@ impl BufferName {
     pub fn as_str(self) -> &'static str {
         match self {
             BufferName::Residual => "residual",
+            BufferName::Prepared => "prepared",
             BufferName::Qkv => "qkv",
             BufferName::AttentionPartial => "attention_partial",
             BufferName::AttentionCounters => "attention_counters",
@@ -128,6 +131,13 @@ pub enum BufferKind {
     /// Token ids by position, copied to memory that the host reads while kernels run.
     #[serde(rename = "finished")]
     HostTokens,
+}
+
+impl BufferKind {
+    /// Whether the content outlives a step. Steps of all sizes share such a buffer; its size does not depend on the rows.
+    pub fn outlives_step(&self) -> bool {
+        !matches!(self, BufferKind::Activation | BufferKind::Counters | BufferKind::State)
+    }
 }
 
 /// A named range of device memory.

@@ -8,9 +8,9 @@ use super::tuning::Tuning;
 use super::weights::{segments, stack};
 use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
-    PlanKernel, PlanParams, Sampling, cost,
+    PlanKernel, PlanParams, Sampling, StepKind, cost,
 };
-use crate::kernels::attention::{AttentionShape, Entry, PAGE};
+use crate::kernels::attention::{AppendShape, AttentionShape, Entry, PAGE};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
 use crate::kernels::launching::Trigger;
@@ -137,30 +137,29 @@ impl Builder<'_> {
 
     fn memory(&mut self) -> Memory {
         let shape = self.plan.shape.clone();
-        let batch = u64::from(self.plan.params.batch);
+        let PlanParams { rows, outputs, slots, .. } = self.plan.params;
         let d = &shape.dimensions;
         let attention: Vec<AttentionShape> =
             shape.layers.iter().map(|layer| self.attention(&layer.attention)).collect();
         let most = |size: fn(&AttentionShape) -> u32| attention.iter().map(size).max().unwrap_or(0);
         // One candidate for each CTA of the head.
         let candidates = self.divided(&Stack::head(&shape, &head_member(&shape))).schedule.grid;
-        let mut activation = |name: BufferName, elements: u32| {
-            self.buffer(name, batch * f32s(elements), BufferKind::Activation)
+        let mut activation = |name: BufferName, rows: u32, elements: u32| {
+            self.buffer(name, u64::from(rows) * f32s(elements), BufferKind::Activation)
         };
-        let residual = activation(BufferName::Residual, d.hidden);
-        let qkv = activation(BufferName::Qkv, d.q_width() + 2 * d.kv_width());
-        let partial = activation(BufferName::AttentionPartial, most(AttentionShape::workspace));
-        let attended = activation(BufferName::Attended, d.q_width());
-        let activated = activation(BufferName::Activated, d.ffn);
-        let logits = activation(BufferName::Logits, d.vocab);
-        let best_values = activation(BufferName::BestValues, candidates);
-        let best_tokens = activation(BufferName::BestTokens, candidates);
+        let residual = activation(BufferName::Residual, rows, d.hidden);
+        let qkv = activation(BufferName::Qkv, rows, d.q_width() + 2 * d.kv_width());
+        let partial = activation(BufferName::AttentionPartial, 1, most(AttentionShape::workspace));
+        let attended = activation(BufferName::Attended, rows, d.q_width());
+        let activated = activation(BufferName::Activated, rows, d.ffn);
+        let logits = activation(BufferName::Logits, outputs, d.vocab);
+        let best_values = activation(BufferName::BestValues, outputs, candidates);
+        let best_tokens = activation(BufferName::BestTokens, outputs, candidates);
         let has_post_norms = shape.layers.iter().any(|layer| layer.attention.norms.after.is_some());
-        let block_output = has_post_norms.then(|| activation(BufferName::BlockOutput, d.hidden));
-        let counters = batch * f32s(most(AttentionShape::counters));
-        let pages = batch * f32s(self.plan.params.context.div_ceil(PAGE));
-        // One more than the context: the token after the last position.
-        let tokens = batch * f32s(self.plan.params.context + 1);
+        let block_output = has_post_norms.then(|| activation(BufferName::BlockOutput, rows, d.hidden));
+        let counters = f32s(most(AttentionShape::counters));
+        let pages = u64::from(slots) * f32s(self.plan.params.slot_pages());
+        let tokens = u64::from(slots) * f32s(self.plan.params.slot_tokens());
         Memory {
             residual,
             qkv,
@@ -179,7 +178,7 @@ impl Builder<'_> {
                 })
                 .collect(),
             page_table: self.buffer(BufferName::PageTable, pages, BufferKind::PageTable),
-            state: self.buffer(BufferName::State, batch * f32s(state::WORDS), BufferKind::State),
+            state: self.buffer(BufferName::State, u64::from(rows) * f32s(state::WORDS), BufferKind::State),
             tokens: self.buffer(BufferName::Tokens, tokens, BufferKind::Tokens),
             host_tokens: self.buffer(BufferName::HostTokens, tokens, BufferKind::HostTokens),
         }
@@ -200,8 +199,15 @@ impl Builder<'_> {
     }
 
     fn divided(&self, stack: &Stack<'_>) -> GemvShape {
+        let PlanParams { rows, outputs, .. } = self.plan.params;
+        let tokens = match stack.label.role {
+            LaunchRole::Output => outputs,
+            // Only the weights are used.
+            LaunchRole::Embed => 1,
+            _ => rows,
+        };
         let shape = GemvShape {
-            tokens: 1,
+            tokens,
             cols: stack.cols,
             segments: segments(stack.members, matches!(stack.output, Output::Glu(_))),
             bias: stack.members.iter().any(|member| member.bias.is_some()),
@@ -220,7 +226,11 @@ impl Builder<'_> {
 
     fn attention(&self, layer: &Attention) -> AttentionShape {
         let rule = self.tuning.rule(self.plan.target, LaunchRole::Attention, None);
-        let rows = (1, Entry::Append);
+        let entry = match self.plan.params.kind {
+            StepKind::Decode => Entry::Append,
+            StepKind::Prefill => Entry::Appended,
+        };
+        let rows = (self.plan.params.rows, entry);
         cost::attention(&self.properties, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 
@@ -229,8 +239,32 @@ impl Builder<'_> {
         let label = stack.label;
         let residual = stack.output == Output::Residual;
         let (w, shape) = self.matrices(stack);
+        let x = self.prepare(label.layer, w, x, &shape);
         let y = if residual { y.read_write("y") } else { y.write("y") };
         self.launch(label, KernelSpec::Gemv(shape), vec![w.read("w"), x.read("x"), y]);
+    }
+
+    /// Adds the launch that prepares the inputs `x` of a product with the weights `w`, if the product needs one. Returns the
+    /// product's inputs.
+    fn prepare(&mut self, layer: Option<u32>, w: View, x: View, shape: &GemvShape) -> View {
+        let Some(prepare) = shape.prepare() else { return x };
+        let bytes = prepare.bytes();
+        let buffer = match self.plan.buffer(BufferName::Prepared) {
+            Some(buffer) => buffer,
+            None => self.buffer(BufferName::Prepared, 0, BufferKind::Activation).buffer,
+        };
+        // One buffer serves all products.
+        let size = &mut self.plan.buffers[buffer].bytes;
+        *size = bytes.max(*size);
+        let prepared = View { buffer, offset: 0, bytes };
+        let mut args = vec![View { bytes: u64::from(shape.tokens) * f32s(shape.cols), ..x }.read("x")];
+        if prepare.normed {
+            let norm = View { offset: w.offset + shape.offsets().norm, bytes: f32s(shape.cols), ..w };
+            args.push(norm.read("norm"));
+        }
+        args.push(prepared.write("y"));
+        self.launch(LaunchLabel { layer, role: LaunchRole::Prepare }, KernelSpec::Prepare(prepare), args);
+        prepared
     }
 
     fn embed(&mut self, memory: &Memory) -> View {
@@ -242,7 +276,8 @@ impl Builder<'_> {
         let norm = shape.head.is_none().then(|| Tensor::OutputNorm.of_model());
         let stack = Stack::plain(LaunchRole::Embed.into(), hidden, &members);
         let (weights, _) = self.matrices(Stack { norm, buffer: "token_embd".into(), ..stack });
-        let spec = EmbedShape { ty, vocab, cols: hidden, scale, threads: cost::ELEMENTWISE };
+        let tokens = self.plan.params.rows;
+        let spec = EmbedShape { tokens, ty, vocab, cols: hidden, scale, threads: cost::ELEMENTWISE };
         let args = vec![
             weights.read("w"),
             memory.tokens.read("tokens"),
@@ -267,20 +302,35 @@ impl Builder<'_> {
         self.gemv(stack, memory.residual, memory.qkv);
 
         let attention = self.attention(facts);
-        let cache_bytes = u64::from(self.plan.params.batch) * attention.cache_bytes(self.plan.params.context);
+        let cache_bytes = attention.cache_bytes(self.plan.params.pages * PAGE);
         let keys = self.buffer(format!("blk.{layer}.keys"), cache_bytes, BufferKind::KvCache);
         let values = self.buffer(format!("blk.{layer}.values"), cache_bytes, BufferKind::KvCache);
-        let mut args = vec![memory.qkv.read("qkv")];
-        if let Some((norm, widths)) = facts.qk_norm.zip(attention.norm_widths()) {
-            let norms = [(norm.q, "q_norm"), (norm.k, "k_norm")];
-            for ((tensor, param), width) in norms.into_iter().zip(widths) {
-                args.push(self.vector(tensor, width).read(param));
-            }
+        let norms = facts.qk_norm.zip(attention.norm_widths());
+        let norms = norms.map(|(norm, [q, k])| [self.vector(norm.q, q), self.vector(norm.k, k)]);
+        let table = facts.rope.map(|table| memory.rope_tables[table].read("rope_table"));
+        let appended = attention.entry == Entry::Appended;
+        if appended {
+            let mut args = vec![memory.qkv.read("qkv")];
+            args.extend(norms.map(|[_, k]| k.read("k_norm")));
+            args.extend(table.clone());
+            args.extend([
+                keys.read_write("keys"),
+                values.read_write("values"),
+                memory.page_table.read("page_table"),
+                memory.state.read("state"),
+            ]);
+            self.launch(label(LaunchRole::Append), KernelSpec::Append(AppendShape::of(&attention)), args);
         }
-        args.extend(facts.rope.map(|table| memory.rope_tables[table].read("rope_table")));
+        let cache = |view: View, param| if appended { view.read(param) } else { view.read_write(param) };
+        let mut args = vec![memory.qkv.read("qkv")];
+        if let Some([q, k]) = norms {
+            args.push(q.read("q_norm"));
+            args.extend((!appended).then(|| k.read("k_norm")));
+        }
+        args.extend(table);
         args.extend([
-            keys.read_write("keys"),
-            values.read_write("values"),
+            cache(keys, "keys"),
+            cache(values, "values"),
             memory.page_table.read("page_table"),
             memory.partial.read_write("partial"),
             memory.counters.read_write("counters"),
@@ -331,7 +381,7 @@ impl Builder<'_> {
         let output = memory.block_output.expect("models with norms after blocks have this buffer");
         self.gemv(stack, x, output);
         let Dimensions { hidden, eps, .. } = self.plan.shape.dimensions;
-        let spec = NormAddShape::new(hidden, eps, scale);
+        let spec = NormAddShape::new(self.plan.params.rows, hidden, eps, scale);
         let weights = self.vector(norm, hidden);
         let args = vec![output.read("x"), weights.read("w"), memory.residual.read_write("y")];
         self.launch(label, KernelSpec::NormAdd(spec), args);
@@ -349,8 +399,10 @@ impl Builder<'_> {
             Some(_) => self.matrices(stack),
             None => (embedding, self.divided(&stack)),
         };
+        let bytes = u64::from(self.plan.params.outputs) * f32s(gemv.cols);
+        let x = self.prepare(None, w, View { bytes, ..memory.residual }, &gemv);
         if sampled {
-            let args = vec![w.read("w"), memory.residual.read("x"), memory.logits.write("y")];
+            let args = vec![w.read("w"), x.read("x"), memory.logits.write("y")];
             self.launch(LaunchRole::Output, KernelSpec::Gemv(gemv), args);
             let &Memory { logits, tokens, host_tokens, state, .. } = memory;
             return sampling::launches(self, &SharedBuffers { logits, tokens, host_tokens, state });
@@ -359,7 +411,7 @@ impl Builder<'_> {
         let (values, best) = (memory.best_values, memory.best_tokens);
         let args = vec![
             w.read("w"),
-            memory.residual.read("x"),
+            x.read("x"),
             memory.logits.write("y"),
             values.write("values"),
             best.write("rows"),

@@ -243,5 +243,5 @@ fn divided_attention(target: &TargetProperties, mut shape: AttentionShape, rule:
 /// Geometry of the greedy choice: one thread per CTA of the output projection, which gives one candidate.
 pub(super) fn choose(head: &GemvShape) -> ChooseShape {
     let candidates = head.schedule.grid;
-    ChooseShape { candidates, threads: candidates.next_multiple_of(WARP) }
+    ChooseShape { tokens: head.tokens, candidates, threads: candidates.next_multiple_of(WARP) }
 }

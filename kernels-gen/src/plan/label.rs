@@ -13,6 +13,8 @@ pub enum LaunchRole {
     Embed,
     /// Projections to queries, keys and values.
     AttnQkv,
+    /// The preparation of the inputs of the product after it, in steps of many rows.
+    Prepare,
     /// The append of keys and values to the KV cache, in steps whose attention does not append.
     Append,
     /// Attention of the queries to the KV cache.
@@ -37,9 +39,10 @@ pub enum LaunchRole {
 
 impl LaunchRole {
     /// Every role.
-    pub const ALL: [LaunchRole; 12] = [
+    pub const ALL: [LaunchRole; 13] = [
         LaunchRole::Embed,
         LaunchRole::AttnQkv,
+        LaunchRole::Prepare,
         LaunchRole::Append,
         LaunchRole::Attention,
         LaunchRole::AttnOutput,
@@ -67,6 +70,7 @@ impl LaunchRole {
         match self {
             LaunchRole::Embed => "embed",
             LaunchRole::AttnQkv => "attn_qkv",
+            LaunchRole::Prepare => "prepare",
             LaunchRole::Append => "append",
             LaunchRole::Attention => "attention",
             LaunchRole::AttnOutput => "attn_output",

@@ -1,4 +1,7 @@
-//! The decode plan: buffers and launches of one step, as plain data.
+//! The plan of a step: buffers and launches, as plain data.
+//!
+//! A step processes a fixed number of rows, each of which is one token of a sequence. Steps of several sizes share the
+//! memory that outlives a step ([`BufferKind::outlives_step`]): weights, KV cache, page table and tokens.
 //!
 //! A [`Plan`] is built for a model's shape, a target and [`PlanParams`]. The CUDA device and the emulator run the same
 //! plan, `inspect` prints it, and `plans/*.json` are its serialisation. Everything that changes from token to token is
@@ -17,7 +20,7 @@ mod weights;
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
-use crate::kernels::attention::KvType;
+use crate::kernels::attention::{Entry, KvType, PAGE};
 use crate::kernels::sample::SampleShape;
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
@@ -28,22 +31,35 @@ pub use tuning::{Rule, Tuning, TuningError};
 pub use weights::{Part, PartForm};
 
 /// Parameters of a plan besides shape and target.
-///
-/// Batch, tokens and shards must be 1; the fields keep the format stable for plans of more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanParams {
-    /// Sequences decoded together.
-    pub batch: u32,
-    /// Tokens of each sequence in a step.
-    pub tokens: u32,
-    /// Devices that the model is split over.
-    pub shards: u32,
-    /// Positions that the KV cache holds.
+    /// Number of rows of a step: tokens that it processes.
+    pub rows: u32,
+    /// Number of first rows that have logits, and may choose a token.
+    pub outputs: u32,
+    /// The rows that a step may have.
+    pub kind: StepKind,
+    /// Number of slots: sequences whose tokens and pages the device knows.
+    pub slots: u32,
+    /// Number of pages in the pool of the KV cache.
+    pub pages: u32,
+    /// Largest number of positions of a sequence.
     pub context: u32,
     /// Element type of the KV cache.
     pub kv: KvType,
     /// Choice of the next token.
     pub sampling: Sampling,
+}
+
+/// The rows that a step may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// Every row is the last token of another sequence. Attention appends the row's keys and values to the cache.
+    Decode,
+    /// Rows may be any tokens of any sequences; a row may read what other rows append in the same step. A launch of its
+    /// own appends the keys and values of all rows before attention.
+    Prefill,
 }
 
 /// How a step chooses the next token. Greedy plans have no launches for sampling, so greedy decoding does not pay for
@@ -61,11 +77,72 @@ impl PlanParams {
     /// Maximum number of positions of a KV cache: up to here, f32 represents every position exactly.
     pub const MAX_CONTEXT: u32 = 1 << 24;
 
-    /// Parameters for one sequence, one token and one shard, with a KV cache of f16 and the greedy choice.
+    /// Largest number of rows of a step.
+    pub const MAX_ROWS: u32 = 64;
+
+    /// Parameters for decoding one sequence, with a KV cache of f16 and the greedy choice.
     pub fn single(context: u32) -> PlanParams {
         let (kv, sampling) = (KvType::F16, Sampling::Greedy);
-        PlanParams { batch: 1, tokens: 1, shards: 1, context, kv, sampling }
+        let (kind, pages) = (StepKind::Decode, context.div_ceil(PAGE));
+        PlanParams { rows: 1, outputs: 1, kind, slots: 1, pages, context, kv, sampling }
     }
+
+    /// These parameters, with `slots` sequences that share `pages` pages.
+    #[must_use]
+    pub fn with_slots(self, slots: u32, pages: u32) -> PlanParams {
+        PlanParams { slots, pages, ..self }
+    }
+
+    /// These parameters, for decode steps of `rows` rows.
+    #[must_use]
+    pub fn decode(self, rows: u32) -> PlanParams {
+        PlanParams { rows, outputs: rows, kind: StepKind::Decode, ..self }
+    }
+
+    /// These parameters, for prefill steps of `rows` rows, of which the first `outputs` may choose a token.
+    #[must_use]
+    pub fn prefill(self, rows: u32, outputs: u32) -> PlanParams {
+        PlanParams { rows, outputs, kind: StepKind::Prefill, ..self }
+    }
+
+    /// Number of page table entries of a slot.
+    pub fn slot_pages(&self) -> u32 {
+        self.context.div_ceil(PAGE)
+    }
+
+    /// Number of tokens of a slot in the token buffers: one more than the context, for the token after the last
+    /// position.
+    pub fn slot_tokens(&self) -> u32 {
+        self.context + 1
+    }
+
+    /// Checks rows, slots and pages.
+    fn check_rows(&self) -> Result<(), PlanError> {
+        let entries = u64::from(self.slots) * u64::from(self.context);
+        for (what, value, most) in [
+            ("rows", self.rows, PlanParams::MAX_ROWS),
+            ("outputs", self.outputs, self.rows),
+            ("slots", self.slots, PlanParams::MAX_SLOTS),
+            ("pages", self.pages, u32::MAX / PAGE),
+        ] {
+            if !(1..=most).contains(&value) {
+                return Err(PlanError::Unsupported(format!("{what} is {value}; 1 to {most} are supported")));
+            }
+        }
+        if self.kind == StepKind::Decode && self.outputs != self.rows {
+            return Err(PlanError::Unsupported("every row of a decode step has outputs".to_owned()));
+        }
+        if entries > u64::from(u32::MAX) / 2 {
+            return Err(PlanError::Unsupported(format!(
+                "{} sequences of {} positions are too many: choose fewer sequences or a smaller context",
+                self.slots, self.context
+            )));
+        }
+        Ok(())
+    }
+
+    /// Largest number of slots.
+    pub const MAX_SLOTS: u32 = 1024;
 
     /// These parameters, with `kv` as the type of the KV cache.
     #[must_use]
@@ -159,7 +236,7 @@ pub struct Plan {
     pub shape: ModelShape,
     /// Target of the kernels.
     pub target: Target,
-    /// Batch, context and other parameters.
+    /// Rows, context and other parameters.
     pub params: PlanParams,
     /// Buffers in device memory.
     pub buffers: Vec<Buffer>,
@@ -183,11 +260,6 @@ impl Plan {
         tuning: &Tuning,
     ) -> Result<Plan, PlanError> {
         shape.dimensions.check()?;
-        for (what, value) in [("batch", params.batch), ("tokens", params.tokens), ("shards", params.shards)] {
-            if value != 1 {
-                return Err(PlanError::Unsupported(format!("{what} is {value}; only 1 is supported")));
-            }
-        }
         if params.context == 0 || params.context > PlanParams::MAX_CONTEXT {
             return Err(PlanError::Unsupported(format!(
                 "a context of {} positions is not supported; 1 to {} are",
@@ -195,6 +267,7 @@ impl Plan {
                 PlanParams::MAX_CONTEXT
             )));
         }
+        params.check_rows()?;
         if let Some(most) = shape.max_context.filter(|&most| params.context > most) {
             return Err(PlanError::Unsupported(format!(
                 "a context of {} positions is not supported: behind position {most} this model changes the temperature \
@@ -240,12 +313,15 @@ impl Plan {
         self.bytes_where(|_| true)
     }
 
-    /// Bytes that a step must read: one row of the embedding, all other weights, and the keys and values to which the
-    /// position after `length` positions attends. An embedding that serves as the output matrix is also read as a whole.
+    /// Bytes that a step must read: rows of the embedding, all other weights, and the keys and values to which each row
+    /// attends, after `length` positions of its sequence (in a prefill step, one sequence). An embedding that serves as the output matrix is also read as a whole.
     pub fn bytes_per_token(&self, length: u64) -> u64 {
         let bytes = |spec: &KernelSpec| match spec {
             KernelSpec::Gemv(s) => s.file_bytes(),
-            KernelSpec::Embed(s) => s.layout().file_row_bytes() as u64,
+            KernelSpec::Embed(s) => u64::from(s.tokens) * s.layout().file_row_bytes() as u64,
+            KernelSpec::Attention(s) if s.entry == Entry::Append => {
+                u64::from(s.tokens) * s.read_bytes(length)
+            }
             KernelSpec::Attention(s) => s.read_bytes(length),
             _ => 0,
         };

@@ -3,7 +3,7 @@
 use bespoke_codegen::ptx::Target;
 
 use super::build::{Builder, View, f32s};
-use super::{BufferKind, BufferName, LaunchRole};
+use super::{BufferKind, BufferName, LaunchRole, PlanParams};
 use crate::kernels::sample::{self, SampleShape};
 use crate::spec::KernelSpec;
 
@@ -21,11 +21,12 @@ pub(super) struct SharedBuffers {
 
 /// Divides sampling: keys are computed on all multiprocessors, one warp per group of 32 tokens; one CTA chooses the
 /// token.
-fn divide(target: Target, vocab: u32) -> SampleShape {
+fn divide(target: Target, tokens: u32, vocab: u32) -> SampleShape {
     let threads = 256;
     // A CTA counts its tokens in shared memory: 32 tokens of each thread need 32 KiB.
     let max_blocks = target.multiprocessors().max(vocab.div_ceil(32 * threads));
     SampleShape {
+        tokens,
         vocab,
         blocks: vocab.div_ceil(4 * threads).clamp(1, max_blocks),
         threads,
@@ -37,11 +38,14 @@ fn divide(target: Target, vocab: u32) -> SampleShape {
 /// Adds the launches of sampling, and the buffers between them.
 pub(super) fn launches(builder: &mut Builder, shared: &SharedBuffers) {
     let (target, vocab) = (builder.plan.target, builder.plan.shape.dimensions.vocab);
-    let shape = divide(target, vocab);
-    let keys = builder.buffer(BufferName::SampleKeys, f32s(shape.padded()), BufferKind::Activation);
-    let tops = builder.buffer(BufferName::SampleTops, f32s(shape.groups()), BufferKind::Activation);
-    let sampling = builder.buffer(BufferName::Sampling, f32s(sample::WORDS), BufferKind::Sampling);
-    let bias = builder.buffer(BufferName::LogitBias, f32s(vocab), BufferKind::LogitBias);
+    let PlanParams { outputs, slots, .. } = builder.plan.params;
+    let shape = divide(target, outputs, vocab);
+    let of_rows = |elements: u32| u64::from(outputs) * f32s(elements);
+    let of_slots = |elements: u32| u64::from(slots) * f32s(elements);
+    let keys = builder.buffer(BufferName::SampleKeys, of_rows(shape.padded()), BufferKind::Activation);
+    let tops = builder.buffer(BufferName::SampleTops, of_rows(shape.groups()), BufferKind::Activation);
+    let sampling = builder.buffer(BufferName::Sampling, of_slots(sample::WORDS), BufferKind::Sampling);
+    let bias = builder.buffer(BufferName::LogitBias, of_slots(vocab), BufferKind::LogitBias);
     let args = vec![
         shared.logits.read("logits"),
         bias.read("bias"),

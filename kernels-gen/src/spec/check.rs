@@ -29,6 +29,7 @@ impl KernelSpec {
         match self {
             KernelSpec::Embed(s) => {
                 within(&[
+                    ("tokens", s.tokens, TOKENS),
                     ("vocab", s.vocab, WIDTH),
                     ("cols", s.cols, WIDTH),
                     ("threads", s.threads, THREADS),
@@ -44,13 +45,20 @@ impl KernelSpec {
                 ])?;
                 inputs(&s.layout)
             }
-            KernelSpec::NormAdd(s) => within(&[("cols", s.cols, WIDTH), ("threads", s.threads, THREADS)]),
+            KernelSpec::NormAdd(s) => within(&[
+                ("tokens", s.tokens, TOKENS),
+                ("cols", s.cols, WIDTH),
+                ("threads", s.threads, THREADS),
+            ]),
             KernelSpec::Attention(s) => attention(s),
             KernelSpec::Append(s) => append(s),
-            KernelSpec::ChooseGreedy(s) => {
-                within(&[("candidates", s.candidates, WIDTH), ("threads", s.threads, THREADS)])
-            }
+            KernelSpec::ChooseGreedy(s) => within(&[
+                ("tokens", s.tokens, TOKENS),
+                ("candidates", s.candidates, WIDTH),
+                ("threads", s.threads, THREADS),
+            ]),
             KernelSpec::SampleKeys(s) | KernelSpec::ChooseSampled(s) => within(&[
+                ("tokens", s.tokens, TOKENS),
                 ("vocab", s.vocab, SampleShape::MAX_VOCAB),
                 ("blocks", s.blocks, GRID),
                 ("threads", s.threads, THREADS),

@@ -135,6 +135,25 @@ pub enum EngineError {
     /// A step's logits are NaN or infinite.
     #[error(transparent)]
     NonFinite(#[from] NonFiniteLogits),
+    /// The KV cache would have fewer positions than one sequence may have.
+    #[error(
+        "{} for the KV cache are {pages} pages of 64 positions, and one sequence of --ctx {context} needs {needed}: give \
+         at least {}, or choose a smaller --ctx",
+        Bytes(*bytes),
+        Bytes(page * u64::from(*needed))
+    )]
+    KvMemory {
+        /// Memory for the KV cache, in bytes.
+        bytes: u64,
+        /// Bytes of a page in all layers.
+        page: u64,
+        /// Number of pages that fit.
+        pages: u64,
+        /// Number of pages that a sequence needs.
+        needed: u32,
+        /// Positions of a sequence.
+        context: u32,
+    },
     /// The prompt has no tokens.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

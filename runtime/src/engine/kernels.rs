@@ -65,6 +65,11 @@ pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, E
     Ok(Sources { texts, counts })
 }
 
+/// Whether all kernels of a plan are built in.
+pub(super) fn are_built_in(plan: &Plan) -> bool {
+    plan.kernels.iter().all(|kernel| builtin::ptx(plan.target, &kernel.name).is_some())
+}
+
 /// What is missing of `total` kernels, for a message: names, if they are few.
 fn named(missing: &[&str], total: usize) -> String {
     match missing {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::attention::{KvType, PAGE};
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
 use serde::Serialize;
 
@@ -79,7 +79,8 @@ const ROUND: u32 = 64;
 /// Largest context, smaller than the plan's, with which the plan fits `free` bytes; none if no context fits.
 fn largest_context(plan: &Plan, free: u64) -> Option<u32> {
     let fits = |context: u32| {
-        let params = PlanParams { context, ..plan.params.clone() };
+        let pages = plan.params.slots * context.div_ceil(PAGE);
+        let params = PlanParams { context, pages, ..plan.params.clone() };
         Plan::new(&plan.shape, plan.target, params).is_ok_and(|plan| plan.total_bytes() <= free)
     };
     // Bisection: `low` positions fit, `high` do not.

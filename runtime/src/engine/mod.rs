@@ -12,11 +12,12 @@ mod load;
 mod matrix_rates;
 mod memory_needs;
 mod non_finite;
-mod one_slot;
 mod queue;
 mod read_bandwidth;
 mod sampling;
+mod slots;
 mod start;
+mod step;
 mod variants;
 
 use std::cell::Cell;
@@ -38,11 +39,12 @@ pub use kernels::{KernelCounts, OriginCounts};
 pub use matrix_rates::{Matrix, MatrixRate};
 pub use memory_needs::MemoryNeeds;
 pub use non_finite::{NonFiniteLogits, NonFiniteOutput};
-pub use one_slot::OneSlot;
 pub(crate) use queue::{Backoff, Pause};
 pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
 pub use read_bandwidth::read_bandwidth;
 pub use sampling::{SamplingError, SamplingParams};
+pub use slots::Slots;
+use step::Step;
 pub use variants::{Variant, Variants};
 
 /// Options for loading and running a model.
@@ -60,6 +62,13 @@ pub struct EngineOptions {
     pub tuning: Tuning,
     /// Path of the model's file, for messages.
     pub path: PathBuf,
+    /// Number of slots: sequences that run at the same time; 0 counts as 1. More than one are for [`Slots`].
+    pub parallel: u32,
+    /// Whether prompts are processed in steps of many rows, whose kernels are loaded when they are first needed.
+    pub prefill: bool,
+    /// Bytes of the KV cache. The default is the whole context of every slot, or with several slots as much of it as the
+    /// free memory allows.
+    pub kv_memory: Option<u64>,
     /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,
     /// Time after which a step that is not complete counts as hung. The default is [`STEP_LIMIT`].
@@ -117,6 +126,9 @@ pub struct Engine {
     cursor: DecodeCursor,
     /// Whether the device holds the sequence that `cursor` describes. Set by a start, cleared by a failure.
     started: Cell<bool>,
+    /// The steps besides the decode step of one row.
+    steps: Vec<Step>,
+    options: EngineOptions,
     /// Whether the device holds the sampling parameters that were set last.
     sampling_set: bool,
     step_limit: Duration,
@@ -149,7 +161,11 @@ impl Engine {
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
         let params =
             PlanParams::single(context).with_kv(options.kv).with_sampling(options.sampling.launches());
-        let plan = Plan::tuned(shape, target, params, &options.tuning)?;
+        let params = PlanParams { slots: options.parallel.max(1), ..params };
+        let tuned = |params| Ok(Plan::tuned(shape, target, params, &options.tuning)?);
+        let pages = step::pool_pages(&params, tuned, options, &*device)?;
+        let plan = tuned(PlanParams { pages, ..params })?;
+        let (plan, steps) = step::plans(&plan, options, &*device)?;
         memory_needs::check(&plan, &*device)?;
         check_shared_memory(&plan, &*device)?;
         let sources = kernels::sources(&plan, options)?;
@@ -175,6 +191,8 @@ impl Engine {
         let kernels = sources.counts;
         let mut engine = Engine {
             plan,
+            steps,
+            options: options.clone(),
             sequence,
             buffers,
             loaded,
@@ -234,6 +252,11 @@ impl Engine {
     /// # Errors
     /// If a parameter is out of range, or the engine was loaded for greedy decoding and the parameters are not greedy.
     pub fn set_sampling(&mut self, params: &SamplingParams) -> Result<(), EngineError> {
+        self.write_sampling(0, params)
+    }
+
+    /// Sets the sampling parameters of a slot.
+    fn write_sampling(&mut self, slot: u32, params: &SamplingParams) -> Result<(), EngineError> {
         let vocab = self.plan.shape.dimensions.vocab;
         params.check(vocab)?;
         let Some(buffers) = self.buffers.sampling() else {
@@ -245,10 +268,10 @@ impl Engine {
         if !params.logit_bias.is_empty() {
             let row = params.bias_row(vocab);
             let bytes: Vec<u8> = row.iter().flat_map(|bias| bias.to_le_bytes()).collect();
-            self.device.upload(buffers.bias, &bytes)?;
+            self.device.upload(buffers.bias.offset(u64::from(slot) * bytes.len() as u64), &bytes)?;
         }
         let bytes: Vec<u8> = params.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.device.upload(buffers.parameters, &bytes)?;
+        self.device.upload(buffers.parameters.offset(u64::from(slot) * bytes.len() as u64), &bytes)?;
         self.sampling_set = true;
         Ok(())
     }
@@ -318,6 +341,7 @@ impl Engine {
     ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + 'a, EngineError> {
         let first = u64::from(self.cursor.prompt.max(self.cursor.read + 1));
         self.require_positions((first + u64::from(n)).saturating_sub(1))?;
+        let n = if self.prefill(on_prompt_token)?.is_break() { 0 } else { n };
         Ok(Tokens::new(Stepping { engine: self, on_prompt_token }, n))
     }
 
@@ -330,13 +354,18 @@ impl Engine {
             return Err(EngineError::NotStarted);
         }
         self.require_steps(1)?;
+        self.enqueue_one_row()?;
+        self.cursor.enqueued += 1;
+        Ok(())
+    }
+
+    /// Enqueues the decode step of one row, over the record on the device.
+    fn enqueue_one_row(&mut self) -> Result<(), EngineError> {
         let enqueued = match self.graph {
             Some(_) => self.sequence.replay(),
             None => self.sequence.run_eager(),
         };
-        self.keep(enqueued)?;
-        self.cursor.enqueued += 1;
-        Ok(())
+        self.keep(enqueued)
     }
 
     /// Mean time of a graph replay from `depth` on, in milliseconds by the device's clock; none without a graph. Runs
@@ -368,8 +397,14 @@ impl Engine {
     }
 
     fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        self.token_of(0, position)
+    }
+
+    /// Token of a slot at a position; none if the device has not written it yet.
+    fn token_of(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
         let mut bytes = [0; 4];
-        self.keep(self.buffers.host_tokens().read(u64::from(position) * 4, &mut bytes))?;
+        let index = u64::from(slot) * u64::from(self.plan.params.slot_tokens()) + u64::from(position);
+        self.keep(self.buffers.host_tokens().read(index * 4, &mut bytes))?;
         match u32::from_le_bytes(bytes) {
             NOT_WRITTEN => Ok(None),
             state::NOT_FINITE => Err(NonFiniteLogits { position: position - 1, first: None }.into()),
@@ -382,9 +417,15 @@ impl Engine {
     /// # Errors
     /// If a logit is NaN or infinite; the error names the first launch of the step with such an output.
     pub fn logits(&mut self) -> Result<Vec<f32>, EngineError> {
-        self.wait_for_steps(self.cursor.enqueued - self.cursor.read)?;
+        self.logits_of(0, self.cursor.enqueued - self.cursor.read)
+    }
+
+    /// Logits of a row of the last step, of which `steps` may be unfinished.
+    fn logits_of(&mut self, row: u32, steps: u32) -> Result<Vec<f32>, EngineError> {
+        self.wait_for_steps(steps)?;
         let bytes = u64::from(self.plan.shape.dimensions.vocab) * 4;
-        let logits = self.keep(self.read_f32s(self.buffers.logits(), bytes))?;
+        let from = self.buffers.logits().offset(u64::from(row) * bytes);
+        let logits = self.keep(self.read_f32s(from, bytes))?;
         // Without a branch for each logit, so that the loop vectorises.
         if logits.iter().fold(true, |finite, logit| finite & logit.is_finite()) {
             return Ok(logits);

@@ -1,10 +1,12 @@
 //! Start of a sequence: from an empty cache, from a prefix that the cache holds, or at a depth for timing.
 
+use std::ops::ControlFlow;
+
 use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state::Row;
-use bespoke_kernels::plan::BufferKind;
+use bespoke_kernels::plan::{BufferKind, PlanParams, StepKind};
 
-use super::{DecodeCursor, Engine, EngineError, NOT_WRITTEN};
+use super::{DecodeCursor, Engine, EngineError, NOT_WRITTEN, OnPromptToken};
 
 impl Engine {
     /// Starts a sequence with a prompt; the first step processes its first token. Ordered after enqueued steps of an
@@ -88,17 +90,19 @@ impl Engine {
         let mut ranges = Vec::new();
         for (buffer, address) in self.plan.buffers.iter().zip(self.buffers.addresses()) {
             if buffer.kind == BufferKind::KvCache {
-                let pages = |positions: u32| u64::from(positions.div_ceil(PAGE));
-                let filled = buffer.bytes / pages(self.plan.params.context) * pages(depth);
-                ranges.push((*address, filled));
+                let PlanParams { slots, pages, .. } = self.plan.params;
+                // Pages of other slots lie behind those of the first.
+                let filled = if slots == 1 { depth.div_ceil(PAGE) } else { pages };
+                ranges.push((*address, buffer.bytes / u64::from(pages) * u64::from(filled)));
             }
         }
         for (address, bytes) in ranges.into_iter().filter(|range| range.1 > 0) {
             // As f16, 0x2C2C is 0.065; as q8_0, an element is -84 times that.
             self.device.fill(address, bytes, 0x2C)?;
         }
-        let token = self.buffers.tokens().offset(u64::from(depth) * 4);
-        self.device.upload(token, &1u32.to_le_bytes())?;
+        let tokens = self.plan.buffers.iter().find(|buffer| buffer.kind == BufferKind::Tokens);
+        let bytes = tokens.map_or(0, |buffer| buffer.bytes);
+        self.device.fill(self.buffers.tokens(), bytes, 0)?;
         self.write_state(depth, depth + 1)
     }
 
@@ -106,11 +110,55 @@ impl Engine {
     fn write_state(&mut self, position: u32, prompt: u32) -> Result<(), EngineError> {
         let tokens = self.buffers.host_tokens();
         self.device.fill(tokens.address(), tokens.bytes(), NOT_WRITTEN as u8)?;
-        let row = Row { position, prompt, chooses: true, ..Row::default() };
-        let bytes: Vec<u8> = row.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.device.upload(self.buffers.state(), &bytes)?;
+        self.write_row(position, prompt)?;
         self.cursor = DecodeCursor { prompt, enqueued: position, read: position };
         self.started.set(true);
         Ok(())
+    }
+
+    /// Writes the record of the one sequence.
+    fn write_row(&self, position: u32, prompt: u32) -> Result<(), EngineError> {
+        let row = Row { position, prompt, chooses: true, ..Row::default() };
+        self.write_rows([row].into_iter(), 1)
+    }
+
+    /// Processes the prompt but for its last token in steps of many rows, if the engine has them. Calls `on_prompt_token`
+    /// with the position of each token except the first, once the step of the token before it is complete; a break ends
+    /// the work after a step.
+    pub(super) fn prefill(
+        &mut self,
+        on_prompt_token: Option<&OnPromptToken<'_>>,
+    ) -> Result<ControlFlow<()>, EngineError> {
+        let prompt = self.cursor.prompt;
+        let started = self.started.get() && self.cursor.enqueued == self.cursor.read;
+        if !started || self.cursor.enqueued + 1 >= prompt {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let largest = self.step_params().filter(|params| params.kind == StepKind::Prefill);
+        let Some(largest) = largest.map(|params| params.rows).max() else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let mut flow = ControlFlow::Continue(());
+        while self.cursor.enqueued + 1 < prompt && flow.is_continue() {
+            let first = self.cursor.enqueued;
+            let count = (prompt - 1 - first).min(largest);
+            let index = self.step_for(StepKind::Prefill, count, 0).ok_or(EngineError::NotStarted)?;
+            let size = self.step_params().nth(index).map_or(count, |params| params.rows);
+            let row = |position| Row { position, prompt, ..Row::default() };
+            self.write_rows((first..first + count).map(row), size)?;
+            self.enqueue_step(index)?;
+            self.cursor.enqueued += count;
+            self.wait_for_steps(1)?;
+            self.cursor.read = self.cursor.enqueued;
+            if let Some(on_prompt_token) = on_prompt_token {
+                for position in first + 1..=first + count {
+                    if flow.is_continue() {
+                        flow = on_prompt_token(position);
+                    }
+                }
+            }
+        }
+        self.write_row(self.cursor.enqueued, prompt)?;
+        Ok(flow)
     }
 }

@@ -2,6 +2,7 @@
 
 mod measure;
 mod profile;
+mod rows;
 pub mod text;
 mod trace;
 
@@ -15,6 +16,7 @@ pub use measure::{Measurement, WARM_UP, Workload, measure};
 pub use profile::{
     KernelTime, LaunchTime, MatrixCeiling, MatrixTime, Profile, Traffic, matrix_ceilings, profile,
 };
+pub use rows::{BATCH_POSITIONS, RowsMeasurement, RowsTest, measure_batch, measure_prompt};
 pub use trace::trace;
 
 /// All measurements, as `-o json` prints them. Times are in microseconds, sizes in bytes, rates per second.
@@ -26,6 +28,9 @@ pub struct Results {
     pub device: Option<DeviceInfo>,
     /// Measurement of every model at every depth.
     pub measurements: Vec<Measurement>,
+    /// Speed of steps of several rows, if requested.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<RowsMeasurement>,
     /// Profiles of a step, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profile>,

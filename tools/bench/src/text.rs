@@ -8,11 +8,14 @@ use comfy_table::{Table, presets};
 
 use crate::measure::Measurement;
 use crate::profile::{MatrixCeiling, MatrixTime, Profile, Traffic};
-use crate::{Build, Results};
+use crate::{Build, Results, RowsMeasurement, RowsTest};
 
 /// All measurements; the tables of the profile only if `profile` is set.
 pub fn markdown(results: &Results, profile: bool) -> String {
     let mut text = format!("{}\n\n{}\n", measurements(&results.measurements), footer(results));
+    if !results.rows.is_empty() {
+        write!(text, "\n{}\n", rows(&results.rows)).expect("writing to a string succeeds");
+    }
     for profile in results.profiles.iter().filter(|_| profile) {
         write!(text, "\n{}", profile_text(profile)).expect("writing to a string succeeds");
     }
@@ -20,6 +23,30 @@ pub fn markdown(results: &Results, profile: bool) -> String {
         write!(text, "\n{}", ceilings_text(of_one)).expect("writing to a string succeeds");
     }
     text
+}
+
+/// Table of steps of several rows: sequences decoded side by side, and prompts.
+fn rows(rows: &[RowsMeasurement]) -> Table {
+    let mut table = table(&["model", "test", "ms", "t/s", "t/s each", "of ceiling"]);
+    for row in rows {
+        let (test, each) = match row.test {
+            RowsTest::Batch { sequences, depth } => {
+                let each = row.tokens_per_second / f64::from(sequences);
+                (format!("{sequences} sequences @ d{depth}"), format!("{each:.1}"))
+            }
+            RowsTest::Prompt { length } => (format!("pp{length}"), UNKNOWN.to_owned()),
+        };
+        let fraction = row.fraction_of_ceiling.map(|fraction| format!("{:.1}%", 100.0 * fraction));
+        table.add_row(vec![
+            row.model.clone(),
+            test,
+            format!("{:.3}", row.milliseconds),
+            format!("{:.0}", row.tokens_per_second),
+            each,
+            fraction.unwrap_or_else(|| UNKNOWN.to_owned()),
+        ]);
+    }
+    table
 }
 
 /// Cell of an unknown value.

@@ -49,12 +49,12 @@ pub fn small() -> Vec<KernelSpec> {
     specs.extend(attentions().into_iter().map(KernelSpec::Attention));
     specs.extend(appends().into_iter().map(KernelSpec::Append));
     for (candidates, threads) in [(1, 32), (4, 256), (132, 160), (1000, 1024)] {
-        specs.push(KernelSpec::ChooseGreedy(ChooseShape { candidates, threads }));
+        specs.push(KernelSpec::ChooseGreedy(ChooseShape { tokens: 1, candidates, threads }));
     }
     for (vocab, blocks, threads, choose_threads) in
         [(1, 1, 32, 64), (1000, 1, 256, 128), (5003, 4, 256, 256), (999, 3, 64, 1024)]
     {
-        let shape = SampleShape { vocab, blocks, threads, choose_threads };
+        let shape = SampleShape { tokens: 1, vocab, blocks, threads, choose_threads };
         specs.extend([KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape)]);
     }
     specs.push(KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 }));
@@ -66,7 +66,9 @@ fn embeds(ty: WeightType) -> Vec<KernelSpec> {
     let block = ty.ggml().block_elements() as u32;
     let widths = if ty.is_quantised() { [block, 2304] } else { [7, 1100] };
     [(1, widths[0]), (9, widths[1])]
-        .map(|(vocab, cols)| KernelSpec::Embed(EmbedShape { ty, vocab, cols, scale: 1.0, threads: 64 }))
+        .map(|(vocab, cols)| {
+            KernelSpec::Embed(EmbedShape { tokens: 1, ty, vocab, cols, scale: 1.0, threads: 64 })
+        })
         .into()
 }
 
@@ -293,22 +295,24 @@ fn epilogues() -> Vec<KernelSpec> {
 /// Embeddings with a factor, of a float and of a quantised type.
 fn scaled_embeds() -> Vec<KernelSpec> {
     [(WeightType::F16, 7), (WeightType::Q6_K, 2304)]
-        .map(|(ty, cols)| KernelSpec::Embed(EmbedShape { ty, vocab: 5, cols, scale: 48.0, threads: 64 }))
+        .map(|(ty, cols)| {
+            KernelSpec::Embed(EmbedShape { tokens: 1, ty, vocab: 5, cols, scale: 48.0, threads: 64 })
+        })
         .into()
 }
 
 /// Norms added to the residual stream: a column; a width without whole vectors; one warp and many; one vector a thread
 /// and several, also with threads that have none.
 fn norm_adds() -> Vec<KernelSpec> {
-    let shape = |cols, threads, scale| NormAddShape { cols, eps: 1e-6, scale, threads };
+    let shape = |cols, threads, scale| NormAddShape { tokens: 1, cols, eps: 1e-6, scale, threads };
     vec![
         shape(1, 32, 1.0),
         shape(1101, 64, 0.5),
         shape(128, 64, 1.0),
         shape(2304, 160, 1.0),
-        NormAddShape::new(576, 1e-5, 1.0),
-        NormAddShape::new(5376, 1e-6, 1.0),
-        NormAddShape::new(8192, 1e-5, 0.25),
+        NormAddShape::new(1, 576, 1e-5, 1.0),
+        NormAddShape::new(1, 5376, 1e-6, 1.0),
+        NormAddShape::new(1, 8192, 1e-5, 0.25),
     ]
     .into_iter()
     .map(KernelSpec::NormAdd)

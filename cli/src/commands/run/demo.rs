@@ -22,7 +22,8 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     let tokenizer = model.tokenizer().into_diagnostic()?;
     let context = model.shape.dimensions.context;
     let sampling = args.sampling.params(Some(&tokenizer))?;
-    let mut engine = session::load_sampling(model, &args.decode, context, sampling.clone())?;
+    let mut engine =
+        session::load_sampling(model, &args.decode, context, sampling.clone(), &session::Sizes::prompt())?;
     let (mut tokens, mut time) = (0, Duration::ZERO);
     let (mut asked, mut right, mut cut) = (0, 0, 0);
     for text in demo::PROMPTS {

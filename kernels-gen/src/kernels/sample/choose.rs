@@ -5,18 +5,18 @@ use bespoke_codegen::prelude::*;
 use super::all::{Keys, Workspace};
 use super::filters::{Filters, Settings, Tops};
 use super::search::{Measure, Search, Target};
-use super::shape::SampleShape;
+use super::shape::{SampleShape, WORDS};
 use super::{few, key};
 use crate::kernels::state;
 
-/// Appends the next token to the sequence and advances the position. Within the prompt the next token is the prompt's;
+/// Appends the next token to the sequence of each row that chooses, and advances the row's position. Within the prompt the next token is the prompt's;
 /// after it, the token is drawn.
 ///
 /// `keys` and `tops`: outputs of [`sample_keys`](super::sample_keys); `sampling`: see [`super`]; `sequence`, `finished`
 /// and `state`: as in [`choose_greedy`](crate::kernels::argmax::choose_greedy). If all logits are −∞, token 0. If one of the
 /// model's logits is not finite, `sequence` gets token 0, and `finished` [`state::NOT_FINITE`].
 ///
-/// One CTA. The largest keys of the groups give a lower bound of the keys that top-k keeps (the k-th largest of them);
+/// A CTA has a row. The largest keys of the groups give a lower bound of the keys that top-k keeps (the k-th largest of them);
 /// the largest key gives a lower bound for min-p. For top-p alone a bound is guessed, after a pass over all keys for
 /// the sum of their weights. The tokens above the bound are gathered from their groups and, if they are few, compared
 /// pairwise. Otherwise all keys are searched. Pairwise comparison and search give the same token.
@@ -30,10 +30,31 @@ pub fn choose_sampled(
     state: Ptr<Global, u32>,
     s: &SampleShape,
 ) {
-    let next = state::position(state) + 1;
+    let record = state::record(state, block_index(), s.tokens);
+    if state::chooses(record) {
+        let row = |elements: u32| if s.tokens == 1 { val(0u32) } else { block_index() * elements };
+        let (keys, tops) = (keys.at(row(s.padded())), tops.at(row(s.groups())));
+        let sampling = sampling.at(record.at(state::SLOT).load() * WORDS);
+        let first = record.at(state::TOKENS).load();
+        advance(keys, tops, sampling, sequence.at(first), finished.at(first), record, s);
+    }
+}
+
+/// The choice of [`choose_sampled`] for the row of a record.
+#[device]
+fn advance(
+    keys: Ptr<Global, u32>,
+    tops: Ptr<Global, u32>,
+    sampling: Ptr<Global, u32>,
+    sequence: Ptr<Global, u32>,
+    finished: Ptr<Global, u32>,
+    record: Ptr<Global, u32>,
+    s: &SampleShape,
+) {
+    let next = state::position(record) + 1;
     let mut token = val(0u32);
     let mut told = val(0u32);
-    if next < state.at(state::PROMPT).load() {
+    if next < record.at(state::PROMPT).load() {
         token = sequence.at(next).load();
         told = token;
     } else {
@@ -58,7 +79,7 @@ pub fn choose_sampled(
     if thread_index() == 0 {
         sequence.at(next).store(token);
         finished.at(next).store_relaxed(told, Scope::Sys);
-        state.at(state::POSITION).store(next);
+        record.at(state::POSITION).store(next);
     }
 }
 

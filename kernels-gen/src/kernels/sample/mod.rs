@@ -43,7 +43,7 @@
 //! | 8 | 1 if there is a logit bias, else 0; u32 |
 //! | 9, 10 | seed, u64, low half first |
 //!
-//! The logit bias is an f32 for each token of the vocabulary. It is read only if word 8 is 1.
+//! The logit bias is an f32 for each token of the vocabulary, for each slot. It is read only if word 8 is 1.
 
 mod all;
 mod choose;

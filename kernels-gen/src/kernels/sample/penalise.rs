@@ -3,17 +3,18 @@
 use bespoke_codegen::prelude::*;
 
 use super::key;
-use super::shape::{BIASED, FREQUENCY, LAST_N, PRESENCE, REPETITION, SampleShape, float};
+use super::shape::{BIASED, FREQUENCY, LAST_N, PRESENCE, REPETITION, SampleShape, WORDS, float};
 use crate::kernels::state;
 
 /// `keys[i] = key(penalised(logits[i] + bias[i]))`, or [`key::NOT_FINITE`] if `logits[i]` is not finite, and `tops[g]` = the
 /// largest key of each group of 32 tokens.
 ///
-/// `logits` f32 [vocab], `bias` f32 [vocab], read only if the parameters say so, `sequence` u32 by position,
-/// `sampling`: see [`super`], `state`: see [`state`]; `keys` u32 [padded], 0 past the vocabulary, `tops` u32 [groups].
-/// Within the prompt nothing is written.
+/// `logits` f32 [rows of the step, vocab], `bias` f32 [slots, vocab], read only if the parameters say so, `sequence` u32:
+/// the tokens of each sequence by position, `sampling`: see [`super`], `state`: see [`state`]; `keys` u32 [rows, padded],
+/// 0 past the vocabulary, `tops` u32 [rows, groups]. Within the prompt, and for a row that does not choose, nothing is
+/// written.
 ///
-/// The grid strides over the logits; a warp takes 32 consecutive ones at a time. A thread has several loads in flight,
+/// The CTAs of a row (along x) stride over the logits; a warp takes 32 consecutive ones at a time. A thread has several loads in flight,
 /// and issues the first before the position is known. Each CTA counts its own tokens that are in the penalties' window.
 #[kernel(threads = s.threads)]
 pub fn sample_keys(
@@ -26,9 +27,15 @@ pub fn sample_keys(
     tops: Ptr<Global, u32>,
     s: &SampleShape,
 ) {
+    let record = state::record(state, block_index_y(), s.tokens);
+    let row = |elements: u32| if s.tokens == 1 { val(0u32) } else { block_index_y() * elements };
+    let (logits, keys, tops) = (logits.at(row(s.vocab)), keys.at(row(s.padded())), tops.at(row(s.groups())));
     let first = load(logits, 0, s);
-    let next = state::position(state) + 1;
-    if next >= state.at(state::PROMPT).load() {
+    let next = state::position(record) + 1;
+    if state::chooses(record) & (next >= record.at(state::PROMPT).load()) {
+        let slot = record.at(state::SLOT).load();
+        let (sampling, bias) = (sampling.at(slot * WORDS), bias.at(slot * s.vocab));
+        let sequence = sequence.at(record.at(state::TOKENS).load());
         let penalties = Penalties::load(sampling);
         let window = select(penalties.are_neutral(), 0u32, sampling.at(LAST_N).load().min(next));
         let biased = sampling.at(BIASED).load() != 0;

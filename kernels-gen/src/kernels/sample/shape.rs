@@ -31,13 +31,15 @@ pub const SEED: u32 = 9;
 /// Compile-time parameters of sampling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SampleShape {
+    /// Number of rows of the step that may choose.
+    pub tokens: u32,
     /// Number of logits, at most [`SampleShape::MAX_VOCAB`].
     pub vocab: u32,
-    /// Number of CTAs of [`sample_keys`](super::sample_keys).
+    /// Number of CTAs of [`sample_keys`](super::sample_keys) for a row.
     pub blocks: u32,
     /// Threads per CTA of [`sample_keys`](super::sample_keys): a multiple of 32, at most 1024.
     pub threads: u32,
-    /// Threads of the one CTA of [`choose_sampled`](super::choose_sampled): a power of two from 64 to 1024. The CTA
+    /// Threads per CTA of [`choose_sampled`](super::choose_sampled): a power of two from 64 to 1024. A CTA
     /// compares at most half as many candidates pairwise.
     pub choose_threads: u32,
 }

@@ -1,0 +1,193 @@
+//! The engine's steps for the scheduler: many sequences in slots, over one pool of pages.
+
+use std::time::Duration;
+
+use bespoke_kernels::kernels::state::Row;
+use bespoke_kernels::plan::{BufferKind, Sampling, StepKind};
+
+use super::{DecodeCursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, SamplingParams};
+use crate::device::Address;
+use crate::scheduler::{Limits, PageEntry, PrefillBucket, StepRow, Steps};
+
+/// A decode step: that of one row, or another step of the engine.
+#[derive(Clone, Copy)]
+enum DecodeStep {
+    OneRow,
+    Other(usize),
+}
+
+/// An engine as [`Steps`], with the slots and pages with which it was loaded ([`super::EngineOptions`]). Dropping it gives
+/// the engine its own page table back; the engine then needs another start.
+pub struct Slots<'a> {
+    engine: &'a mut Engine,
+    limits: Limits,
+    page_table: Address,
+    /// The last decode step, unless another step followed it.
+    last: Option<DecodeStep>,
+}
+
+impl<'a> Slots<'a> {
+    /// Ends the engine's sequence, and takes over its KV cache. Loads the kernels of all steps.
+    pub fn new(engine: &'a mut Engine) -> Result<Slots<'a>, EngineError> {
+        engine.end_sequence()?;
+        engine.prompt.clear();
+        for index in 0..engine.step_params().count() {
+            engine.load_step(index)?;
+        }
+        let (plan, addresses) = (&engine.plan, engine.buffers.addresses());
+        let table = plan.buffers.iter().position(|buffer| buffer.kind == BufferKind::PageTable);
+        let page_table = addresses[table.expect("every plan has a page table")];
+        let of_kind = |kind| engine.step_params().filter(move |params| params.kind == kind);
+        let mut decode = vec![1];
+        decode.extend(of_kind(StepKind::Decode).map(|params| params.rows));
+        let bucket = |rows, outputs| PrefillBucket { rows, outputs };
+        let mut prefill: Vec<PrefillBucket> =
+            of_kind(StepKind::Prefill).map(|params| bucket(params.rows, params.outputs)).collect();
+        if prefill.is_empty() {
+            prefill.push(bucket(1, 1));
+        }
+        let limits = Limits {
+            slots: plan.params.slots,
+            pages: plan.params.pages,
+            context: plan.params.context,
+            vocab: plan.shape.dimensions.vocab,
+            sampling: plan.params.sampling == Sampling::Sampled,
+            decode,
+            prefill,
+        };
+        Ok(Slots { engine, limits, page_table, last: None })
+    }
+
+    /// The record of a row.
+    fn record(&self, row: &StepRow) -> Row {
+        let &StepRow { slot, position, prompt, chooses } = row;
+        let params = &self.engine.plan.params;
+        let (tokens, pages) = (slot * params.slot_tokens(), slot * params.slot_pages());
+        Row { position, prompt, chooses, slot, tokens, pages }
+    }
+
+    fn write_rows(&self, rows: &[StepRow], size: u32) -> Result<(), EngineError> {
+        self.engine.write_rows(rows.iter().map(|row| self.record(row)), size)
+    }
+
+    fn enqueue(&mut self, step: DecodeStep) -> Result<(), EngineError> {
+        match step {
+            DecodeStep::OneRow => self.engine.enqueue_one_row(),
+            DecodeStep::Other(index) => self.engine.enqueue_step(index),
+        }
+    }
+
+    fn upload_pages(&self, entry: u32, pages: impl Iterator<Item = u32>) -> Result<(), EngineError> {
+        let bytes: Vec<u8> = pages.flat_map(u32::to_le_bytes).collect();
+        let engine = &self.engine;
+        engine.keep(engine.device.upload(self.page_table.offset(u64::from(entry) * 4), &bytes))
+    }
+}
+
+impl Steps for Slots<'_> {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn start(&mut self, slot: u32, tokens: &[u32], sampling: &SamplingParams) -> Result<(), EngineError> {
+        let engine = &mut *self.engine;
+        let stride = u64::from(engine.plan.params.slot_tokens()) * 4;
+        let first = u64::from(slot) * stride;
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        engine.keep(engine.device.upload(engine.buffers.tokens().offset(first), &bytes))?;
+        let host = engine.buffers.host_tokens().address().offset(first);
+        engine.keep(engine.device.fill(host, stride, NOT_WRITTEN as u8))?;
+        engine.write_sampling(slot, sampling)?;
+        engine.started.set(true);
+        Ok(())
+    }
+
+    fn set_pages(&mut self, entries: &[PageEntry]) -> Result<(), EngineError> {
+        let slot_pages = self.engine.plan.params.slot_pages();
+        entries.iter().try_for_each(|entry| {
+            self.upload_pages(entry.slot * slot_pages + entry.index, [entry.page].into_iter())
+        })
+    }
+
+    fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError> {
+        let engine = &self.engine;
+        for (buffer, address) in engine.plan.buffers.iter().zip(engine.buffers.addresses()) {
+            if buffer.kind == BufferKind::KvCache {
+                let bytes = buffer.bytes / u64::from(self.limits.pages);
+                for &page in pages {
+                    let page = address.offset(u64::from(page) * bytes);
+                    engine.keep(engine.device.fill(page, bytes, 0))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
+        self.last = None;
+        let choosing = rows.iter().filter(|row| row.chooses).count() as u32;
+        match self.engine.step_for(StepKind::Prefill, rows.len() as u32, choosing) {
+            Some(index) => {
+                let size = self.engine.step_params().nth(index).map_or(0, |params| params.rows);
+                self.write_rows(rows, size)?;
+                self.engine.enqueue_step(index)
+            }
+            // Without prefill steps, a decode step of one row processes a prompt token.
+            None => rows.iter().try_for_each(|row| {
+                self.write_rows(std::slice::from_ref(row), 1)?;
+                self.engine.enqueue_one_row()
+            }),
+        }
+    }
+
+    fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
+        let count = rows.len() as u32;
+        let step = match self.engine.step_for(StepKind::Decode, count, count) {
+            Some(index) if count > 1 => DecodeStep::Other(index),
+            _ => DecodeStep::OneRow,
+        };
+        let size = match step {
+            DecodeStep::OneRow => 1,
+            DecodeStep::Other(index) => self.engine.step_params().nth(index).map_or(1, |params| params.rows),
+        };
+        self.write_rows(rows, size)?;
+        self.last = Some(step);
+        self.enqueue(step)
+    }
+
+    fn decode_again(&mut self) -> Result<(), EngineError> {
+        self.last.map_or(Err(EngineError::NotStarted), |step| self.enqueue(step))
+    }
+
+    fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
+        self.engine.token_of(slot, position)
+    }
+
+    fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError> {
+        self.engine.logits_of(row, MAX_STEPS_AHEAD)
+    }
+
+    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
+        self.engine.busy(waited, MAX_STEPS_AHEAD)
+    }
+
+    fn reset(&mut self) -> Result<(), EngineError> {
+        let engine = &mut *self.engine;
+        self.last = None;
+        engine.wait_for_steps(MAX_STEPS_AHEAD)?;
+        engine.buffers.clear_counters(&engine.plan, &*engine.device)?;
+        engine.buffers.clear_cache(&engine.plan, &*engine.device)?;
+        Ok(())
+    }
+}
+
+impl Drop for Slots<'_> {
+    fn drop(&mut self) {
+        let _ = self.engine.wait_for_steps(MAX_STEPS_AHEAD);
+        // If the device fails here, it fails at the next start, too.
+        let entries = self.engine.plan.params.slots * self.engine.plan.params.slot_pages();
+        let _ = self.upload_pages(0, 0..entries);
+        self.engine.started.set(false);
+        self.engine.cursor = DecodeCursor::default();
+    }
+}

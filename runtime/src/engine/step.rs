@@ -1,0 +1,208 @@
+//! Steps of several rows: their plans over the engine's memory, loaded when they are first needed.
+
+use bespoke_kernels::kernels::attention::PAGE;
+use bespoke_kernels::kernels::state::{self, Row};
+use bespoke_kernels::plan::{Plan, PlanParams, StepKind};
+
+use super::{Engine, EngineError, EngineOptions, bind, capture, check_shared_memory, kernels};
+use crate::device::{Address, Device, LaunchSequence, MemoryInfo};
+
+/// Numbers of rows of decode steps; an engine has those up to the first that holds all of its slots.
+const DECODE_ROWS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Numbers of rows of prefill steps.
+const PREFILL_ROWS: [u32; 2] = [16, 64];
+
+/// Largest number of rows of a prefill step that may choose a token.
+const PREFILL_OUTPUTS: u32 = 8;
+
+/// Share of the free memory that is not given to pages, because free memory fluctuates: one part of this many.
+const RESERVE: u64 = 32;
+
+/// A step of an engine, besides the decode step of one row.
+pub(super) struct Step {
+    plan: Plan,
+    /// None until the step is needed first.
+    loaded: Option<LoadedStep>,
+}
+
+struct LoadedStep {
+    sequence: Box<dyn LaunchSequence>,
+    captured: bool,
+}
+
+impl Step {
+    /// Parameters of the step's plan.
+    pub fn params(&self) -> &PlanParams {
+        &self.plan.params
+    }
+}
+
+/// Plans of an engine: that of the decode step of one row, whose buffers are those of all steps, and the others.
+pub(super) fn plans(
+    base: &Plan,
+    options: &EngineOptions,
+    device: &dyn Device,
+) -> Result<(Plan, Vec<Step>), EngineError> {
+    let slots = base.params.slots;
+    let tuned = |params: PlanParams| -> Result<Step, EngineError> {
+        let plan = Plan::tuned(&base.shape, base.target, params, &options.tuning)?;
+        check_shared_memory(&plan, device)?;
+        Ok(Step { plan, loaded: None })
+    };
+    let mut steps = Vec::new();
+    let enough = DECODE_ROWS.iter().position(|&rows| rows >= slots).map_or(DECODE_ROWS.len(), |at| at + 1);
+    for &rows in &DECODE_ROWS[1..enough] {
+        steps.push(tuned(base.params.clone().decode(rows))?);
+    }
+    if options.prefill {
+        for rows in PREFILL_ROWS {
+            let step = tuned(base.params.clone().prefill(rows, slots.min(PREFILL_OUTPUTS)))?;
+            if !options.no_jit || kernels::are_built_in(&step.plan) {
+                steps.push(step);
+            }
+        }
+    }
+    let mut merged = base.clone();
+    for step in &steps {
+        for buffer in &step.plan.buffers {
+            match merged.buffers.iter_mut().find(|own| own.name == buffer.name) {
+                Some(own) => own.bytes = own.bytes.max(buffer.bytes),
+                None => merged.buffers.push(buffer.clone()),
+            }
+        }
+    }
+    Ok((merged, steps))
+}
+
+/// Number of pages of the pool: enough for every slot's context, or what `--kv-memory` or the free memory allows.
+pub(super) fn pool_pages(
+    params: &PlanParams,
+    base: impl Fn(PlanParams) -> Result<Plan, EngineError>,
+    options: &EngineOptions,
+    device: &dyn Device,
+) -> Result<u32, EngineError> {
+    let all = u64::from(params.slots) * u64::from(params.slot_pages());
+    let one = u64::from(params.slot_pages());
+    if params.slots == 1 && options.kv_memory.is_none() {
+        return Ok(params.slot_pages());
+    }
+    let plan = base(PlanParams { pages: 1, ..params.clone() })?;
+    let page = plan.kv_bytes() * u64::from(PAGE);
+    let pages = match options.kv_memory {
+        Some(bytes) => {
+            let (pages, needed, context) = (bytes / page, params.slot_pages(), params.context);
+            if pages < one {
+                return Err(EngineError::KvMemory { bytes, page, pages, needed, context });
+            }
+            pages.min(all)
+        }
+        None => {
+            let MemoryInfo { free, .. } = device.memory()?;
+            // Steps of the most rows need the most memory besides the pool.
+            let largest =
+                PlanParams { pages: 1, ..params.clone() }.prefill(PlanParams::MAX_ROWS, PREFILL_OUTPUTS);
+            let others = base(largest)?.total_bytes();
+            let left = (free - free / RESERVE).saturating_sub(others);
+            (left / page).clamp(one.min(all), all)
+        }
+    };
+    let PlanParams { slots, context, .. } = params;
+    tracing::info!("KV cache: {pages} pages of {PAGE} positions for {slots} sequences of at most {context}");
+    Ok(u32::try_from(pages).unwrap_or(u32::MAX / PAGE))
+}
+
+impl Engine {
+    /// Index of the smallest step of a kind that holds `rows` rows, `outputs` of which choose.
+    pub(super) fn step_for(&self, kind: StepKind, rows: u32, outputs: u32) -> Option<usize> {
+        let fits = |step: &&Step| {
+            let params = step.params();
+            params.kind == kind && params.rows >= rows && params.outputs >= outputs
+        };
+        let smallest = self.steps.iter().filter(fits).min_by_key(|step| step.params().rows)?;
+        self.steps.iter().position(|step| std::ptr::eq(step, smallest))
+    }
+
+    /// Parameters of the steps of several rows.
+    pub(super) fn step_params(&self) -> impl Iterator<Item = &PlanParams> {
+        self.steps.iter().map(Step::params)
+    }
+
+    /// Plans of the steps besides the decode step of one row.
+    pub fn other_plans(&self) -> impl Iterator<Item = &Plan> {
+        self.steps.iter().map(|step| &step.plan)
+    }
+
+    /// Compiles, loads and captures a step, unless that was done before.
+    pub(super) fn load_step(&mut self, index: usize) -> Result<(), EngineError> {
+        if self.steps[index].loaded.is_some() {
+            return Ok(());
+        }
+        let plan = &self.steps[index].plan;
+        let sources = kernels::sources(plan, &self.options)?;
+        let loaded = kernels::load(&*self.device, plan.target, &sources.texts)?;
+        let address = |name: &str| -> Address {
+            let at = self.plan.buffers.iter().position(|buffer| buffer.name == name);
+            self.buffers.addresses()[at.expect("the engine has the buffers of all steps")]
+        };
+        let addresses: Vec<Address> = plan.buffers.iter().map(|buffer| address(&buffer.name)).collect();
+        let mut sequence = self.device.sequence(bind::launches_at(plan, &addresses, &loaded))?;
+        let captured = !self.options.eager && capture(&mut *sequence, plan)?.is_some();
+        self.steps[index].loaded = Some(LoadedStep { sequence, captured });
+        Ok(())
+    }
+
+    /// Writes the records of the rows of a step with `size` rows; the other rows do not exist.
+    pub(super) fn write_rows(&self, rows: impl Iterator<Item = Row>, size: u32) -> Result<(), EngineError> {
+        let mut words: Vec<u32> = rows.flat_map(|row| row.words()).collect();
+        words.resize((size * state::WORDS) as usize, 0);
+        let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        self.keep(self.device.upload(self.buffers.state(), &bytes))
+    }
+
+    /// Enqueues a step over the records on the device.
+    pub(super) fn enqueue_step(&mut self, index: usize) -> Result<(), EngineError> {
+        self.load_step(index)?;
+        let step = self.steps[index].loaded.as_mut().expect("loaded above");
+        let enqueued = if step.captured { step.sequence.replay() } else { step.sequence.run_eager() };
+        self.keep(enqueued)
+    }
+
+    /// Mean time of `count` runs of the same step, whose rows are the decoding sequences of slots 0 to `rows` at
+    /// position `depth`, or, in a prefill step, positions from `depth` on of slot 0; in milliseconds by the device's
+    /// clock. Ends the sequence. None if the step has no graph.
+    pub fn time_step(
+        &mut self,
+        kind: StepKind,
+        rows: u32,
+        depth: u32,
+        count: u32,
+    ) -> Result<Option<f64>, EngineError> {
+        self.start_at_depth(depth)?;
+        self.started.set(false);
+        let params = self.plan.params.clone();
+        let (slot_pages, slot_tokens) = (params.slot_pages(), params.slot_tokens());
+        let row = |index: u32| match kind {
+            StepKind::Decode => Row {
+                position: depth,
+                prompt: depth + 1,
+                chooses: true,
+                slot: index,
+                tokens: index * slot_tokens,
+                pages: index * slot_pages,
+            },
+            StepKind::Prefill => {
+                Row { position: depth + index, prompt: depth + rows + 1, chooses: false, ..Row::default() }
+            }
+        };
+        if kind == StepKind::Decode && rows == 1 {
+            return Ok(self.graph.is_some().then(|| self.sequence.time_replays(count)).transpose()?);
+        }
+        let outputs = if kind == StepKind::Decode { rows } else { 1 };
+        let index = self.step_for(kind, rows, outputs).ok_or(EngineError::NotStarted)?;
+        self.load_step(index)?;
+        self.write_rows((0..rows).map(row), self.steps[index].params().rows)?;
+        let step = self.steps[index].loaded.as_mut().expect("loaded above");
+        Ok(step.captured.then(|| step.sequence.time_replays(count)).transpose()?)
+    }
+}
