@@ -15,6 +15,24 @@ pub(crate) struct DeferredArrival {
     pub(crate) sequence: u64,
     /// Whether a wait for the mbarrier has failed; the next wait completes the arrivals.
     pub(crate) is_due: bool,
+    /// The copies that the arrivals wait for and that completed with an arrival at another mbarrier: the number of that
+    /// mbarrier in the race detector, and the time of the last completion.
+    pub(crate) completed_elsewhere: Vec<(usize, u32)>,
+}
+
+impl DeferredArrival {
+    /// Whether an arrival waits for a `cp.async` copy, or for a part of the copy.
+    pub(crate) fn waits_for(&self, copy: &AsyncCopy) -> bool {
+        self.warp == copy.warp && self.lanes & copy.lanes != 0 && copy.sequence < self.sequence
+    }
+
+    /// Records that a copy has completed at `time` with an arrival at the mbarrier with this number.
+    pub(crate) fn complete_elsewhere(&mut self, mbarrier: usize, time: u32) {
+        match self.completed_elsewhere.iter_mut().find(|(number, _)| *number == mbarrier) {
+            Some((_, last)) => *last = time.max(*last),
+            None => self.completed_elsewhere.push((mbarrier, time)),
+        }
+    }
 }
 
 /// Copies of one warp that its threads wait for by group.

@@ -28,6 +28,8 @@ pub(crate) struct AsyncOperations {
     /// `cp.async.bulk` copies in bulk groups, of each warp.
     bulk: Vec<GroupedCopies>,
     pub(crate) arrivals: Vec<DeferredArrival>,
+    /// Deferred arrivals that have taken place and that the race detector has not seen yet.
+    pub(crate) arrived: Vec<DeferredArrival>,
 }
 
 impl AsyncOperations {
@@ -37,6 +39,7 @@ impl AsyncOperations {
         self.cp_async.clear();
         self.bulk.clear();
         self.arrivals.clear();
+        self.arrived.clear();
     }
 
     /// The mbarrier at an address.
@@ -144,6 +147,9 @@ impl AsyncOperations {
                 if let Some(mbarrier) = self.mbarrier(address) {
                     mbarrier.arrive(1, false)?;
                 }
+            }
+            if shared.completed.is_some() {
+                self.arrived.push(arrival);
             }
         }
         Ok(())

@@ -197,6 +197,7 @@ fn arrive_on(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
                     mbarrier: address,
                     sequence,
                     is_due: false,
+                    completed_elsewhere: Vec::new(),
                 };
                 cx.cluster.asynchronous.arrivals.push(arrival);
             }

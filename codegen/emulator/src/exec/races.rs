@@ -155,6 +155,11 @@ pub(crate) fn test_mbarrier(cx: &mut ExecutionContext<'_>, lanes: u32, address: 
     if !cx.cluster.completed.is_empty() {
         complete_copies(cx, Some(address));
     }
+    for arrival in std::mem::take(&mut cx.cluster.asynchronous.arrived) {
+        if let Some(races) = cx.cluster.races.as_deref_mut() {
+            races.arrive_after_copies(address, &arrival.completed_elsewhere);
+        }
+    }
     if let Some(phase) = cx.cluster.asynchronous.mbarrier(address).map(|mbarrier| mbarrier.phase) {
         set_mbarrier_phase(cx, address, phase);
     }
@@ -253,7 +258,7 @@ pub(crate) fn issue_cp_async(
 pub(crate) fn complete_copies(cx: &mut ExecutionContext<'_>, mbarrier: Option<u64>) {
     let completed = std::mem::take(&mut cx.cluster.completed);
     if let Some(races) = cx.cluster.races.as_deref_mut() {
-        races.complete_copies(&completed, mbarrier);
+        races.complete_copies(&completed, mbarrier, &mut cx.cluster.asynchronous.arrivals);
     }
 }
 

@@ -352,6 +352,43 @@ fn completed_copies_arrive_at_an_mbarrier() {
     assert_eq!(outcome("cp.async.mbarrier.arrive.shared.b64 [gate];", WAIT), Err(FindingKind::Deadlock));
 }
 
+#[test]
+fn every_phase_that_waits_for_a_copy_happens_after_the_copy() {
+    // Warp 0 copies two tiles; the phase of each gate waits for its tile and the tiles before. Warp 1 waits for the second
+    // gate, which completes both copies. Warp 2 waits for a gate and reads a tile.
+    let read = |gate: u32, tile: u32| {
+        let body = format!(
+            ".shared .align 16 .b8 tiles[1024];\n.shared .align 8 .b64 gates[2];
+            mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 31; setp.eq.u32 %p, %r0, 0;
+            @%p mbarrier.init.shared.b64 [gates], 32;
+            @%p mbarrier.init.shared.b64 [gates+8], 32;
+            bar.sync 0;
+            mov.u32 %r2, tiles; mad.lo.u32 %r2, %r1, 16, %r2; mad.wide.u32 %x0, %r1, 16, %data;
+            setp.ge.u32 %p, %r0, 32; @%p bra READ;
+            cp.async.cg.shared.global [%r2], [%x0], 16;
+            cp.async.mbarrier.arrive.noinc.shared.b64 [gates];
+            cp.async.cg.shared.global [%r2+512], [%x0+512], 16;
+            cp.async.mbarrier.arrive.noinc.shared.b64 [gates+8];
+            bra END;
+            READ: mov.u32 %r3, gates; setp.lt.u32 %p, %r0, 64; selp.b32 %r4, 8, {gate}, %p; add.u32 %r3, %r3, %r4;
+            selp.b32 %r4, 512, {tile}, %p; add.u32 %r2, %r2, %r4;
+            WAIT: mbarrier.test_wait.parity.shared.b64 %p, [%r3], 0; @!%p bra WAIT;
+            ld.shared.u32 %r5, [%r2];
+            LAST: mbarrier.test_wait.parity.shared.b64 %p, [gates], 0; @!%p bra LAST;
+            sub.u32 %r0, %r0, 32; mad.wide.u32 %x0, %r0, 4, %data; st.global.u32 [%x0+1024], %r5;
+            END: ret;"
+        );
+        let mut data: Vec<u32> = (0..256 + 64).collect();
+        let ran = launch(&kernel("", &body), LaunchConfig::linear(1, 96), &mut data);
+        ran.map(|_| [data[256 + 1], data[256 + 33]]).map_err(|finding| finding.kind)
+    };
+    assert_eq!(read(0, 0), Ok([132, 4]));
+    assert_eq!(read(8, 0), Ok([132, 4]));
+    assert_eq!(read(8, 512), Ok([132, 132]));
+    // The first gate does not wait for the second tile, although it has arrived.
+    assert_eq!(read(0, 512), Err(FindingKind::Race));
+}
+
 /// Warp 0 copies six tiles of 128 words through a ring of two stages; warp 1 sums them.
 const RING: &str = "
     .shared .align 16 .b8 ring[1024];\n.shared .align 8 .b64 full[2];\n.shared .align 8 .b64 empty[2];

@@ -2,7 +2,8 @@
 //!
 //! A copy accesses its source and target from its issue until its completion. The completion of a copy that signals an
 //! mbarrier is part of the mbarrier's phase: the completion happened before all accesses that follow a wait for the
-//! phase. The accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the
+//! phase. A `cp.async` that several deferred arrivals wait for completes with one of them; the phases of the others'
+//! mbarriers also happen after the completion. The accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the
 //! wait.
 
 use super::copies::{BulkCopy, CopySource, CopyTarget, overlap};
@@ -13,7 +14,7 @@ use super::pages::{LINES, PAGE};
 use super::race::{EarlierAccess, Race};
 use super::shadow::LastOrdered;
 use super::stamp::{COPY, GRANULE, STRONG_IN_CLUSTER, Stamp};
-use crate::asynchronous::AsyncCopy;
+use crate::asynchronous::{AsyncCopy, DeferredArrival, Signal};
 use crate::code::access::Access;
 use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
@@ -99,13 +100,25 @@ impl RaceDetector {
     }
 
     /// Records the accesses of completed copies. The copies have signalled the mbarrier at address `mbarrier`, or a
-    /// thread has waited for their groups.
-    pub(crate) fn complete_copies(&mut self, completed: &[AsyncCopy], mbarrier: Option<u64>) {
+    /// thread has waited for their groups. `pending` are the deferred arrivals that have not taken place.
+    pub(crate) fn complete_copies(
+        &mut self,
+        completed: &[AsyncCopy],
+        mbarrier: Option<u64>,
+        pending: &mut [DeferredArrival],
+    ) {
         for copy in completed {
             let pc = copy.pc as u32;
             let number = mbarrier.and_then(|address| self.sync.mbarrier(address)).map(|it| it.number as u32);
             let stamp = match number {
-                Some(number) => Stamp { time: self.sync.tick(), origin: COPY | number, pc },
+                Some(number) => {
+                    let time = self.sync.tick();
+                    if let Signal::Group(_) = copy.signal {
+                        let others = pending.iter_mut().filter(|arrival| arrival.waits_for(copy));
+                        others.for_each(|arrival| arrival.complete_elsewhere(number as usize, time));
+                    }
+                    Stamp { time, origin: COPY | number, pc }
+                }
                 None => {
                     let thread = copy.warp * LANES + copy.lanes.trailing_zeros() as usize;
                     Stamp { time: self.sync.now(copy.warp), origin: thread as u32, pc }

@@ -114,6 +114,12 @@ impl RaceDetector {
         Ok(())
     }
 
+    /// Records arrivals at an mbarrier that waited for copies; `copies` are those that completed in phases of other
+    /// mbarriers: number of the mbarrier and time of the last completion.
+    pub(crate) fn arrive_after_copies(&mut self, address: u64, copies: &[(usize, u32)]) {
+        self.sync.arrive_after_copies(address, copies);
+    }
+
     /// Sets the current phase of an mbarrier.
     pub(crate) fn set_mbarrier_phase(&mut self, address: u64, phase: u64) {
         self.sync.set_mbarrier_phase(address, phase);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::objects::{Initialisation, MbarrierSync};
 use super::scope::MemoryScope;
 use super::state::SyncState;
+use crate::checks::races::clock::Time;
 
 impl SyncState {
     /// The valid mbarrier at an address.
@@ -59,6 +60,18 @@ impl SyncState {
         };
         self.warps[warp].join_into(warp, lanes, &mut clocks.arriving);
         self.advance(warp);
+    }
+
+    /// Records arrivals at an mbarrier that waited for copies. `copies` are the copies that completed in phases of other
+    /// mbarriers: number of the mbarrier and time of the last completion.
+    pub(in crate::checks::races) fn arrive_after_copies(&mut self, address: u64, copies: &[(usize, Time)]) {
+        if copies.is_empty() {
+            return;
+        }
+        if let Some(mbarrier) = self.mbarrier(address) {
+            let clock = Arc::make_mut(&mut mbarrier.clocks.arriving.own);
+            copies.iter().for_each(|&(number, time)| clock.raise_phase(number, time));
+        }
     }
 
     /// Sets the current phase of an mbarrier to `phase`, and completes the earlier phases.
