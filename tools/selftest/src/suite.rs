@@ -83,7 +83,7 @@ fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
     vec![
         gemv(width(32), one(1), plain, store, [1, 1, 2]),
         gemv(width(256), one(100), normed, store, [3, 4, 3]),
-        gemv(width(1000), one(101), plain, Output::Residual, [2, 8, 2]),
+        gemv(width(1000), one(101), plain, Output::Residual, [2, 4, 2]),
         gemv(
             width(2304),
             vec![Segment { ty, rows: 40 }; 2],
@@ -91,7 +91,7 @@ fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
             Output::Glu(Activation::Silu),
             [3, 4, 2],
         ),
-        gemv(width(512), one(700), normed, Output::Argmax, [2, 2, 4]),
+        gemv(width(512), one(700), normed, Output::Argmax, [2, 2, 3]),
         gemv(width(9 * 1024 + 512), one(3), plain, store, [1, 8, 3]),
     ]
 }
@@ -141,7 +141,7 @@ fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
     };
     vec![
         spec(8, &[150], Output::Store, async_copies),
-        spec(8, &[150], Output::Residual, Schedule { resident: 4, ..async_copies }),
+        spec(8, &[150], Output::Residual, Schedule { resident: 4, in_flight: 3, ..async_copies }),
         spec(6, &[16 * 70], Output::Argmax, bulk),
         spec(10, &[70, 70], Output::Glu(Activation::Silu), Schedule { stages: 2, ..bulk }),
     ]
