@@ -115,7 +115,8 @@ fn unsupported_shapes_and_parameters_are_errors() {
     };
     let single = || PlanParams::single(128);
     for (error, expected) in [
-        (refused(|_| (), PlanParams { batch: 2, ..single() }), "batch is 2; only 1 is supported"),
+        (refused(|_| (), single().decode(65)), "rows is 65; 1 to 64 are supported"),
+        (refused(|_| (), single().prefill(16, 17)), "outputs is 17; 1 to 16 are supported"),
         (
             refused(|_| (), PlanParams::single(0)),
             "a context of 0 positions is not supported; 1 to 16777216 are",

@@ -8,6 +8,9 @@ use bespoke_kernels::plan::{BufferKind, PlanParams, StepKind};
 
 use super::{DecodeCursor, Engine, EngineError, NOT_WRITTEN, OnPromptToken};
 
+/// Number of prompt tokens below which no kernels are loaded for steps of many rows.
+const SHORT_PROMPT: u32 = 48;
+
 impl Engine {
     /// Starts a sequence with a prompt; the first step processes its first token. Ordered after enqueued steps of an
     /// earlier sequence.
@@ -138,6 +141,11 @@ impl Engine {
         let Some(largest) = largest.map(|params| params.rows).max() else {
             return Ok(ControlFlow::Continue(()));
         };
+        // Loading a step takes longer than a few steps of one row, which give the same bits.
+        let first = self.step_for(StepKind::Prefill, (prompt - 1 - self.cursor.enqueued).min(largest), 0);
+        if prompt - self.cursor.enqueued < SHORT_PROMPT && !first.is_some_and(|index| self.is_loaded(index)) {
+            return Ok(ControlFlow::Continue(()));
+        }
         let mut flow = ControlFlow::Continue(());
         while self.cursor.enqueued + 1 < prompt && flow.is_continue() {
             let first = self.cursor.enqueued;

@@ -152,6 +152,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether a step is loaded.
+    pub(super) fn is_loaded(&self, index: usize) -> bool {
+        self.steps[index].loaded.is_some()
+    }
+
     /// Writes the records of the rows of a step with `size` rows; the other rows do not exist.
     pub(super) fn write_rows(&self, rows: impl Iterator<Item = Row>, size: u32) -> Result<(), EngineError> {
         let mut words: Vec<u32> = rows.flat_map(|row| row.words()).collect();

@@ -103,7 +103,7 @@ pub(super) fn load(
         )?;
         let resources = resources(context, function)?;
         let allowed_local = ptxas::allowed_stack(ptx);
-        if resources.local > allowed_local {
+        if resources.local > allowed_local + FEW_BYTES {
             tracing::warn!(
                 "`{}` spills: {} bytes of local memory for each thread, expected at most {allowed_local}; it will be slow \
                  on this device",
@@ -120,6 +120,9 @@ pub(super) fn load(
     }
     Ok(module)
 }
+
+/// Spilled bytes for each thread that are not worth a warning: a few values outside of loops.
+const FEW_BYTES: u32 = 64;
 
 /// Reads the resources of a kernel.
 fn resources(context: &Context, function: sys::CUfunction) -> Result<Resources> {
