@@ -206,7 +206,7 @@ fn mutants_of_kernels_are_found() {
         flip an mbarrier's parity               12        12          0      0        0
         invert a branch                         19        12          3      4        0
         invert a comparison                     18         8         10      0        0
-        load the next word                      20         9         11      0        0
+        load the next word                      20         8         12      0        0
         min instead of max                      16         3         11      2        0
         move a barrier before accesses           2         2          0      0        0
         move a barrier behind accesses           9         6          0      3        0
@@ -219,7 +219,7 @@ fn mutants_of_kernels_are_found() {
         swap operands                           16         8          7      1        0
         swap selected values                    20         7         13      0        0
         wait without a loop                     12        10          0      2        0
-        all                                    317       219         76     22        0
+        all                                    317       218         77     22        0
 
         Survivors:
     "#]]
