@@ -222,7 +222,7 @@ impl Job {
     }
 
     /// Number of positions that the job needs: the prompt, and the tokens but for the last one; without a limit,
-    /// [`DEFAULT_TOKENS`].
+    /// `DEFAULT_TOKENS`.
     pub fn positions(&self) -> u64 {
         let tokens = if self.max_tokens == u32::MAX { DEFAULT_TOKENS } else { self.max_tokens };
         self.prompt.len() as u64 + u64::from(tokens.saturating_sub(1))

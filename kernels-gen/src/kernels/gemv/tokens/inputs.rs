@@ -36,7 +36,7 @@ pub struct InputForms {
     pub floats: bool,
 }
 
-/// Layout of the inputs of several tokens; see the [module](self).
+/// Layout of the inputs of several tokens; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InputLayout {
     /// Number of tokens.

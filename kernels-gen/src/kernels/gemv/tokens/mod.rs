@@ -3,7 +3,7 @@
 //! The arithmetic of a token is that of a product of one token, so its outputs have the same bits; the parent module
 //! describes the order of sums. What differs is the division of the work:
 //!
-//! - The inputs are in shared memory in the layout of [`inputs`], which multiplies four tokens at a time. Up to a few
+//! - The inputs are in shared memory in the layout of `inputs`, which multiplies four tokens at a time. Up to a few
 //!   tokens each CTA quantises all inputs. Beyond that, a launch of [`prepare`] quantises them once, and a second producer
 //!   warp streams them through a ring of *slices* of the columns.
 //! - A CTA goes over its tiles in *batches*. For each slice of the columns it goes over all tiles of the batch. Sums of
