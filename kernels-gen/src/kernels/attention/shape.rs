@@ -227,7 +227,7 @@ impl AttentionShape {
     /// Steps whose fragments of the queries are held in registers: all, unless accumulators and fragments together
     /// exceed a thread's registers.
     pub(super) fn held_steps(&self) -> u32 {
-        if self.steps() <= 12 { self.steps() } else { 6 }
+        if self.steps() <= 12 { self.steps() } else { 4 }
     }
 
     /// Positions of a part of a page: as many as a stage holds.
