@@ -1,6 +1,6 @@
 //! Many prompts at once: lines of JSON in, lines of JSON out.
 //!
-//! [`InputLine`] is a line of the input, [`Job`] the request that it becomes, [`run`] the loop over a scheduler, and
+//! [`InputLine`] is a line of the input, [`Job`] the request that it becomes, [`run()`] the loop over a scheduler, and
 //! [`Record`] a line of the output. [`Kept`] has the records of an interrupted run.
 
 mod input;

@@ -4,7 +4,7 @@
 //! describes the order of sums. What differs is the division of the work:
 //!
 //! - The inputs are in shared memory in the layout of `inputs`, which multiplies four tokens at a time. Up to a few
-//!   tokens each CTA quantises all inputs. Beyond that, a launch of [`prepare`] quantises them once, and a second producer
+//!   tokens each CTA quantises all inputs. Beyond that, a launch of [`prepare()`] quantises them once, and a second producer
 //!   warp streams them through a ring of *slices* of the columns.
 //! - A CTA goes over its tiles in *batches*. For each slice of the columns it goes over all tiles of the batch. Sums of
 //!   units, and totals over slices, are in shared memory, and the epilogue starts after the last slice.

@@ -11,7 +11,7 @@ use crate::weights::{Layout, TILE_ROWS};
 /// Division of a product of several tokens. A product of one token has [`TokenSchedule::ONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TokenSchedule {
-    /// Whether the inputs come from a launch of [`prepare`](super::prepare). Otherwise each CTA quantises all inputs.
+    /// Whether the inputs come from a launch of [`prepare`](super::prepare()). Otherwise each CTA quantises all inputs.
     pub prepared: bool,
     /// Number of columns of a slice: shared memory has the inputs of a slice at a time. A multiple of the columns of a
     /// unit of every segment, and of 128. Without preparation, one slice has all columns.
@@ -67,7 +67,7 @@ impl GemvShape {
         self.is_prepared().then(shape)
     }
 
-    /// Whether the inputs come from a launch of [`prepare`](super::prepare).
+    /// Whether the inputs come from a launch of [`prepare`](super::prepare()).
     pub fn is_prepared(&self) -> bool {
         self.tokens > 1 && self.schedule.several.prepared
     }
