@@ -8,6 +8,7 @@ use bespoke::engine::{Engine, EngineOptions, SamplingParams};
 use bespoke_codegen::prelude::*;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::kernels::sample::{SampleShape, key, philox};
+use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::shape::ModelShape;
 use bespoke_kernels::spec::KernelSpec;
 
@@ -243,7 +244,7 @@ fn draws_follow_the_probabilities() {
             words("sampling", &params.words()),
             words("sequence", &vec![0; DRAWS as usize + 1]),
             words("finished", &vec![0; DRAWS as usize + 1]),
-            words("state", &[0, 1, 0, 0]),
+            words("state", &Row { prompt: 1, chooses: true, ..Row::default() }.words()),
         ];
         let addresses: Vec<Address> = buffers.iter().map(Allocation::address).collect();
         launch(&*device, &kernel, &addresses, DRAWS);
@@ -314,7 +315,7 @@ fn draws_follow_the_penalised_probabilities() {
         let words = |name: &str, content: &[u32]| words(&*device, name, content);
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
         let position = history.len() as u32 - 1;
-        let state = [position, 1, 0, 0];
+        let state = Row { position, prompt: 1, chooses: true, ..Row::default() }.words();
         let [logits_at, bias, sequence, sampling, state_at, keys, tops, finished] = [
             words("logits", &bits(&logits)),
             words("bias", &bits(&params.bias_row(VOCAB))),

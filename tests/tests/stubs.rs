@@ -3,6 +3,7 @@
 use bespoke::device::{Buffer, Device, Selector, StubLauncher, StubRecorder, open};
 use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher};
 use bespoke_codegen::ptx::Target;
+use bespoke_kernels::kernels::state::Row;
 use kernels::choose_greedy_n32_t32;
 
 /// Kernels emitted by this crate's build script.
@@ -36,7 +37,9 @@ impl Sequence {
             tokens: device.buffer_of("tokens", &(100..132).collect::<Vec<u32>>()).unwrap(),
             sequence: device.buffer_of("sequence", &sequence).unwrap(),
             finished: device.buffer_of("finished", &[0u32; 5]).unwrap(),
-            state: device.buffer_of("state", &[0u32, 1, 0, 0]).unwrap(),
+            state: device
+                .buffer_of("state", &Row { prompt: 1, chooses: true, ..Row::default() }.words())
+                .unwrap(),
         }
     }
 
