@@ -48,7 +48,8 @@ call("cuModuleGetFunction", c.byref(function), module, kernel["name"].encode())
 
 # The arguments by name: addresses of buffers, values of scalars. The driver takes pointers to each argument's bytes.
 logits, tokens = (random.sample(range(1 << 24), kernel["constants"]["candidates"]) for _ in range(2))
-start = dict(values=logits, tokens=tokens, sequence=[7, 0], finished=[0, 0], state=[0, 1])
+record = [0, 1, 3, 0, 0, 0, 0, 0]  # position, number of prompt tokens, flags: active and chooses, slot, first token and page
+start = dict(values=logits, tokens=tokens, sequence=[7, 0], finished=[0, 0], state=record)
 arguments = {p["name"]: upload(p["type"], start[p["name"]]) for p in kernel["parameters"]}
 layout = [(p["name"], "Q" if p["pointer"] else FORMATS[p["type"]]) for p in kernel["parameters"]]
 cells = [c.create_string_buffer(struct.pack("<" + kind, arguments[name])) for name, kind in layout]

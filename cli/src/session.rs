@@ -124,7 +124,7 @@ pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<En
     load_sampling(model, args, context, SamplingParams::default(), &Sizes::default())
 }
 
-/// The sequences and steps that a command needs.
+/// Sizes of the engine that a command needs.
 #[derive(Clone, Debug, Default)]
 pub struct Sizes {
     /// Number of sequences that run at the same time; 0 counts as 1.

@@ -1,4 +1,4 @@
-//! Files that grow by whole lines.
+//! Output files to which whole lines are appended.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};

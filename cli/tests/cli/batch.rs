@@ -110,7 +110,7 @@ fn an_interrupted_batch_is_continued() {
         whole.iter().map(|answer| answer["index"].as_u64().unwrap()).collect::<Vec<_>>(),
         [0, 1, 2, 3]
     );
-    // The answers that were kept have their old timings.
+    // Answers of the interrupted run keep their timings.
     assert!(
         fs::read_to_string(&out)
             .unwrap()

@@ -154,6 +154,21 @@ pub enum EngineError {
         /// Positions of a sequence.
         context: u32,
     },
+    /// More sequences than the engine was loaded for, or than its KV cache holds.
+    #[error(
+        "{sequences} sequences of this context need {needed} pages of the KV cache, and the engine has {slots} slots and \
+         {pages} pages: choose fewer sequences, or smaller depths"
+    )]
+    TooManySequences {
+        /// Number of sequences.
+        sequences: u32,
+        /// Number of slots of the engine.
+        slots: u32,
+        /// Number of pages that the sequences need.
+        needed: u64,
+        /// Number of pages of the KV cache.
+        pages: u32,
+    },
     /// The prompt has no tokens.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

@@ -61,9 +61,7 @@ impl<'a> Slots<'a> {
     /// The record of a row.
     fn record(&self, row: &StepRow) -> Row {
         let &StepRow { slot, position, prompt, chooses } = row;
-        let params = &self.engine.plan.params;
-        let (tokens, pages) = (slot * params.slot_tokens(), slot * params.slot_pages());
-        Row { position, prompt, chooses, slot, tokens, pages }
+        self.engine.row(slot, position, prompt, chooses)
     }
 
     fn write_rows(&self, rows: &[StepRow], size: u32) -> Result<(), EngineError> {

@@ -173,40 +173,39 @@ impl Engine {
         self.keep(enqueued)
     }
 
-    /// Mean time of `count` runs of the same step, whose rows are the decoding sequences of slots 0 to `rows` at
-    /// position `depth`, or, in a prefill step, positions from `depth` on of slot 0; in milliseconds by the device's
-    /// clock. Ends the sequence. None if the step has no graph.
-    pub fn time_step(
+    /// Record of a row whose token is at `position` of the sequence in a slot, with `prompt` prompt tokens.
+    pub(super) fn row(&self, slot: u32, position: u32, prompt: u32, chooses: bool) -> Row {
+        let params = &self.plan.params;
+        let (tokens, pages) = (slot * params.slot_tokens(), slot * params.slot_pages());
+        Row { position, prompt, chooses, slot, tokens, pages }
+    }
+
+    /// Mean time of a replay of the decode step of `sequences` sequences, over `count` replays from position `depth` on, in
+    /// milliseconds by the device's clock. Ends the sequence. None if the step has no graph.
+    ///
+    /// # Errors
+    /// If the engine has fewer slots or too small a KV cache, or the device fails.
+    pub fn time_decode(
         &mut self,
-        kind: StepKind,
-        rows: u32,
+        sequences: u32,
         depth: u32,
         count: u32,
     ) -> Result<Option<f64>, EngineError> {
+        self.require_positions(u64::from(depth) + u64::from(count))?;
+        let PlanParams { slots, pages, .. } = self.plan.params;
+        let needed = u64::from(sequences) * u64::from(self.plan.params.slot_pages());
+        if sequences > slots || needed > u64::from(pages) {
+            return Err(EngineError::TooManySequences { sequences, slots, needed, pages });
+        }
         self.start_at_depth(depth)?;
         self.started.set(false);
-        let params = self.plan.params.clone();
-        let (slot_pages, slot_tokens) = (params.slot_pages(), params.slot_tokens());
-        let row = |index: u32| match kind {
-            StepKind::Decode => Row {
-                position: depth,
-                prompt: depth + 1,
-                chooses: true,
-                slot: index,
-                tokens: index * slot_tokens,
-                pages: index * slot_pages,
-            },
-            StepKind::Prefill => {
-                Row { position: depth + index, prompt: depth + rows + 1, chooses: false, ..Row::default() }
-            }
-        };
-        if kind == StepKind::Decode && rows == 1 {
+        if sequences == 1 {
             return Ok(self.graph.is_some().then(|| self.sequence.time_replays(count)).transpose()?);
         }
-        let outputs = if kind == StepKind::Decode { rows } else { 1 };
-        let index = self.step_for(kind, rows, outputs).ok_or(EngineError::NotStarted)?;
+        let index = self.step_for(StepKind::Decode, sequences, sequences).ok_or(EngineError::NotStarted)?;
         self.load_step(index)?;
-        self.write_rows((0..rows).map(row), self.steps[index].params().rows)?;
+        let rows = (0..sequences).map(|slot| self.row(slot, depth, depth + 1, true));
+        self.write_rows(rows, self.steps[index].params().rows)?;
         let step = self.steps[index].loaded.as_mut().expect("loaded above");
         Ok(step.captured.then(|| step.sequence.time_replays(count)).transpose()?)
     }

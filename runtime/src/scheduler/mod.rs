@@ -205,7 +205,7 @@ impl<'t, S: Steps> Scheduler<'t, S> {
     }
 
     /// Enqueues steps, waits until the oldest step in flight is complete, and returns what happened since the last call.
-    /// Without sequences, it returns at once.
+    /// Returns at once if there are no sequences.
     ///
     /// # Errors
     /// If the device fails: all sequences have ended then. The next call makes the engine usable again, if the device

@@ -63,7 +63,7 @@ pub struct Defaults {
     pub sampling: SamplingParams,
 }
 
-/// Number of tokens for a line that does not say it and is no conversation.
+/// Largest number of answer tokens for a prompt that is not a chat, unless the line or the command gives one.
 const DEFAULT_TOKENS: u32 = 128;
 
 /// A line of the input as a request.

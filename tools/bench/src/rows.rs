@@ -62,7 +62,7 @@ pub fn measure_batch(
     let mut times = Vec::new();
     // The first is a warm-up.
     for repetition in 0..=repetitions {
-        let Some(time) = engine.time_step(StepKind::Decode, sequences, depth, STEPS)? else {
+        let Some(time) = engine.time_decode(sequences, depth, STEPS)? else {
             return Ok(None);
         };
         if repetition > 0 {
