@@ -22,6 +22,7 @@ use crate::session::{self, DecodeArgs};
   bespoke bench model.gguf
   bespoke bench a.gguf b.gguf -n 128 -d 0,4096 -r 5 -o json
   bespoke bench model.gguf --profile --trace token.json
+  bespoke bench model.gguf -b 8,64 -p 512 --profile
   bespoke bench model.gguf --ceiling
 
 Speed is tokens a second by the host's clock, over N tokens that the host reads as `run` does, after a warm-up. \
@@ -50,7 +51,8 @@ pub struct BenchArgs {
     /// Format of the results
     #[arg(short, long, value_enum, default_value_t = Output::Md)]
     pub output: Output,
-    /// Time every kernel alone, launched eagerly, and compare the sum with a graph replay
+    /// Time every kernel alone, launched eagerly, and compare the sum with a graph replay: in a decode step of one row,
+    /// in the steps of --batch, and in the prefill steps of --prompt
     #[arg(long)]
     pub profile: bool,
     /// Write the profile as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
@@ -137,13 +139,14 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     results.device.get_or_insert_with(|| engine.device().info().clone());
     let mut subject = Subject { name: model::model_name(path), gguf: &model.gguf, engine, ceiling };
     let workload = Workload { tokens: args.n, repetitions: args.repetitions };
+    let profiled = args.profile || args.trace.is_some();
     let bar = Progress::count("tokens", args.depth.len() as u64 * workload.all_tokens());
     for (&depth, before) in args.depth.iter().zip(0u64..) {
         let report = |tokens: u64| bar.set(before * workload.all_tokens() + tokens);
         let measurement =
             bespoke_bench::measure(&mut subject, depth, workload, &report).map_err(session::engine_error)?;
         results.measurements.push(measurement);
-        if args.profile || args.trace.is_some() {
+        if profiled {
             let profile = bespoke_bench::profile(&mut subject, depth).map_err(session::engine_error)?;
             results.profiles.push(profile);
         }
@@ -153,11 +156,20 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         for &sequences in &args.batch {
             let measured = bespoke_bench::measure_batch(&mut subject, sequences, depth, args.repetitions);
             results.rows.extend(measured.map_err(session::engine_error)?);
+            // A batch of one is the decode step of one row, whose profile is there already.
+            if profiled && sequences > 1 {
+                let profile = bespoke_bench::profile_batch(&mut subject, sequences, depth);
+                results.profiles.push(profile.map_err(session::engine_error)?);
+            }
         }
     }
     for &length in &args.prompt {
         let measured = bespoke_bench::measure_prompt(&mut subject, length, args.repetitions);
         results.rows.push(measured.map_err(session::engine_error)?);
+        if profiled {
+            let profiles = bespoke_bench::profile_prompt(&mut subject, length);
+            results.profiles.extend(profiles.map_err(session::engine_error)?);
+        }
     }
     if args.ceiling {
         results.matrices.extend(bespoke_bench::matrix_ceilings(&mut subject).map_err(session::engine_error)?);

@@ -51,7 +51,7 @@ fn bench_profiles_a_token_and_writes_its_trace() {
         ["bench", &model, "--device", "emulator", "-n", "2", "-r", "2", "--profile", "--trace", &trace];
     let text = output(&bench);
     for part in
-        ["| kernel ", "| ffn_down ", "Q4_K+Q6_K", "\nSum of the kernels ", " as a replay of the graph ("]
+        ["| launch ", "| ffn_down ", "Q4_K+Q6_K", "\nSum of the kernels ", " as a replay of the graph ("]
     {
         assert!(text.contains(part), "{part}\n{text}");
     }
@@ -91,6 +91,60 @@ fn bench_profiles_a_token_and_writes_its_trace() {
     let sum: f64 = numbers(&profile["kernels"], "microseconds").iter().sum();
     assert!((sum / profile["kernels_microseconds"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{profile}");
     assert_eq!(numbers(&profile["matrices"], "launches").iter().sum::<f64>(), 4.0 * 4.0 + 1.0);
+}
+
+/// `--profile` profiles each step that is measured: batches, and the steps of prompts.
+#[test]
+fn bench_profiles_steps_of_several_rows() {
+    let (_folder, path, trace) = scratch("trace.json");
+    let model = fixture("llama-q4_k_m.gguf");
+    let bench = ["bench", &model, "--device", "emulator", "-n", "2", "-r", "1", "-d", "3", "--profile"];
+    let rows = ["-b", "1,3,4", "-p", "70", "--trace", &trace, "-o", "json"];
+    let results = json(&[&bench[..], &rows].concat());
+    let profiles = results["profiles"].as_array().unwrap();
+    let step = |profile: &Value| {
+        let number = |key: &str| profile[key].as_u64().unwrap_or(0);
+        let kind = profile["step"].as_str().unwrap().to_owned();
+        (kind, ["rows", "sequences", "tokens", "depth", "prompt", "steps"].map(number))
+    };
+    let decode = |rows, sequences| ("decode".to_owned(), [rows, sequences, 0, 3, 0, 0]);
+    let prefill = |rows, tokens, depth| ("prefill".to_owned(), [rows, 0, tokens, depth, 70, 1]);
+    let expected = [decode(1, 1), decode(4, 3), decode(4, 4), prefill(64, 64, 0), prefill(16, 5, 64)];
+    assert_eq!(profiles.iter().map(step).collect::<Vec<_>>(), expected);
+    for profile in profiles {
+        let sum = profile["kernels_microseconds"].as_f64().unwrap();
+        for part in ["kernels", "roles", "launches"] {
+            let parts: f64 = numbers(&profile[part], "microseconds").iter().sum();
+            assert!((parts / sum - 1.0).abs() < 1e-6, "{part}: {profile}");
+        }
+        assert!((numbers(&profile["roles"], "share").iter().sum::<f64>() - 1.0).abs() < 1e-6, "{profile}");
+        assert!(profile["replay_microseconds"].as_f64().is_some_and(|time| time > 0.0), "{profile}");
+        // The embedding is no matrix of a product, however many of its rows a step reads.
+        assert_eq!(numbers(&profile["matrices"], "launches").iter().sum::<f64>(), 4.0 * 4.0 + 1.0);
+        let roles = profile["roles"].as_array().unwrap();
+        let appends: f64 = roles.iter().filter(|role| role["role"] == "append").map(|_| 1.0).sum();
+        assert_eq!(appends, if profile["step"] == "prefill" { 1.0 } else { 0.0 }, "{profile}");
+    }
+    let events: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    let processes = events.iter().filter(|event| event["name"] == "process_name");
+    let names: Vec<&str> = processes.map(|event| event["args"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), expected.len());
+    assert!(
+        names[4].starts_with(
+            "llama-q4_k_m at depth 64, a prefill step of 16 rows, 5 of them used (1 such step in pp70) on "
+        ),
+        "{names:?}"
+    );
+
+    // A short prompt has no prefill step: its kernels would have to be loaded first.
+    let text = output(&[&bench[..], &["-b", "2", "-p", "20"]].concat());
+    for part in ["| append", "prefill step"] {
+        assert!(!text.contains(part), "{part}\n{text}");
+    }
+    for part in ["| 2 sequences @ d3 ", "llama-q4_k_m at depth 3, a decode step of 2 rows: ", "| pp20 "] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
 }
 
 #[test]

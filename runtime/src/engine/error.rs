@@ -119,6 +119,14 @@ pub enum EngineError {
     /// A step without a sequence: none was started, or the device failed since.
     #[error("there is no sequence to continue: start one, since none was started or an error ended it")]
     NotStarted,
+    /// No step of the engine has as many rows as requested.
+    #[error(
+        "no step of this engine has {rows} rows: load the engine with as many slots, or with prefill steps"
+    )]
+    NoStep {
+        /// Number of rows that the step must have.
+        rows: u32,
+    },
     /// The sampling parameters on the device are incomplete, because setting them failed.
     #[error("the sampling parameters are not set, because an error interrupted their upload: set them again")]
     SamplingNotSet,

@@ -1,6 +1,6 @@
 //! Bandwidth of each matrix kernel of a plan when the kernel runs alone: an upper bound for decoding.
 
-use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, PartForm, Plan};
+use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, LaunchRole, PartForm, Plan};
 
 use super::{Engine, EngineError};
 use crate::device::{Allocation, Kind, Launch};
@@ -19,12 +19,12 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// The matrix that a launch streams; none if the launch reads no whole matrix. An embedding look-up reads a single
-    /// row.
+    /// The matrix that a launch streams; none if the launch reads no whole matrix. An embedding look-up reads one row a
+    /// token.
     pub fn of(plan: &Plan, launch: &Planned) -> Option<Matrix> {
         let streamed: u64 =
             launch.args.iter().filter(|arg| holds_matrix(plan, arg)).map(|arg| arg.bytes).sum();
-        if streamed == 0 || plan.kernels[launch.kernel].spec.bytes(1) < streamed / 2 {
+        if streamed == 0 || launch.label.role == LaunchRole::Embed {
             return None;
         }
         let mut matrix =

@@ -18,6 +18,7 @@ mod sampling;
 mod slots;
 mod start;
 mod step;
+mod step_times;
 mod variants;
 
 use std::cell::Cell;
@@ -45,6 +46,7 @@ pub use read_bandwidth::read_bandwidth;
 pub use sampling::{SamplingError, SamplingParams};
 pub use slots::Slots;
 use step::Step;
+pub use step_times::StepRows;
 pub use variants::{Variant, Variants};
 
 /// Options for loading and running a model.

@@ -125,6 +125,22 @@ impl Engine {
         self.write_rows([row].into_iter(), 1)
     }
 
+    /// Prefill step for the tokens of a prompt from `first` on, and how many of them it processes. None if the engine has
+    /// no prefill steps, or only the prompt's last token is left.
+    pub(super) fn prefill_step(&self, first: u32, prompt: u32) -> Option<(usize, u32)> {
+        let largest = self.step_params().filter(|params| params.kind == StepKind::Prefill);
+        let count = prompt.saturating_sub(first + 1).min(largest.map(|params| params.rows).max()?);
+        let step = self.step_for(StepKind::Prefill, count, 0)?;
+        (count > 0).then_some((step, count))
+    }
+
+    /// Whether prefill steps process the tokens of a prompt from `first` on. Loading a step takes longer than a few steps
+    /// of one row, which give the same bits.
+    pub(super) fn prefills(&self, first: u32, prompt: u32) -> bool {
+        let step = self.prefill_step(first, prompt);
+        step.is_some_and(|(index, _)| prompt - first >= SHORT_PROMPT || self.is_loaded(index))
+    }
+
     /// Processes the prompt but for its last token in steps of many rows, if the engine has them. Calls `on_prompt_token`
     /// with the position of each token except the first, once the step of the token before it is complete; a break ends
     /// the work after a step.
@@ -134,23 +150,15 @@ impl Engine {
     ) -> Result<ControlFlow<()>, EngineError> {
         let prompt = self.cursor.prompt;
         let started = self.started.get() && self.cursor.enqueued == self.cursor.read;
-        if !started || self.cursor.enqueued + 1 >= prompt {
-            return Ok(ControlFlow::Continue(()));
-        }
-        let largest = self.step_params().filter(|params| params.kind == StepKind::Prefill);
-        let Some(largest) = largest.map(|params| params.rows).max() else {
-            return Ok(ControlFlow::Continue(()));
-        };
-        // Loading a step takes longer than a few steps of one row, which give the same bits.
-        let first = self.step_for(StepKind::Prefill, (prompt - 1 - self.cursor.enqueued).min(largest), 0);
-        if prompt - self.cursor.enqueued < SHORT_PROMPT && !first.is_some_and(|index| self.is_loaded(index)) {
-            return Ok(ControlFlow::Continue(()));
-        }
         let mut flow = ControlFlow::Continue(());
-        while self.cursor.enqueued + 1 < prompt && flow.is_continue() {
+        if !started || !self.prefills(self.cursor.enqueued, prompt) {
+            return Ok(flow);
+        }
+        while let Some((index, count)) = self.prefill_step(self.cursor.enqueued, prompt) {
+            if flow.is_break() {
+                break;
+            }
             let first = self.cursor.enqueued;
-            let count = (prompt - 1 - first).min(largest);
-            let index = self.step_for(StepKind::Prefill, count, 0).ok_or(EngineError::NotStarted)?;
             let size = self.step_params().nth(index).map_or(count, |params| params.rows);
             let row = |position| Row { position, prompt, ..Row::default() };
             self.write_rows((first..first + count).map(row), size)?;

@@ -180,33 +180,14 @@ impl Engine {
         Row { position, prompt, chooses, slot, tokens, pages }
     }
 
-    /// Mean time of a replay of the decode step of `sequences` sequences, over `count` replays from position `depth` on, in
-    /// milliseconds by the device's clock. Ends the sequence. None if the step has no graph.
-    ///
-    /// # Errors
-    /// If the engine has fewer slots or too small a KV cache, or the device fails.
-    pub fn time_decode(
-        &mut self,
-        sequences: u32,
-        depth: u32,
-        count: u32,
-    ) -> Result<Option<f64>, EngineError> {
-        self.require_positions(u64::from(depth) + u64::from(count))?;
-        let PlanParams { slots, pages, .. } = self.plan.params;
-        let needed = u64::from(sequences) * u64::from(self.plan.params.slot_pages());
-        if sequences > slots || needed > u64::from(pages) {
-            return Err(EngineError::TooManySequences { sequences, slots, needed, pages });
-        }
-        self.start_at_depth(depth)?;
-        self.started.set(false);
-        if sequences == 1 {
-            return Ok(self.graph.is_some().then(|| self.sequence.time_replays(count)).transpose()?);
-        }
-        let index = self.step_for(StepKind::Decode, sequences, sequences).ok_or(EngineError::NotStarted)?;
-        self.load_step(index)?;
-        let rows = (0..sequences).map(|slot| self.row(slot, depth, depth + 1, true));
-        self.write_rows(rows, self.steps[index].params().rows)?;
-        let step = self.steps[index].loaded.as_mut().expect("loaded above");
-        Ok(step.captured.then(|| step.sequence.time_replays(count)).transpose()?)
+    /// Plan of a step besides the decode step of one row.
+    pub(super) fn plan_of(&self, index: usize) -> &Plan {
+        &self.steps[index].plan
+    }
+
+    /// Launches of a loaded step, and whether they are captured.
+    pub(super) fn loaded_step(&mut self, index: usize) -> (&mut dyn LaunchSequence, bool) {
+        let step = self.steps[index].loaded.as_mut().expect("the caller loaded the step");
+        (&mut *step.sequence, step.captured)
     }
 }

@@ -1,4 +1,4 @@
-//! Decode speed, its ceiling by memory bandwidth, and a profile of a decode step.
+//! Speed of decoding and of prompts, the ceiling by memory bandwidth, and profiles of steps.
 
 mod measure;
 mod profile;
@@ -14,7 +14,8 @@ use serde::Serialize;
 
 pub use measure::{Measurement, WARM_UP, Workload, measure};
 pub use profile::{
-    KernelTime, LaunchTime, MatrixCeiling, MatrixTime, Profile, Traffic, matrix_ceilings, profile,
+    KernelTime, LaunchTime, MatrixCeiling, MatrixTime, Profile, ProfiledStep, RoleTime, Traffic,
+    matrix_ceilings, profile, profile_batch, profile_prompt,
 };
 pub use rows::{BATCH_POSITIONS, RowsMeasurement, RowsTest, measure_batch, measure_prompt};
 pub use trace::trace;
@@ -31,7 +32,7 @@ pub struct Results {
     /// Speed of steps of several rows, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<RowsMeasurement>,
-    /// Profiles of a step, if requested.
+    /// Profiles of steps, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profile>,
     /// Ceilings of the matrix kernels, if requested.

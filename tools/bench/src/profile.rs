@@ -1,8 +1,10 @@
-//! Profile of a token: every launch alone, a replay of all, and the matrix kernels alone.
+//! Profile of a step: every launch alone, a replay of all, and the matrix kernels alone.
 
 use std::collections::BTreeMap;
 
-use bespoke::engine::{EngineError, Matrix};
+use bespoke::device::Kind;
+use bespoke::engine::{EngineError, Matrix, StepRows};
+use bespoke_kernels::plan::LaunchRole;
 use serde::Serialize;
 
 use crate::{Subject, median};
@@ -16,6 +18,9 @@ pub struct Profile {
     pub device: String,
     /// The target of the kernels.
     pub target: String,
+    /// The step.
+    #[serde(flatten)]
+    pub step: ProfiledStep,
     /// Positions already in the KV cache when the step starts.
     pub depth: u32,
     /// Sum of the times of all launches, run one by one.
@@ -26,13 +31,65 @@ pub struct Profile {
     pub ceiling_bytes_per_second: Option<f64>,
     /// Sums by kernel, the longest first.
     pub kernels: Vec<KernelTime>,
+    /// Sums by kind of launch and kernel, the longest first.
+    pub roles: Vec<RoleTime>,
     /// Sums by matrix shape, the longest first.
     pub matrices: Vec<MatrixTime>,
     /// The launches in order.
     pub launches: Vec<LaunchTime>,
 }
 
-/// A launch of a decode step, with its time.
+/// Which step of a model is profiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum ProfiledStep {
+    /// A decode step of `sequences` sequences.
+    Decode {
+        /// Number of sequences.
+        sequences: u32,
+        /// Rows of the step; those beyond the sequences do not exist.
+        rows: u32,
+    },
+    /// A prefill step of a prompt.
+    Prefill {
+        /// Number of tokens that the step processes.
+        tokens: u32,
+        /// Rows of the step; those beyond the tokens do not exist.
+        rows: u32,
+        /// Length of the prompt in tokens.
+        prompt: u32,
+        /// Number of steps with as many rows in which the prompt is processed; the middle one is profiled.
+        steps: u32,
+    },
+}
+
+impl ProfiledStep {
+    /// Number of tokens that the step processes.
+    pub fn tokens(self) -> u32 {
+        match self {
+            ProfiledStep::Decode { sequences, .. } => sequences,
+            ProfiledStep::Prefill { tokens, .. } => tokens,
+        }
+    }
+}
+
+/// Time and bytes of all launches of a kind in a step with the same kernel.
+#[derive(Debug, Serialize)]
+pub struct RoleTime {
+    /// What the launches compute, such as `attn_qkv`.
+    pub role: LaunchRole,
+    /// The kernel's name.
+    pub kernel: String,
+    /// Number of launches.
+    pub launches: usize,
+    /// Time of the launches over that of all launches.
+    pub share: f64,
+    /// Time, bytes and rate.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// A launch of a step, with its time.
 #[derive(Debug, Serialize)]
 pub struct LaunchTime {
     /// Label of the launch in the plan.
@@ -121,17 +178,65 @@ const STEPS: usize = 9;
 /// Number of timed graph replays, fewer if the cache has no room; the result is their mean time.
 const REPLAYS: u32 = 32;
 
-/// Times every launch of a step at `depth`, eagerly, and graph replays of the step.
+/// Times every launch of the decode step of one row at `depth`, eagerly, and graph replays of the step.
+///
+/// # Errors
+/// If the cache is too small, or the device fails.
 pub fn profile(subject: &mut Subject<'_>, depth: u32) -> Result<Profile, EngineError> {
-    let engine = &mut subject.engine;
-    let mut steps = Vec::new();
-    for _ in 0..STEPS {
-        engine.start_at_depth(depth)?;
-        steps.push(engine.sequence().profile()?);
-    }
-    let replay_microseconds = engine.time_replays(depth, REPLAYS)?.map(|milliseconds| milliseconds * 1e3);
+    profile_batch(subject, 1, depth)
+}
 
-    let plan = engine.plan();
+/// Times every launch of the decode step of `sequences` sequences at `depth`, eagerly, and graph replays of the step.
+///
+/// # Errors
+/// If the engine was loaded with fewer slots, the cache is too small, or the device fails.
+pub fn profile_batch(subject: &mut Subject<'_>, sequences: u32, depth: u32) -> Result<Profile, EngineError> {
+    let rows = StepRows::Decode { sequences, depth };
+    let of_plan = subject.engine.step_plan(rows)?.params.rows;
+    profile_step(subject, rows, ProfiledStep::Decode { sequences, rows: of_plan })
+}
+
+/// Times every launch of the prefill steps of a prompt of `length` tokens, eagerly, and graph replays of the steps. Of the
+/// steps of each number of rows, the middle one is profiled; the largest steps are first.
+///
+/// # Errors
+/// If the cache is too small, or the device fails.
+pub fn profile_prompt(subject: &mut Subject<'_>, length: u32) -> Result<Vec<Profile>, EngineError> {
+    let mut by_rows: BTreeMap<u32, Vec<StepRows>> = BTreeMap::new();
+    for step in subject.engine.prompt_steps(length) {
+        by_rows.entry(subject.engine.step_plan(step)?.params.rows).or_default().push(step);
+    }
+    let mut profiles = Vec::new();
+    for (rows, same) in by_rows.into_iter().rev() {
+        let middle = same[(same.len() - 1) / 2];
+        let (tokens, steps) = (middle.count(), same.len() as u32);
+        let step = ProfiledStep::Prefill { tokens, rows, prompt: length, steps };
+        profiles.push(profile_step(subject, middle, step)?);
+    }
+    Ok(profiles)
+}
+
+fn profile_step(
+    subject: &mut Subject<'_>,
+    rows: StepRows,
+    step: ProfiledStep,
+) -> Result<Profile, EngineError> {
+    let engine = &mut subject.engine;
+    let depth = rows.depth();
+    // The emulator's times are not a GPU's, and its steps of many rows are slow.
+    let long = rows.count() > 1 && engine.device().info().kind == Kind::Emulator;
+    let (passes, replays) = if long { (1, 1) } else { (STEPS, REPLAYS) };
+    let mut steps = Vec::new();
+    for _ in 0..passes {
+        steps.push(engine.profile_step(rows)?);
+    }
+    let replays = match rows {
+        StepRows::Decode { .. } => replays.min(engine.plan().params.context - depth),
+        StepRows::Prompt { .. } => replays,
+    };
+    let replay_microseconds = engine.time_step(rows, replays)?.map(|milliseconds| milliseconds * 1e3);
+
+    let plan = engine.step_plan(rows)?;
     let launches: Vec<LaunchTime> = plan
         .launches
         .iter()
@@ -150,17 +255,31 @@ pub fn profile(subject: &mut Subject<'_>, depth: u32) -> Result<Profile, EngineE
         })
         .collect();
     let matrices = plan.launches.iter().map(|launch| Matrix::of(plan, launch));
+    let roles = plan.launches.iter().zip(&launches);
+    let roles = roles.map(|(planned, launch)| ((planned.label.role, launch.kernel.clone()), launch));
+    let sum: f64 = launches.iter().map(|launch| launch.traffic.microseconds).sum();
     Ok(Profile {
         model: subject.name.clone(),
         device: engine.device().info().name.clone(),
         target: plan.target.to_string(),
+        step,
         depth,
-        kernels_microseconds: launches.iter().map(|launch| launch.traffic.microseconds).sum(),
+        kernels_microseconds: sum,
         replay_microseconds,
         ceiling_bytes_per_second: subject.ceiling,
         kernels: group(launches.iter().map(|launch| (launch.kernel.clone(), launch)), subject.ceiling)
             .into_iter()
             .map(|(kernel, launches, traffic)| KernelTime { kernel, launches, traffic })
+            .collect(),
+        roles: group(roles, subject.ceiling)
+            .into_iter()
+            .map(|((role, kernel), launches, traffic)| RoleTime {
+                role,
+                kernel,
+                launches,
+                share: traffic.microseconds / sum,
+                traffic,
+            })
             .collect(),
         matrices: group(
             matrices.zip(&launches).filter_map(|(matrix, launch)| Some((matrix?, launch))),

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use bespoke::engine::EngineError;
-use bespoke_kernels::plan::StepKind;
+use bespoke::engine::{EngineError, StepRows};
 use serde::Serialize;
 
 use crate::{Subject, median};
@@ -59,10 +58,11 @@ pub fn measure_batch(
     repetitions: u32,
 ) -> Result<Option<RowsMeasurement>, EngineError> {
     let engine = &mut subject.engine;
+    let rows = StepRows::Decode { sequences, depth };
     let mut times = Vec::new();
     // The first is a warm-up.
     for repetition in 0..=repetitions {
-        let Some(time) = engine.time_decode(sequences, depth, STEPS)? else {
+        let Some(time) = engine.time_step(rows, STEPS)? else {
             return Ok(None);
         };
         if repetition > 0 {
@@ -70,10 +70,7 @@ pub fn measure_batch(
         }
     }
     let milliseconds = median(&times);
-    let rows = engine
-        .other_plans()
-        .find(|plan| plan.params.kind == StepKind::Decode && plan.params.rows >= sequences && sequences > 1);
-    let plan = rows.unwrap_or(engine.plan());
+    let plan = engine.step_plan(rows)?;
     let bytes = plan.bytes_per_token(u64::from(depth + STEPS / 2)) as f64;
     Ok(Some(RowsMeasurement {
         model: subject.name.clone(),

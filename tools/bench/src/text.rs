@@ -7,7 +7,7 @@ use bespoke_kernels::kernels::attention::KvType;
 use comfy_table::{Table, presets};
 
 use crate::measure::Measurement;
-use crate::profile::{MatrixCeiling, MatrixTime, Profile, Traffic};
+use crate::profile::{MatrixCeiling, MatrixTime, Profile, ProfiledStep, Traffic};
 use crate::{Build, Results, RowsMeasurement, RowsTest};
 
 /// All measurements; the tables of the profile only if `profile` is set.
@@ -32,7 +32,8 @@ fn rows(rows: &[RowsMeasurement]) -> Table {
         let (test, each) = match row.test {
             RowsTest::Batch { sequences, depth } => {
                 let each = row.tokens_per_second / f64::from(sequences);
-                (format!("{sequences} sequences @ d{depth}"), format!("{each:.1}"))
+                let plural = if sequences == 1 { "" } else { "s" };
+                (format!("{sequences} sequence{plural} @ d{depth}"), format!("{each:.1}"))
             }
             RowsTest::Prompt { length } => (format!("pp{length}"), UNKNOWN.to_owned()),
         };
@@ -130,16 +131,16 @@ fn footer(results: &Results) -> String {
 }
 
 fn profile_text(profile: &Profile) -> String {
-    let mut kernels = table(&["kernel", "launches", "µs", "share", "MB", "GB/s", "of ceiling"]);
+    let mut launches = table(&["launch", "kernel", "launches", "µs", "share", "MB", "GB/s", "of ceiling"]);
     let sum = profile.kernels_microseconds;
-    for kernel in &profile.kernels {
-        let [time, megabytes, rate, fraction] = cells(&kernel.traffic);
-        let share = format!("{:.1}%", kernel.traffic.microseconds / sum * 100.0);
-        kernels.add_row([
-            kernel.kernel.clone(),
-            kernel.launches.to_string(),
+    for role in &profile.roles {
+        let [time, megabytes, rate, fraction] = cells(&role.traffic);
+        launches.add_row([
+            role.role.to_string(),
+            role.kernel.clone(),
+            role.launches.to_string(),
             time,
-            share,
+            share(Some(role.share), 1),
             megabytes,
             rate,
             fraction,
@@ -152,16 +153,33 @@ fn profile_text(profile: &Profile) -> String {
     let replay = match profile.replay_microseconds {
         Some(replay) => format!(
             "{replay:.1} µs as a replay of the graph ({:.1} tokens/s): a gap of {:.1} µs",
-            1e6 / replay,
+            f64::from(profile.step.tokens()) * 1e6 / replay,
             sum - replay
         ),
         None => "no graph to compare with".to_owned(),
     };
     format!(
-        "{} at depth {}: every kernel by itself, launched eagerly with an event around each, no overlap.\n\n\
-         {kernels}\n\nSum of the kernels {sum:.1} µs; {replay}.\n\nThe matrices among them:\n\n{matrices}\n",
-        profile.model, profile.depth
+        "{}: every kernel by itself, launched eagerly with an event around each, no overlap.\n\n\
+         {launches}\n\nSum of the kernels {sum:.1} µs; {replay}.\n\nThe matrices among them:\n\n{matrices}\n",
+        profile_title(profile)
     )
+}
+
+/// Formats the model and the step of a profile: `8b at depth 448, a prefill step of 64 rows (8 such steps in pp512)`.
+pub(crate) fn profile_title(profile: &Profile) -> String {
+    let partly =
+        |tokens, rows| if tokens < rows { format!(", {tokens} of them used") } else { String::new() };
+    let step = match profile.step {
+        ProfiledStep::Decode { rows: 1, .. } => String::new(),
+        ProfiledStep::Decode { sequences, rows } => {
+            format!(", a decode step of {rows} rows{}", partly(sequences, rows))
+        }
+        ProfiledStep::Prefill { tokens, rows, prompt, steps } => {
+            let such = if steps == 1 { "1 such step" } else { &format!("{steps} such steps") };
+            format!(", a prefill step of {rows} rows{} ({such} in pp{prompt})", partly(tokens, rows))
+        }
+    };
+    format!("{} at depth {}{step}", profile.model, profile.depth)
 }
 
 fn ceilings_text(ceilings: &[MatrixCeiling]) -> String {

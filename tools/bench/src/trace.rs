@@ -1,4 +1,4 @@
-//! A profiled step in the JSON format of Chrome's trace viewer, which Perfetto reads.
+//! Profiled steps in the JSON format of Chrome's trace viewer, which Perfetto reads.
 //!
 //! Format: "Trace Event Format" of the Chromium project. Complete events (`ph: X`) with start and duration in
 //! microseconds, and metadata events (`ph: M`) that name processes and threads. A profile is a process; its launches,
@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::profile::{LaunchTime, Profile};
+use crate::text::profile_title;
 
 /// Thread numbers of a profile, in the order of display.
 const LAYERS: u32 = 1;
@@ -17,10 +18,7 @@ const REPLAY: u32 = 3;
 pub fn trace(profiles: &[Profile]) -> Value {
     let mut events = Vec::new();
     for (profile, pid) in profiles.iter().zip(1u32..) {
-        let name = format!(
-            "{} at depth {} on {} ({})",
-            profile.model, profile.depth, profile.device, profile.target
-        );
+        let name = format!("{} on {} ({})", profile_title(profile), profile.device, profile.target);
         events.push(named("process_name", pid, 0, &name));
         events.push(named("thread_name", pid, LAYERS, "layers"));
         let kernels = "kernels: eager launches, an event around each, no overlap";

@@ -1,0 +1,148 @@
+//! Times of a step of any number of rows: launch by launch, and as a replay of its graph.
+
+use bespoke_kernels::kernels::state::Row;
+use bespoke_kernels::plan::{Plan, PlanParams, StepKind};
+
+use super::{Engine, EngineError};
+use crate::device::LaunchSequence;
+
+/// Rows of a step to be timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepRows {
+    /// The last tokens of `sequences` sequences, in a decode step.
+    Decode {
+        /// Number of sequences.
+        sequences: u32,
+        /// Positions in each sequence's cache before the step.
+        depth: u32,
+    },
+    /// Consecutive tokens of one prompt, in a prefill step.
+    Prompt {
+        /// Number of tokens.
+        tokens: u32,
+        /// Positions in the cache before the step.
+        depth: u32,
+    },
+}
+
+impl StepRows {
+    /// Number of rows that exist: tokens that the step processes.
+    pub fn count(self) -> u32 {
+        match self {
+            StepRows::Decode { sequences, .. } => sequences,
+            StepRows::Prompt { tokens, .. } => tokens,
+        }
+    }
+
+    /// Positions in the cache of each sequence before the step.
+    pub fn depth(self) -> u32 {
+        match self {
+            StepRows::Decode { depth, .. } | StepRows::Prompt { depth, .. } => depth,
+        }
+    }
+}
+
+/// A step of an engine: the decode step of one row, or another one.
+#[derive(Clone, Copy)]
+enum Which {
+    OneRow,
+    Other(usize),
+}
+
+impl Engine {
+    /// Plan of the step that processes `rows`.
+    ///
+    /// # Errors
+    /// If no step of the engine has so many rows of this kind.
+    pub fn step_plan(&self, rows: StepRows) -> Result<&Plan, EngineError> {
+        Ok(match self.timed_step(rows)? {
+            Which::OneRow => &self.plan,
+            Which::Other(index) => self.plan_of(index),
+        })
+    }
+
+    /// Prefill steps of a prompt of `length` tokens in an empty cache, in order. The decode step of one row processes the
+    /// other tokens: the last one, and all tokens of a short prompt whose prefill step is not loaded.
+    pub fn prompt_steps(&self, length: u32) -> Vec<StepRows> {
+        let mut steps = Vec::new();
+        let mut depth = 0;
+        if !self.prefills(0, length) {
+            return steps;
+        }
+        while let Some((_, tokens)) = self.prefill_step(depth, length) {
+            steps.push(StepRows::Prompt { tokens, depth });
+            depth += tokens;
+        }
+        steps
+    }
+
+    /// Time of each launch of a step in microseconds, in the order of [`Engine::step_plan`]. The launches run eagerly, one
+    /// by one ([`LaunchSequence::profile`]). Ends the sequence.
+    ///
+    /// # Errors
+    /// If the engine has fewer slots, no such step, or too small a KV cache, or the device fails.
+    pub fn profile_step(&mut self, rows: StepRows) -> Result<Vec<f64>, EngineError> {
+        Ok(self.prepare_step(rows, 1)?.0.profile()?)
+    }
+
+    /// Mean time of a replay of a step, over `count` replays, in milliseconds by the device's clock. A decode step advances
+    /// its sequences, a prefill step processes the same tokens again. Ends the sequence. None if the step has no graph.
+    ///
+    /// # Errors
+    /// If the engine has fewer slots, no such step, or too small a KV cache, or the device fails.
+    pub fn time_step(&mut self, rows: StepRows, count: u32) -> Result<Option<f64>, EngineError> {
+        let (sequence, captured) = self.prepare_step(rows, count)?;
+        Ok(captured.then(|| sequence.time_replays(count)).transpose()?)
+    }
+
+    /// The step that processes `rows`.
+    fn timed_step(&self, rows: StepRows) -> Result<Which, EngineError> {
+        let found = match rows {
+            StepRows::Decode { sequences: 1, .. } => Some(Which::OneRow),
+            StepRows::Decode { sequences, .. } => {
+                self.step_for(StepKind::Decode, sequences, sequences).map(Which::Other)
+            }
+            StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens, 0).map(Which::Other),
+        };
+        found.ok_or(EngineError::NoStep { rows: rows.count() })
+    }
+
+    /// Loads the step that processes `rows` and writes their records, with a cache that has room for `count` decode steps.
+    /// Returns the step's launches, and whether they are captured.
+    fn prepare_step(
+        &mut self,
+        rows: StepRows,
+        count: u32,
+    ) -> Result<(&mut dyn LaunchSequence, bool), EngineError> {
+        let (depth, last) = (rows.depth(), u64::from(rows.depth()));
+        match rows {
+            StepRows::Decode { sequences, .. } => {
+                self.require_positions(last + u64::from(count))?;
+                let PlanParams { slots, pages, .. } = self.plan.params;
+                let needed = u64::from(sequences) * u64::from(self.plan.params.slot_pages());
+                if sequences > slots || needed > u64::from(pages) {
+                    return Err(EngineError::TooManySequences { sequences, slots, needed, pages });
+                }
+            }
+            StepRows::Prompt { tokens, .. } => self.require_positions(last + u64::from(tokens) + 1)?,
+        }
+        let step = self.timed_step(rows)?;
+        self.start_at_depth(depth)?;
+        self.started.set(false);
+        let Which::Other(index) = step else {
+            return Ok((&mut *self.sequence, self.graph.is_some()));
+        };
+        self.load_step(index)?;
+        let size = self.plan_of(index).params.rows;
+        match rows {
+            StepRows::Decode { sequences, .. } => {
+                self.write_rows((0..sequences).map(|slot| self.row(slot, depth, depth + 1, true)), size)?;
+            }
+            StepRows::Prompt { tokens, .. } => {
+                let row = |position| Row { position, prompt: depth + tokens + 1, ..Row::default() };
+                self.write_rows((depth..depth + tokens).map(row), size)?;
+            }
+        }
+        Ok(self.loaded_step(index))
+    }
+}
