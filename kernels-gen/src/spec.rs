@@ -8,8 +8,11 @@ use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::argmax::{self, ChooseShape};
-use crate::kernels::attention::{self, AppendShape, AttentionShape, Entry, KvType, NormSpan, QkNorm, Rope};
+use crate::kernels::attention::{
+    self, AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, QkNorm, Rope,
+};
 use crate::kernels::embed::{self, EmbedShape};
+use crate::kernels::gemm::{self, GemmShape, HalveShape};
 use crate::kernels::gemv::tokens::{self, PrepareShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
@@ -28,12 +31,18 @@ pub enum KernelSpec {
     Gemv(GemvShape),
     /// Preparation of the inputs of a matrix product of several tokens: [`gemv::tokens::prepare`].
     Prepare(PrepareShape),
+    /// Matrix product of many tokens: [`gemm::gemm`].
+    Gemm(GemmShape),
+    /// Inputs of a matrix product of many tokens: [`gemm::halve`].
+    Halve(HalveShape),
     /// Normalisation added to the residual stream: [`norm_add::norm_add`].
     NormAdd(NormAddShape),
     /// Attention: [`attention::attention()`].
     Attention(AttentionShape),
     /// Append of keys and values to the KV cache: [`attention::append()`].
     Append(AppendShape),
+    /// Attention of the rows of a prefill step: [`attention::attention_chunk()`].
+    AttentionChunk(ChunkShape),
     /// Choice of the most likely token: [`argmax::choose_greedy`].
     ChooseGreedy(ChooseShape),
     /// Conversion of logits to sort keys: [`sample::sample_keys`].
@@ -72,12 +81,15 @@ impl KernelSpec {
             }
             KernelSpec::Gemv(s) => gemv_name(s),
             KernelSpec::Prepare(s) => prepare_name(s),
+            KernelSpec::Gemm(s) => gemm_name(s),
+            KernelSpec::Halve(s) => halve_name(s),
             KernelSpec::NormAdd(s) => {
                 let (eps, scale) = (s.eps.to_bits(), scale_name(s.scale));
                 format!("norm_add_c{}_e{eps:08x}{scale}{}_t{}", s.cols, rows_name(s.tokens), s.threads)
             }
             KernelSpec::Attention(s) => attention_name(s),
             KernelSpec::Append(s) => append_name(s),
+            KernelSpec::AttentionChunk(s) => chunk_name(s),
             KernelSpec::ChooseGreedy(s) => {
                 // The number of candidates has the letter of rows elsewhere.
                 let rows = if s.tokens == 1 { String::new() } else { format!("_r{}", s.tokens) };
@@ -99,12 +111,14 @@ impl KernelSpec {
             KernelSpec::Embed(_) => "embedding row of the current token",
             KernelSpec::Gemv(_) => "matrix-vector product with norm and epilogue",
             KernelSpec::Prepare(_) => "quantised inputs of a matrix product of several tokens",
+            KernelSpec::Gemm(_) => "matrix product of many tokens with epilogue",
+            KernelSpec::Halve(_) => "inputs of a matrix product of many tokens as f16",
             KernelSpec::NormAdd(_) => "RMSNorm of a block's output, added to the residual stream",
-            KernelSpec::Attention(s) => match s.entry {
-                Entry::Append => "attention with RoPE and the append to the KV cache",
-                Entry::Appended => "attention with RoPE",
-            },
-            KernelSpec::Append(_) => "append of keys, with RoPE, and values to the KV cache",
+            KernelSpec::Attention(_) => "attention with RoPE and the append to the KV cache",
+            KernelSpec::Append(_) => {
+                "append of keys, with RoPE, and values to the KV cache; queries with RoPE"
+            }
+            KernelSpec::AttentionChunk(_) => "attention of the rows of a prompt",
             KernelSpec::ChooseGreedy(_) => "greedy choice of the next token",
             KernelSpec::SampleKeys(_) => "logit bias, penalties, and sort keys of the logits",
             KernelSpec::ChooseSampled(_) => "sampled choice of the next token",
@@ -118,9 +132,12 @@ impl KernelSpec {
             KernelSpec::Embed(s) => embed::embed(s),
             KernelSpec::Gemv(s) => gemv::gemv(s),
             KernelSpec::Prepare(s) => tokens::prepare(s),
+            KernelSpec::Gemm(s) => gemm::gemm(s),
+            KernelSpec::Halve(s) => gemm::halve(s),
             KernelSpec::NormAdd(s) => norm_add::norm_add(s),
             KernelSpec::Attention(s) => attention::attention(s),
             KernelSpec::Append(s) => attention::append(s),
+            KernelSpec::AttentionChunk(s) => attention::attention_chunk(s),
             KernelSpec::ChooseGreedy(s) => argmax::choose_greedy(s),
             KernelSpec::SampleKeys(s) => sample::sample_keys(s),
             KernelSpec::ChooseSampled(s) => sample::choose_sampled(s),
@@ -154,7 +171,10 @@ impl KernelSpec {
                 16 * s.schedule.stages + 8 * s.schedule.warps
             }
             KernelSpec::Gemv(s) => 16 * s.schedule.stages,
+            KernelSpec::Gemm(s) => s.static_shared(),
+            KernelSpec::Halve(s) => s.static_shared(),
             KernelSpec::Attention(s) => 16 * s.stages + 4,
+            KernelSpec::AttentionChunk(s) => s.static_shared(),
             _ => 0,
         }
     }
@@ -177,11 +197,18 @@ impl KernelSpec {
                 Geometry { dynamic_shared: s.shared_bytes(), ..flat(s.schedule.grid, s.threads()) }
             }
             KernelSpec::Prepare(s) => flat(s.grid(), s.threads()),
+            KernelSpec::Gemm(s) => {
+                Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
+            }
+            KernelSpec::Halve(s) => flat(s.grid(), s.threads()),
             KernelSpec::NormAdd(s) => flat(s.tokens, s.threads),
             KernelSpec::Attention(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
             KernelSpec::Append(s) => {
+                Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
+            }
+            KernelSpec::AttentionChunk(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
             KernelSpec::ChooseGreedy(s) => flat(s.tokens, s.threads),
@@ -207,18 +234,30 @@ impl KernelSpec {
                 let norm = if s.normed { f32s(s.cols) } else { 0 };
                 norm + f32s(s.layout.tokens * s.cols) + s.bytes()
             }
+            KernelSpec::Gemm(s) => {
+                let outputs = if s.product.output == Output::Residual { 2 } else { 1 };
+                let product = &s.product;
+                product.file_bytes() + s.halve().bytes() + outputs * f32s(product.tokens * product.outputs())
+            }
+            KernelSpec::Halve(s) => {
+                let norm = if s.eps.is_some() { f32s(s.cols) } else { 0 };
+                norm + f32s(s.tokens * s.cols) + s.bytes()
+            }
             // Two inputs, and the residual stream read and written.
             KernelSpec::NormAdd(s) => f32s(s.cols) + 3 * f32s(s.tokens * s.cols),
             KernelSpec::Attention(s) => {
-                let cache = match s.entry {
-                    Entry::Append => u64::from(s.tokens) * s.read_bytes(length),
-                    // Rows of one sequence read the same pages.
-                    Entry::Appended => s.read_bytes(length),
-                };
+                let cache = u64::from(s.tokens) * s.read_bytes(length);
                 cache + u64::from(s.tokens) * f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
             }
             KernelSpec::Append(s) => {
-                u64::from(s.tokens) * (s.entry_bytes() + f32s(2 * s.kv_heads * s.head_dim))
+                let inputs = f32s((s.heads + 2 * s.kv_heads) * s.head_dim);
+                u64::from(s.tokens) * (s.entry_bytes() + inputs) + s.query_bytes()
+            }
+            KernelSpec::AttentionChunk(s) => {
+                // Rows of one sequence read the same pages.
+                let s = &s.attention;
+                let outputs = u64::from(s.tokens) * f32s(s.heads * s.head_dim);
+                s.read_bytes(length) + AppendShape::of(s).query_bytes() + outputs
             }
             KernelSpec::ChooseGreedy(s) => 2 * f32s(s.tokens * s.candidates),
             KernelSpec::SampleKeys(s) => {
@@ -239,6 +278,24 @@ pub fn matrix_name(s: &GemvShape) -> String {
 
 /// Name of a GEMV: matrices, bias, input, output, scale, soft cap and schedule.
 fn gemv_name(s: &GemvShape) -> String {
+    let schedule = &s.schedule;
+    format!(
+        "gemv_{}{}_g{}_w{}_i{}_s{}_f{}_m{}_h{}_{}",
+        product_name(s),
+        several_name(s),
+        schedule.grid,
+        schedule.warps,
+        schedule.groups,
+        schedule.stages,
+        schedule.in_flight,
+        schedule.resident,
+        schedule.reserve,
+        launch_name(schedule.copy, schedule.trigger)
+    )
+}
+
+/// Part of a product's name: matrices, bias, input, output, scale and soft cap.
+fn product_name(s: &GemvShape) -> String {
     let bias = if s.bias { "b" } else { "" };
     let input = match s.input {
         Input::Plain => String::new(),
@@ -252,20 +309,30 @@ fn gemv_name(s: &GemvShape) -> String {
     };
     let scale = scale_name(s.scale);
     let softcap = s.softcap.map_or(String::new(), |cap| format!("_cap{:08x}", cap.to_bits()));
-    let schedule = &s.schedule;
+    format!("{}{bias}{input}{output}{scale}{softcap}", matrix_name(s))
+}
+
+/// Name of a matrix product of many tokens: matrices, bias, input, output, scale, soft cap, tokens and tiling.
+fn gemm_name(s: &GemmShape) -> String {
+    let (tiling, [weights, inputs]) = (&s.tiling, s.tiling.stages);
     format!(
-        "gemv_{}{bias}{input}{output}{scale}{softcap}{}_g{}_w{}_i{}_s{}_f{}_m{}_h{}_{}",
-        matrix_name(s),
-        several_name(s),
-        schedule.grid,
-        schedule.warps,
-        schedule.groups,
-        schedule.stages,
-        schedule.in_flight,
-        schedule.resident,
-        schedule.reserve,
-        launch_name(schedule.copy, schedule.trigger)
+        "gemm_{}_n{}_w{}x{}_t{}_s{weights}_i{inputs}x{}_{}",
+        product_name(&s.product),
+        s.product.tokens,
+        tiling.warps[0],
+        tiling.warps[1],
+        tiling.warp_tokens,
+        tiling.stage_cols,
+        copy_name(tiling.copy)
     )
+}
+
+/// Name of the inputs of a matrix product of many tokens.
+fn halve_name(s: &HalveShape) -> String {
+    let norm = s.eps.map_or(String::new(), |eps| bits_name('e', eps));
+    let forms = [(s.short_runs, 's'), (s.long_runs, 'l')];
+    let forms: String = forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect();
+    format!("halve_c{}_p{}{norm}_n{}_b{}_{forms}", s.cols, s.padded_cols, s.tokens, s.block_tokens)
 }
 
 /// Part of a GEMV's name for the tokens and their schedule; empty for one token.
@@ -338,15 +405,45 @@ fn tokens_name(tokens: u32) -> String {
 
 /// Name of an append to the cache.
 fn append_name(s: &AppendShape) -> String {
-    let options = [s.qk_norm.map(qk_norm_name), kv_name(s.kv)];
+    let options = [s.qk_norm.map(qk_norm_name), scores_name(s.scale, s.softcap, s.head_dim), kv_name(s.kv)];
     format!(
-        "append_h{}_k{}_d{}_{}{}{}",
+        "append_h{}_k{}_d{}_{}{}_b{}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
         rope_name(s.rope),
         options.into_iter().flatten().collect::<String>(),
+        s.heads_per_block,
         tokens_name(s.tokens),
+    )
+}
+
+/// Part of a name for a scale of the scores that is not the usual one, and their bound.
+fn scores_name(scale: f32, softcap: Option<f32>, head_dim: u32) -> Option<String> {
+    let scale = (scale != AttentionShape::default_scale(head_dim)).then(|| bits_name('a', scale));
+    let cap = softcap.map(|cap| bits_name('c', cap));
+    Some([scale, cap].into_iter().flatten().collect())
+}
+
+/// Name of an attention kernel of prefill steps.
+fn chunk_name(chunk: &ChunkShape) -> String {
+    let s = &chunk.attention;
+    let options = [
+        s.window.map(|window| format!("_w{window}")),
+        s.softcap.map(|cap| bits_name('c', cap)),
+        kv_name(s.kv),
+    ];
+    format!(
+        "attention_chunk_h{}_k{}_d{}{}_b{}_g{}_s{}_{}{}",
+        s.heads,
+        s.kv_heads,
+        s.head_dim,
+        options.into_iter().flatten().collect::<String>(),
+        s.heads_per_block,
+        chunk.row_groups,
+        s.stages,
+        copy_name(s.copy),
+        tokens_name(s.tokens)
     )
 }
 
@@ -355,8 +452,7 @@ fn attention_name(s: &AttentionShape) -> String {
     let options = [
         s.qk_norm.map(qk_norm_name),
         s.window.map(|window| format!("_w{window}")),
-        (s.scale != AttentionShape::default_scale(s.head_dim)).then(|| bits_name('a', s.scale)),
-        s.softcap.map(|cap| bits_name('c', cap)),
+        scores_name(s.scale, s.softcap, s.head_dim),
         kv_name(s.kv),
     ];
     let parts = if s.stage_tiles == AttentionShape::PAGE_TILES {
@@ -365,12 +461,8 @@ fn attention_name(s: &AttentionShape) -> String {
         format!("_t{}", s.stage_tiles)
     };
     let blocks = if s.run_blocks == s.splits { String::new() } else { format!("g{}", s.run_blocks) };
-    let entry = match s.entry {
-        Entry::Append => "",
-        Entry::Appended => "_appended",
-    };
     format!(
-        "attention_h{}_k{}_d{}_{}{}_b{}_r{}{blocks}_p{}_s{}{parts}_{}{entry}{}",
+        "attention_h{}_k{}_d{}_{}{}_b{}_r{}{blocks}_p{}_s{}{parts}_{}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
@@ -385,12 +477,17 @@ fn attention_name(s: &AttentionShape) -> String {
     )
 }
 
-/// Suffix of a name: copy engine and trigger.
-fn launch_name(copy: CopyEngine, trigger: Trigger) -> String {
-    let copy = match copy {
+/// Part of a name for the copy engine.
+fn copy_name(copy: CopyEngine) -> &'static str {
+    match copy {
         CopyEngine::Bulk => "b",
         CopyEngine::Async => "a",
-    };
+    }
+}
+
+/// Suffix of a name: copy engine and trigger.
+fn launch_name(copy: CopyEngine, trigger: Trigger) -> String {
+    let copy = copy_name(copy);
     let trigger = match trigger {
         Trigger::Never => "n",
         Trigger::AtStart => "s",

@@ -116,7 +116,7 @@ fn unsupported_shapes_and_parameters_are_errors() {
     let single = || PlanParams::single(128);
     for (error, expected) in [
         (refused(|_| (), single().decode(65)), "rows is 65; 1 to 64 are supported"),
-        (refused(|_| (), single().prefill(16, 17)), "outputs is 17; 1 to 16 are supported"),
+        (refused(|_| (), single().prefill(2049)), "rows is 2049; 1 to 2048 are supported"),
         (
             refused(|_| (), PlanParams::single(0)),
             "a context of 0 positions is not supported; 1 to 16777216 are",

@@ -1,5 +1,5 @@
 //! The bits of logits depend on the sequence alone: random schedules of steps on the emulator, compared with the sequence
-//! alone in steps of one row.
+//! alone.
 
 use bespoke::device::{Selector, open};
 use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
@@ -10,10 +10,11 @@ use bespoke_kernels::shape::ModelShape;
 const CONTEXT: u32 = 192;
 const SLOTS: u32 = 5;
 
-fn load(parallel: u32, prefill: bool) -> Engine {
+fn load(parallel: u32) -> Engine {
     let gguf = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/demo.gguf")).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
-    let options = EngineOptions { context: Some(CONTEXT), parallel, prefill, ..EngineOptions::default() };
+    let options =
+        EngineOptions { context: Some(CONTEXT), parallel, prefill: true, ..EngineOptions::default() };
     Engine::load(open(Selector::Emulator).unwrap().device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
 
@@ -30,54 +31,75 @@ impl Random {
 /// A sequence of given tokens, and how many of them have been processed.
 struct Sequence {
     tokens: Vec<u32>,
+    /// Number of first tokens that prefill steps process; decode steps process the others.
+    prefilled: u32,
     done: u32,
 }
 
-/// Logits after every token of a sequence, as bits.
-fn alone(engine: &mut Engine, tokens: &[u32]) -> Vec<Vec<u32>> {
-    engine.start(tokens).unwrap();
+impl Sequence {
+    fn is_done(&self) -> bool {
+        self.done as usize == self.tokens.len()
+    }
+
+    fn row(&self, slot: u32, position: u32) -> StepRow {
+        StepRow { slot, position, prompt: self.tokens.len() as u32, chooses: position >= self.prefilled }
+    }
+}
+
+/// Logits after every token of a sequence in decode steps, as bits: the sequence alone, with a prefill step for each token.
+fn alone(steps: &mut Slots<'_>, sequence: &Sequence) -> Vec<Vec<u32>> {
+    steps.start(0, &sequence.tokens, &SamplingParams::default()).unwrap();
+    let pages = (0..(sequence.tokens.len() as u32).div_ceil(PAGE)).map(|index| PageEntry {
+        slot: 0,
+        index,
+        page: index,
+    });
+    steps.set_pages(&pages.collect::<Vec<_>>()).unwrap();
     let mut logits = Vec::new();
-    for _ in tokens {
-        engine.step().unwrap();
-        logits.push(engine.logits().unwrap().into_iter().map(f32::to_bits).collect());
+    for position in 0..sequence.tokens.len() as u32 {
+        let row = sequence.row(0, position);
+        if row.chooses {
+            steps.decode(&[row]).unwrap();
+            logits.push(steps.logits(0).unwrap().into_iter().map(f32::to_bits).collect());
+        } else {
+            steps.prefill(&[row]).unwrap();
+        }
     }
     logits
 }
 
-/// Rows of a random step: for a decode step one token each of random sequences; for a prefill step random chunks, the last
-/// tokens of which choose, as far as the step has outputs.
+/// Rows of a random step: for a decode step the next token of random sequences, for a prefill step random chunks.
 fn random_rows(random: &mut Random, sequences: &[Sequence], decode: bool) -> Vec<StepRow> {
-    let (mut chooses, mut others) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
     for (slot, sequence) in (0u32..).zip(sequences) {
-        let (left, prompt) = (sequence.tokens.len() as u32 - sequence.done, sequence.tokens.len() as u32);
-        if left == 0 || random.below(4) == 0 {
+        let end = if decode { sequence.tokens.len() as u32 } else { sequence.prefilled };
+        let left = end.saturating_sub(sequence.done);
+        if left == 0 || decode != (sequence.done >= sequence.prefilled) || random.below(4) == 0 {
             continue;
         }
-        let count = if decode { 1 } else { 1 + random.below(left.min(12)) };
-        for position in sequence.done..sequence.done + count {
-            let last = position + 1 == sequence.done + count;
-            let row = StepRow { slot, position, prompt, chooses: last };
-            (if last { &mut chooses } else { &mut others }).push(row);
-        }
+        let count = if decode { 1 } else { 1 + random.below(left) };
+        rows.extend((sequence.done..sequence.done + count).map(|position| sequence.row(slot, position)));
     }
-    chooses.extend(others);
-    chooses
+    rows
 }
 
 #[test]
 fn logits_have_the_bits_of_the_sequence_alone() {
-    let (mut one, mut engine) = (load(1, false), load(SLOTS, true));
-    let mut steps = Slots::new(&mut engine).unwrap();
+    let (mut one, mut engine) = (load(1), load(SLOTS));
+    let (mut one, mut steps) = (Slots::new(&mut one).unwrap(), Slots::new(&mut engine).unwrap());
     let (pages, vocab) = (steps.limits().pages, steps.limits().vocab);
     let (mut compared, mut kinds) = (0, [0; 2]);
-    for seed in 0..3 {
+    for seed in 0..4 {
         let mut random = Random(seed);
-        // Lengths around the borders of tiles and pages.
-        let lengths = [3, 17, 31, 66, 70];
+        // Lengths around the borders of tiles, pages and blocks of tokens.
+        let lengths = [(3, 0), (17, 9), (72, 64), (75, 65), (140, 131)];
         let mut sequences: Vec<Sequence> = lengths
-            .map(|length| Sequence { tokens: (0..length).map(|_| random.below(vocab)).collect(), done: 0 })
+            .map(|(length, prefilled)| {
+                let tokens = (0..length).map(|_| random.below(vocab)).collect();
+                Sequence { tokens, prefilled, done: 0 }
+            })
             .into();
-        let expected: Vec<_> = sequences.iter().map(|sequence| alone(&mut one, &sequence.tokens)).collect();
+        let expected: Vec<_> = sequences.iter().map(|sequence| alone(&mut one, sequence)).collect();
         // A random page of the pool for each page of each sequence.
         let mut free: Vec<u32> = (0..pages).collect();
         for (slot, sequence) in (0u32..).zip(&sequences) {
@@ -89,7 +111,7 @@ fn logits_have_the_bits_of_the_sequence_alone() {
             };
             steps.set_pages(&(0..count).map(entry).collect::<Vec<_>>()).unwrap();
         }
-        while sequences.iter().any(|sequence| (sequence.done as usize) < sequence.tokens.len()) {
+        while !sequences.iter().all(Sequence::is_done) {
             let decode = random.below(2) == 0;
             let rows = random_rows(&mut random, &sequences, decode);
             if rows.is_empty() {
@@ -98,12 +120,13 @@ fn logits_have_the_bits_of_the_sequence_alone() {
             kinds[usize::from(decode)] += 1;
             if decode { steps.decode(&rows) } else { steps.prefill(&rows) }.unwrap();
             for row in &rows {
-                sequences[row.slot as usize].done = sequences[row.slot as usize].done.max(row.position + 1);
+                sequences[row.slot as usize].done = row.position + 1;
             }
             for (index, row) in (0u32..).zip(rows.iter().filter(|row| row.chooses)) {
                 let found: Vec<u32> = steps.logits(index).unwrap().into_iter().map(f32::to_bits).collect();
-                let expected = &expected[row.slot as usize][row.position as usize];
-                assert!(found == *expected, "seed {seed}, {row:?} of {} rows, decode {decode}", rows.len());
+                let sequence = &sequences[row.slot as usize];
+                let expected = &expected[row.slot as usize][(row.position - sequence.prefilled) as usize];
+                assert!(found == *expected, "seed {seed}, {row:?} of {} rows", rows.len());
                 compared += 1;
             }
         }

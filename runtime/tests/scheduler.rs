@@ -87,7 +87,7 @@ fn sequences_have_the_tokens_of_generations() {
 /// Prompts of several lengths, and the answers of each alone.
 #[test]
 fn sequences_side_by_side_have_the_tokens_that_they_have_alone() {
-    let (mut alone, tokenizer) = load();
+    let (mut alone, tokenizer) = load_with(EngineOptions { prefill: true, ..options() });
     let texts =
         ["17 + 25 =", "The old fox lives in the tower.", "3 + 4 =", "The baker has bread. ", "12 + 9 ="];
     let prompts: Vec<Vec<u32>> = (0..7)
@@ -117,7 +117,7 @@ fn sequences_side_by_side_have_the_tokens_that_they_have_alone() {
     }
     assert_eq!(found, requests.len());
 
-    // A prompt in steps of many rows has the answer of a prompt in steps of one row.
+    // The engine alone again.
     drop(scheduler);
     for (request, expected) in requests.iter().zip(&expected) {
         assert_eq!(run_one(&mut engine, &tokenizer, request).tokens, expected.tokens);

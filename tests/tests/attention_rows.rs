@@ -1,5 +1,5 @@
-//! The bits of attention's output for a token do not depend on the step that computes it: alone, beside rows of other
-//! sequences, or among the rows of a prefill step; nor on the pages of its sequence.
+//! The bits of attention's output for a token do not depend on the rows beside it, in decode steps and in prefill steps, nor
+//! on the pages of its sequence. Both kinds of steps write the same entries to the cache.
 
 mod hooked;
 
@@ -12,11 +12,12 @@ use bespoke::engine::target_for;
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
 use bespoke_kernels::kernels::attention::{
-    AppendShape, AttentionShape, Entry, KvType, NormSpan, PAGE, QkNorm, Rope,
+    AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, PAGE, QkNorm, ROW_GROUP, Rope,
 };
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::rope::{RopeKind, frequencies};
 use bespoke_kernels::kernels::state::{Row, WORDS};
+use bespoke_kernels::plan::StepKind;
 use bespoke_kernels::spec::KernelSpec;
 use hooked::emulator;
 
@@ -24,8 +25,8 @@ use hooked::emulator;
 const LENGTH: u32 = 2 * PAGE + 6;
 /// Positions at borders of tiles, pages and runs.
 const BORDERS: [u32; 12] = [0, 1, 15, 16, 31, 62, 63, 64, 65, 127, 128, LENGTH - 1];
-/// Rows of a prefill step.
-const CHUNK: usize = 7;
+/// Rows of a prefill step: more than one CTA has.
+const CHUNK: usize = 37;
 /// Entries of the page table for each sequence.
 const ENTRIES: u32 = LENGTH.div_ceil(PAGE);
 
@@ -114,11 +115,11 @@ impl<'a> Cache<'a> {
 
     /// Runs a step whose rows are tokens, given by sequence and position, or do not exist. Returns the bits of each row's
     /// output.
-    fn step(&self, entry: Entry, rows: &[Option<(u32, u32)>]) -> Vec<Vec<u32>> {
+    fn step(&self, kind: StepKind, rows: &[Option<(u32, u32)>]) -> Vec<Vec<u32>> {
         let tokens = rows.len() as u32;
         // With several rows, the first CTA has the first split and the last one.
         let run_blocks = if tokens == 1 { self.shape.splits } else { self.shape.splits - 1 };
-        let s = AttentionShape { tokens, entry, run_blocks, ..self.shape.clone() };
+        let s = AttentionShape { tokens, run_blocks, ..self.shape.clone() };
         let width = (s.heads + 2 * s.kv_heads) * s.head_dim;
         let token = |row: &Option<(u32, u32)>| {
             let (sequence, position) = row.unwrap_or((9, 9));
@@ -133,41 +134,54 @@ impl<'a> Cache<'a> {
         };
         let qkv = upload(self.device, &bytes_of(rows.iter().flat_map(token), f32::to_le_bytes));
         let state = upload(self.device, &bytes_of(rows.iter().flat_map(record), u32::to_le_bytes));
-        let partial = self.device.alloc("partial", u64::from(s.workspace()) * 4).unwrap();
-        let counters = upload(self.device, &vec![0; s.counters() as usize * 4]);
         let y_width = (s.heads * s.head_dim) as usize;
         let y = upload(self.device, &vec![0xFF; rows.len() * y_width * 4]);
-
-        let norm = |index: usize| self.norms.as_ref().map(|norms| &norms[index]);
-        let common = || self.rope_table.iter().chain([&self.keys, &self.values, &self.page_table]);
-        let mut launches = Vec::new();
-        let mut args = vec![&qkv];
-        if entry == Entry::Appended {
-            args.extend(norm(1).into_iter().chain(common()).chain([&state]));
-            launches.push(self.launch(&KernelSpec::Append(AppendShape::of(&s)), &args));
-            args = vec![&qkv];
-            args.extend(norm(0));
-        } else {
-            args.extend(norm(0).into_iter().chain(norm(1)));
+        let norms = self.norms.iter().flatten();
+        let cache = [&self.keys, &self.values, &self.page_table];
+        let mut args: Vec<&Allocation> = [&qkv].into_iter().chain(norms).chain(&self.rope_table).collect();
+        match kind {
+            StepKind::Decode => {
+                let partial = self.device.alloc("partial", u64::from(s.workspace()) * 4).unwrap();
+                let counters = upload(self.device, &vec![0; s.counters() as usize * 4]);
+                args.extend(cache.into_iter().chain([&partial, &counters, &y, &state]));
+                self.run(vec![self.launch(&KernelSpec::Attention(s), &args)], &y, y_width, rows.len())
+            }
+            StepKind::Prefill => {
+                let stage_tiles = AttentionShape::PAGE_TILES;
+                let append = AppendShape::of(&s);
+                let queries = upload(self.device, &vec![0; append.query_bytes() as usize]);
+                args.extend([&queries].into_iter().chain(cache).chain([&state]));
+                let append = self.launch(&KernelSpec::Append(append), &args);
+                let chunk = ChunkShape { attention: AttentionShape { stage_tiles, ..s }, row_groups: 2 };
+                let args: Vec<&Allocation> =
+                    [&queries].into_iter().chain(cache).chain([&y, &state]).collect();
+                let attention = self.launch(&KernelSpec::AttentionChunk(chunk), &args);
+                self.run(vec![append, attention], &y, y_width, rows.len())
+            }
         }
-        args.extend(common().chain([&partial, &counters, &y, &state]));
-        launches.push(self.launch(&KernelSpec::Attention(s), &args));
+    }
+
+    /// Runs launches, and returns the bits of the rows of `y`.
+    fn run(&self, launches: Vec<Launch>, y: &Allocation, width: usize, rows: usize) -> Vec<Vec<u32>> {
         let mut sequence = self.device.sequence(launches).unwrap();
         sequence.run_eager().unwrap();
         sequence.wait().unwrap();
-        let mut bytes = vec![0; rows.len() * y_width * 4];
+        let mut bytes = vec![0; rows * width * 4];
         self.device.download(y.address(), &mut bytes).unwrap();
         let bits: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word)).collect();
-        bits.chunks(y_width).map(<[u32]>::to_vec).collect()
+        bits.chunks(width).map(<[u32]>::to_vec).collect()
     }
 
-    /// Appends positions of a sequence by prefill steps.
-    fn prefill(&self, sequence: u32, positions: std::ops::Range<u32>) {
+    /// Appends positions of a sequence by prefill steps. Returns the bits of their outputs.
+    fn prefill(&self, sequence: u32, positions: std::ops::Range<u32>) -> Vec<Vec<u32>> {
         let positions: Vec<u32> = positions.collect();
-        for chunk in positions.chunks(CHUNK) {
+        let step = |chunk: &[u32]| {
             let row = |row: usize| chunk.get(row).map(|&position| (sequence, position));
-            self.step(Entry::Appended, &(0..CHUNK).map(row).collect::<Vec<_>>());
-        }
+            let mut found = self.step(StepKind::Prefill, &(0..CHUNK).map(row).collect::<Vec<_>>());
+            found.truncate(chunk.len());
+            found
+        };
+        positions.chunks(CHUNK).flat_map(step).collect()
     }
 
     /// Keys and values of a sequence's complete pages, in the order of positions.
@@ -192,59 +206,66 @@ fn upload(device: &dyn Device, bytes: &[u8]) -> Allocation {
     memory
 }
 
-/// Compares the steps that may compute a token.
+/// Compares a token alone in a step with the token among other rows.
 fn check(shape: AttentionShape) {
     let device = emulator();
-    // Alone, in decode steps of one row.
-    let alone = Cache::new(&*device, &shape, (0..3 * ENTRIES).collect());
-    let expected: Vec<Vec<u32>> =
-        (0..LENGTH).map(|position| alone.step(Entry::Append, &[Some((0, position))]).remove(0)).collect();
-    let zeros = vec![0; expected[0].len()];
-    assert!(expected.iter().all(|y| *y != zeros && y.iter().all(|&bits| f32::from_bits(bits).is_finite())));
+    let alone = |kind, cache: &Cache<'_>| -> Vec<Vec<u32>> {
+        (0..LENGTH).map(|position| cache.step(kind, &[Some((0, position))]).remove(0)).collect()
+    };
+    let cache = |pages: [u32; 9]| Cache::new(&*device, &shape, pages.into());
+    let (decoded, prefilled) = (cache([0, 1, 2, 3, 4, 5, 6, 7, 8]), cache([2, 1, 0, 3, 4, 5, 6, 7, 8]));
+    let (decode, prefill) = (alone(StepKind::Decode, &decoded), alone(StepKind::Prefill, &prefilled));
+    let zeros = vec![0; decode[0].len()];
+    for y in decode.iter().chain(&prefill) {
+        assert!(*y != zeros && y.iter().all(|&bits| f32::from_bits(bits).is_finite()));
+    }
+    assert!(decoded.entries(0) == prefilled.entries(0), "the cache differs");
 
-    // In prefill steps, between rows of another sequence, and in other pages.
-    let prefill = Cache::new(&*device, &shape, vec![7, 2, 5, 0, 8, 3, 6, 1, 4]);
-    let mut others = 0..;
-    for first in (0..LENGTH).step_by(CHUNK) {
-        let mut rows: Vec<Option<(u32, u32)>> = (first..(first + CHUNK as u32))
-            .map(|position| (position < LENGTH).then_some((0, position)))
-            .collect();
-        rows.insert(3, others.next().map(|position| (1, position)));
-        let found = prefill.step(Entry::Appended, &rows);
-        for (row, y) in rows.iter().zip(&found) {
-            match row {
-                Some((0, position)) => {
-                    assert!(*y == expected[*position as usize], "prefill, position {position}")
-                }
-                Some(_) => assert_ne!(*y, zeros),
-                None => assert_eq!(*y, zeros),
+    // In prefill steps, between rows of other sequences, and in other pages.
+    let mixed = cache([7, 2, 5, 0, 8, 3, 6, 1, 4]);
+    let mut first = 0;
+    for count in [1, 16, 30, 2, 31, 20, 33, 1].into_iter().cycle() {
+        let end = (first + count).min(LENGTH);
+        let mut rows: Vec<Option<(u32, u32)>> = Vec::new();
+        for (sequence, positions) in
+            [(1, first / 5..first / 5 + first % 5), (0, first..end), (2, first / 3..end / 3)]
+        {
+            rows.extend(positions.map(|position| Some((sequence, position))));
+            rows.resize(rows.len().next_multiple_of(ROW_GROUP as usize), None);
+        }
+        for (row, y) in rows.iter().zip(mixed.step(StepKind::Prefill, &rows)) {
+            if let Some((0, position)) = row {
+                assert!(y == prefill[*position as usize], "prefill, position {position}");
             }
         }
+        first = end;
+        if first == LENGTH {
+            break;
+        }
     }
-    assert!(alone.entries(0) == prefill.entries(0), "the cache differs");
+    assert!(decoded.entries(0) == mixed.entries(0), "the cache differs");
 
     // In decode steps, beside sequences of other lengths, in other pages, after prefill.
-    let batch = Cache::new(&*device, &shape, vec![4, 8, 0, 6, 1, 7, 3, 2, 5]);
+    let batch = cache([4, 8, 0, 6, 1, 7, 3, 2, 5]);
     let (mut filled, mut second, mut third) = (0, 17, PAGE + 15);
     batch.prefill(1, 0..second);
     batch.prefill(2, 0..third);
     for position in BORDERS {
-        batch.prefill(0, filled..position);
-        let found =
-            batch.step(Entry::Append, &[Some((1, second)), Some((0, position)), None, Some((2, third))]);
-        assert!(found[1] == expected[position as usize], "batch, position {position}");
+        let found = batch.prefill(0, filled..position);
+        assert!(found == prefill[filled as usize..position as usize], "prefill, up to {position}");
+        let rows = [Some((1, second)), Some((0, position)), None, Some((2, third))];
+        let found = batch.step(StepKind::Decode, &rows);
+        assert!(found[1] == decode[position as usize], "batch, position {position}");
         assert_eq!(found[2], zeros);
         (filled, second, third) = (position + 1, second + 1, third + 1);
     }
-    batch.prefill(0, filled..LENGTH);
-    assert!(alone.entries(0) == batch.entries(0), "the cache differs");
+    assert!(decoded.entries(0) == batch.entries(0), "the cache differs");
 }
 
 /// A shape with splits of one page or two, for `heads` [queries, keys], and dimensions [head, rotated].
 fn shape([heads, kv_heads]: [u32; 2], [head_dim, rotated]: [u32; 2]) -> AttentionShape {
     AttentionShape {
         tokens: 1,
-        entry: Entry::Append,
         heads,
         kv_heads,
         head_dim,

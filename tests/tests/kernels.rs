@@ -70,9 +70,12 @@ macro_rules! kinds {
 
 kinds! {
     prepare KernelSpec::Prepare(_),
+    gemm KernelSpec::Gemm(_),
+    halve KernelSpec::Halve(_),
     norm_add KernelSpec::NormAdd(_),
     attention KernelSpec::Attention(_),
     append KernelSpec::Append(_),
+    attention_chunk KernelSpec::AttentionChunk(_),
     choose_greedy KernelSpec::ChooseGreedy(_),
     sample_keys KernelSpec::SampleKeys(_),
     choose_sampled KernelSpec::ChooseSampled(_),

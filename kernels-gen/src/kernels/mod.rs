@@ -7,6 +7,7 @@ pub mod activation;
 pub mod argmax;
 pub mod attention;
 pub mod embed;
+pub mod gemm;
 pub mod gemv;
 pub mod launching;
 pub mod norm_add;

@@ -18,6 +18,8 @@ pub enum BufferName {
     AttentionPartial,
     /// u32: number of finished splits of attention, for each block of query heads.
     AttentionCounters,
+    /// f16: queries as attention of prefill steps reads them.
+    Queries,
     /// f32 `[q_width]`: attention's output.
     Attended,
     /// f32 `[ffn]`: output of the feed-forward network's activation.
@@ -61,6 +63,7 @@ impl BufferName {
             BufferName::Qkv => "qkv",
             BufferName::AttentionPartial => "attention_partial",
             BufferName::AttentionCounters => "attention_counters",
+            BufferName::Queries => "queries",
             BufferName::Attended => "attended",
             BufferName::Activated => "activated",
             BufferName::Logits => "logits",

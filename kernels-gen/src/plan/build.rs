@@ -10,8 +10,9 @@ use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
     PlanKernel, PlanParams, Sampling, StepKind, cost,
 };
-use crate::kernels::attention::{AppendShape, AttentionShape, Entry, PAGE};
+use crate::kernels::attention::{AppendShape, AttentionShape, PAGE};
 use crate::kernels::embed::EmbedShape;
+use crate::kernels::gemm::GemmShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
 use crate::kernels::launching::Trigger;
 use crate::kernels::norm_add::NormAddShape;
@@ -59,6 +60,8 @@ struct Memory {
     qkv: View,
     partial: View,
     counters: View,
+    /// Prepared queries, in prefill steps.
+    queries: Option<View>,
     attended: View,
     activated: View,
     logits: View,
@@ -92,11 +95,18 @@ pub(super) fn build(shape: &ModelShape, target: Target, params: PlanParams, tuni
     let mut builder = Builder { plan, properties: TargetProperties::of(target), tuning };
     let memory = builder.memory();
     let embedding = builder.embed(&memory);
+    let is_prefill = builder.plan.params.kind == StepKind::Prefill;
     for (index, Layer { attention, feed_forward }) in (0u32..).zip(&shape.layers) {
-        builder.attention_block(index, attention, &memory);
-        builder.feed_forward_block(index, feed_forward, &memory);
+        // A prefill step only fills the cache, so it ends with the last layer's keys and values.
+        let is_last = is_prefill && index + 1 == shape.dimensions.layers;
+        builder.attention_block(index, attention, is_last, &memory);
+        if !is_last {
+            builder.feed_forward_block(index, feed_forward, &memory);
+        }
     }
-    builder.head(embedding, &memory);
+    if !is_prefill {
+        builder.head(embedding, &memory);
+    }
     builder.plan
 }
 
@@ -152,11 +162,23 @@ impl Builder<'_> {
         let partial = activation(BufferName::AttentionPartial, 1, most(AttentionShape::workspace));
         let attended = activation(BufferName::Attended, rows, d.q_width());
         let activated = activation(BufferName::Activated, rows, d.ffn);
+        let outputs = outputs.max(1);
         let logits = activation(BufferName::Logits, outputs, d.vocab);
         let best_values = activation(BufferName::BestValues, outputs, candidates);
         let best_tokens = activation(BufferName::BestTokens, outputs, candidates);
+        let is_prefill = self.plan.params.kind == StepKind::Prefill;
+        let queries = is_prefill.then(|| {
+            // Whole groups of 16 rows, two elements per word.
+            let bytes = attention
+                .iter()
+                .map(|s| AppendShape::of(&AttentionShape { tokens: rows, ..s.clone() }).query_bytes());
+            self.buffer(BufferName::Queries, bytes.max().unwrap_or(0), BufferKind::Activation)
+        });
         let has_post_norms = shape.layers.iter().any(|layer| layer.attention.norms.after.is_some());
-        let block_output = has_post_norms.then(|| activation(BufferName::BlockOutput, rows, d.hidden));
+        let block_output = has_post_norms.then(|| {
+            let bytes = u64::from(rows) * f32s(d.hidden);
+            self.buffer(BufferName::BlockOutput, bytes, BufferKind::Activation)
+        });
         let counters = f32s(most(AttentionShape::counters));
         let pages = u64::from(slots) * f32s(self.plan.params.slot_pages());
         let tokens = u64::from(slots) * f32s(self.plan.params.slot_tokens());
@@ -165,6 +187,7 @@ impl Builder<'_> {
             qkv,
             partial,
             counters: self.buffer(BufferName::AttentionCounters, counters, BufferKind::Counters),
+            queries,
             attended,
             activated,
             logits,
@@ -199,7 +222,7 @@ impl Builder<'_> {
     }
 
     fn divided(&self, stack: &Stack<'_>) -> GemvShape {
-        let PlanParams { rows, outputs, .. } = self.plan.params;
+        let PlanParams { rows, outputs, kind, .. } = self.plan.params;
         let tokens = match stack.label.role {
             LaunchRole::Output => outputs,
             // Only the weights are used.
@@ -220,47 +243,71 @@ impl Builder<'_> {
             softcap: stack.softcap,
             schedule: Schedule::MINIMAL,
         };
+        if kind == StepKind::Prefill {
+            return shape;
+        }
         let rule = self.tuning.rule(self.plan.target, stack.label.role, Some(&matrix_name(&shape)));
         cost::gemv(&self.properties, shape, stack.trigger, &rule)
     }
 
+    /// Attention of a decode step with as many rows as this one, or with one row.
     fn attention(&self, layer: &Attention) -> AttentionShape {
         let rule = self.tuning.rule(self.plan.target, LaunchRole::Attention, None);
-        let entry = match self.plan.params.kind {
-            StepKind::Decode => Entry::Append,
-            StepKind::Prefill => Entry::Appended,
+        let rows = match self.plan.params.kind {
+            StepKind::Decode => self.plan.params.rows,
+            StepKind::Prefill => 1,
         };
-        let rows = (self.plan.params.rows, entry);
         cost::attention(&self.properties, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 
-    /// Adds the launch of a GEMV with input `x` and output `y`.
-    fn gemv(&mut self, stack: Stack<'_>, x: View, y: View) {
+    /// Adds the launches of a product with inputs `x` and outputs `y`.
+    fn product(&mut self, stack: Stack<'_>, x: View, y: View, memory: &Memory) {
         let label = stack.label;
         let residual = stack.output == Output::Residual;
         let (w, shape) = self.matrices(stack);
-        let x = self.prepare(label.layer, w, x, &shape);
         let y = if residual { y.read_write("y") } else { y.write("y") };
+        if self.plan.params.kind == StepKind::Prefill {
+            let shape = cost::gemm(&self.properties, shape);
+            let x = self.halve(label.layer, w, x, &shape, memory);
+            let args = vec![w.read("w"), x.read("x"), y, memory.state.read("state")];
+            return self.launch(label, KernelSpec::Gemm(shape), args);
+        }
+        let x = self.prepare(label.layer, w, x, &shape);
         self.launch(label, KernelSpec::Gemv(shape), vec![w.read("w"), x.read("x"), y]);
+    }
+
+    /// Adds the launch that converts the inputs `x` of a product of many tokens. Returns the product's inputs.
+    fn halve(&mut self, layer: Option<u32>, w: View, x: View, product: &GemmShape, memory: &Memory) -> View {
+        let halve = product.halve();
+        let prepared = self.prepared(halve.bytes());
+        let mut args = vec![x.read("x")];
+        if halve.eps.is_some() {
+            args.push(norm_of(w, &product.product).read("norm"));
+        }
+        args.extend([prepared.write("y"), memory.state.read("state")]);
+        self.launch(LaunchLabel { layer, role: LaunchRole::Prepare }, KernelSpec::Halve(halve), args);
+        prepared
+    }
+
+    /// The buffer of prepared inputs, which serves all products, with at least `bytes` bytes.
+    fn prepared(&mut self, bytes: u64) -> View {
+        let buffer = match self.plan.buffer(BufferName::Prepared) {
+            Some(buffer) => buffer,
+            None => self.buffer(BufferName::Prepared, 0, BufferKind::Activation).buffer,
+        };
+        let size = &mut self.plan.buffers[buffer].bytes;
+        *size = bytes.max(*size);
+        View { buffer, offset: 0, bytes }
     }
 
     /// Adds the launch that prepares the inputs `x` of a product with the weights `w`, if the product needs one. Returns the
     /// product's inputs.
     fn prepare(&mut self, layer: Option<u32>, w: View, x: View, shape: &GemvShape) -> View {
         let Some(prepare) = shape.prepare() else { return x };
-        let bytes = prepare.bytes();
-        let buffer = match self.plan.buffer(BufferName::Prepared) {
-            Some(buffer) => buffer,
-            None => self.buffer(BufferName::Prepared, 0, BufferKind::Activation).buffer,
-        };
-        // One buffer serves all products.
-        let size = &mut self.plan.buffers[buffer].bytes;
-        *size = bytes.max(*size);
-        let prepared = View { buffer, offset: 0, bytes };
+        let prepared = self.prepared(prepare.bytes());
         let mut args = vec![View { bytes: u64::from(shape.tokens) * f32s(shape.cols), ..x }.read("x")];
         if prepare.normed {
-            let norm = View { offset: w.offset + shape.offsets().norm, bytes: f32s(shape.cols), ..w };
-            args.push(norm.read("norm"));
+            args.push(norm_of(w, shape).read("norm"));
         }
         args.push(prepared.write("y"));
         self.launch(LaunchLabel { layer, role: LaunchRole::Prepare }, KernelSpec::Prepare(prepare), args);
@@ -288,7 +335,8 @@ impl Builder<'_> {
         weights
     }
 
-    fn attention_block(&mut self, layer: u32, facts: &Attention, memory: &Memory) {
+    /// Adds the launches of attention; with `only_appends`, those up to the append to the cache.
+    fn attention_block(&mut self, layer: u32, facts: &Attention, only_appends: bool, memory: &Memory) {
         let d = self.plan.shape.dimensions.clone();
         let label = |role| LaunchLabel { layer: Some(layer), role };
 
@@ -299,7 +347,7 @@ impl Builder<'_> {
             trigger: Trigger::AfterWait,
             ..Stack::plain(label(LaunchRole::AttnQkv), d.hidden, &members)
         };
-        self.gemv(stack, memory.residual, memory.qkv);
+        self.product(stack, memory.residual, memory.qkv, memory);
 
         let attention = self.attention(facts);
         let cache_bytes = attention.cache_bytes(self.plan.params.pages * PAGE);
@@ -307,37 +355,37 @@ impl Builder<'_> {
         let values = self.buffer(format!("blk.{layer}.values"), cache_bytes, BufferKind::KvCache);
         let norms = facts.qk_norm.zip(attention.norm_widths());
         let norms = norms.map(|(norm, [q, k])| [self.vector(norm.q, q), self.vector(norm.k, k)]);
-        let table = facts.rope.map(|table| memory.rope_tables[table].read("rope_table"));
-        let appended = attention.entry == Entry::Appended;
-        if appended {
-            let mut args = vec![memory.qkv.read("qkv")];
-            args.extend(norms.map(|[_, k]| k.read("k_norm")));
-            args.extend(table.clone());
-            args.extend([
-                keys.read_write("keys"),
-                values.read_write("values"),
-                memory.page_table.read("page_table"),
-                memory.state.read("state"),
-            ]);
-            self.launch(label(LaunchRole::Append), KernelSpec::Append(AppendShape::of(&attention)), args);
-        }
-        let cache = |view: View, param| if appended { view.read(param) } else { view.read_write(param) };
         let mut args = vec![memory.qkv.read("qkv")];
         if let Some([q, k]) = norms {
-            args.push(q.read("q_norm"));
-            args.extend((!appended).then(|| k.read("k_norm")));
+            args.extend([q.read("q_norm"), k.read("k_norm")]);
         }
-        args.extend(table);
-        args.extend([
-            cache(keys, "keys"),
-            cache(values, "values"),
-            memory.page_table.read("page_table"),
-            memory.partial.read_write("partial"),
-            memory.counters.read_write("counters"),
-            memory.attended.write("y"),
-            memory.state.read("state"),
-        ]);
-        self.launch(label(LaunchRole::Attention), KernelSpec::Attention(attention), args);
+        args.extend(facts.rope.map(|table| memory.rope_tables[table].read("rope_table")));
+        let cache =
+            [keys.read_write("keys"), values.read_write("values"), memory.page_table.read("page_table")];
+        if let Some(queries) = memory.queries {
+            let chunk = cost::chunk(&self.properties, attention, self.plan.params.rows);
+            let state = memory.state.read("state");
+            let append = KernelSpec::Append(AppendShape::of(&chunk.attention));
+            args.push(queries.write("queries"));
+            args.extend(cache.into_iter().chain([state.clone()]));
+            self.launch(label(LaunchRole::Append), append, args);
+            if only_appends {
+                return;
+            }
+            let cache = [keys.read("keys"), values.read("values"), memory.page_table.read("page_table")];
+            let mut args = vec![queries.read("queries")];
+            args.extend(cache.into_iter().chain([memory.attended.write("y"), state]));
+            self.launch(label(LaunchRole::Attention), KernelSpec::AttentionChunk(chunk), args);
+        } else {
+            args.extend(cache);
+            args.extend([
+                memory.partial.read_write("partial"),
+                memory.counters.read_write("counters"),
+                memory.attended.write("y"),
+                memory.state.read("state"),
+            ]);
+            self.launch(label(LaunchRole::Attention), KernelSpec::Attention(attention), args);
+        }
 
         let members = [facts.output];
         let stack = Stack::plain(label(LaunchRole::AttnOutput), d.q_width(), &members);
@@ -356,7 +404,7 @@ impl Builder<'_> {
             output: Output::Glu(*activation),
             ..Stack::plain(label(LaunchRole::FfnGateUp), hidden, &members)
         };
-        self.gemv(stack, memory.residual, memory.activated);
+        self.product(stack, memory.residual, memory.activated, memory);
 
         let members = [*down];
         let stack = Stack::plain(label(LaunchRole::FfnDown), ffn, &members);
@@ -375,11 +423,12 @@ impl Builder<'_> {
     ) {
         let scale = self.plan.shape.multipliers.residual;
         let Some((role, norm)) = after else {
-            return self.gemv(Stack { output: Output::Residual, scale, ..stack }, x, memory.residual);
+            let stack = Stack { output: Output::Residual, scale, ..stack };
+            return self.product(stack, x, memory.residual, memory);
         };
         let label = LaunchLabel { role, ..stack.label };
         let output = memory.block_output.expect("models with norms after blocks have this buffer");
-        self.gemv(stack, x, output);
+        self.product(stack, x, output, memory);
         let Dimensions { hidden, eps, .. } = self.plan.shape.dimensions;
         let spec = NormAddShape::new(self.plan.params.rows, hidden, eps, scale);
         let weights = self.vector(norm, hidden);
@@ -426,6 +475,11 @@ impl Builder<'_> {
         ];
         self.launch(LaunchRole::Choose, KernelSpec::ChooseGreedy(choose), args);
     }
+}
+
+/// The norm's weights in the stack `w`.
+fn norm_of(w: View, shape: &GemvShape) -> View {
+    View { offset: w.offset + shape.offsets().norm, bytes: f32s(shape.cols), ..w }
 }
 
 /// The matrix of the head: the embedding, if it serves as the output matrix.

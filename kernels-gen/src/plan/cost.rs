@@ -10,7 +10,8 @@ use bespoke_codegen::dsl::WARP;
 use bespoke_codegen::ptx::Target;
 
 use crate::kernels::argmax::ChooseShape;
-use crate::kernels::attention::{AttentionShape, Entry, KvType, QkNorm, Rope};
+use crate::kernels::attention::{AttentionShape, ChunkShape, KvType, QkNorm, Rope};
+use crate::kernels::gemm::{GemmShape, Tiling};
 use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Schedule};
 use crate::kernels::launching::{CopyEngine, Trigger};
@@ -157,6 +158,35 @@ pub(super) fn gemv(
     shape
 }
 
+/// Warps of a CTA of a product of many tokens along rows and tokens, and the tokens of a warp, for steps of few tokens and for
+/// others.
+const FEW_TOKENS: ([u32; 2], u32) = ([2, 2], 32);
+const MANY_TOKENS: ([u32; 2], u32) = ([4, 2], 64);
+
+/// Largest number of tokens with [`FEW_TOKENS`].
+const MOST_FEW_TOKENS: u32 = 64;
+
+/// Columns of a stage of inputs, and stages of weights and inputs: the first that fits.
+const STAGES_OF_MANY_TOKENS: [(u32, [u32; 2]); 5] =
+    [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
+
+/// Divides a product of many tokens.
+pub(super) fn gemm(target: &TargetProperties, product: GemvShape) -> GemmShape {
+    let copy = if target.programmatic { CopyEngine::Bulk } else { CopyEngine::Async };
+    let (warps, warp_tokens) = if product.tokens <= MOST_FEW_TOKENS { FEW_TOKENS } else { MANY_TOKENS };
+    let budget = target.shared_budget(1);
+    let mut shape =
+        GemmShape { product, tiling: Tiling { warps, warp_tokens, stages: [2, 2], stage_cols: 32, copy } };
+    // If nothing fits, the smallest; the plan's check reports its size.
+    for (stage_cols, stages) in STAGES_OF_MANY_TOKENS {
+        shape.tiling = Tiling { stage_cols, stages, ..shape.tiling };
+        if shape.shared_bytes() <= budget {
+            break;
+        }
+    }
+    shape
+}
+
 /// Number of stages that a CTA's share of the weights fills, plus one because shares differ by up to a tile.
 fn needed_stages(shape: &GemvShape) -> u32 {
     let bytes: u64 = shape.layouts().iter().map(|layout| layout.bytes).sum();
@@ -177,7 +207,7 @@ pub(super) fn attention(
     shape: &ModelShape,
     layer: &Attention,
     kv: KvType,
-    (tokens, entry): (u32, Entry),
+    tokens: u32,
     rule: &Rule,
 ) -> AttentionShape {
     let d = &shape.dimensions;
@@ -192,7 +222,6 @@ pub(super) fn attention(
     let bulk = target.programmatic;
     let attention = AttentionShape {
         tokens,
-        entry,
         heads: d.heads,
         kv_heads: d.kv_heads,
         head_dim: d.head_dim,
@@ -212,6 +241,32 @@ pub(super) fn attention(
         trigger: if bulk { Trigger::AtStart } else { Trigger::Never },
     };
     divided_attention(target, attention, rule)
+}
+
+/// Most consumer warps of a CTA of attention in prefill steps, by whether the accumulators of a head leave few registers.
+const CHUNK_WARPS: [u32; 2] = [8, 4];
+
+/// Most stages of the ring of such a CTA.
+const CHUNK_STAGES: u32 = 4;
+
+/// Divides attention of a prefill step with `rows` rows, from that of a step with one row: a warp for each query head of a
+/// CTA and 16 rows.
+pub(super) fn chunk(target: &TargetProperties, one: AttentionShape, rows: u32) -> ChunkShape {
+    let most = CHUNK_WARPS[usize::from(one.head_dim > 128)];
+    let group = one.group();
+    let heads = (1..=most.min(group)).rev().find(|n| group.is_multiple_of(*n)).unwrap_or(1);
+    let mut attention = AttentionShape {
+        tokens: rows,
+        heads_per_block: heads,
+        splits: 1,
+        run_blocks: 1,
+        min_pages: 1,
+        stage_tiles: AttentionShape::PAGE_TILES,
+        ..one
+    };
+    let fitting = target.shared_budget(1) / attention.stage_bytes();
+    attention.stages = fitting.clamp(1, CHUNK_STAGES);
+    ChunkShape { attention, row_groups: (most / heads).clamp(1, 8) }
 }
 
 /// CTAs of attention per multiprocessor in a step with several rows, if the context has enough splits.

@@ -20,7 +20,7 @@ mod weights;
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
-use crate::kernels::attention::{Entry, KvType, PAGE};
+use crate::kernels::attention::{KvType, PAGE};
 use crate::kernels::sample::SampleShape;
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
@@ -77,8 +77,11 @@ impl PlanParams {
     /// Maximum number of positions of a KV cache: up to here, f32 represents every position exactly.
     pub const MAX_CONTEXT: u32 = 1 << 24;
 
-    /// Largest number of rows of a step.
+    /// Largest number of rows of a decode step.
     pub const MAX_ROWS: u32 = 64;
+
+    /// Largest number of rows of a prefill step.
+    pub const MAX_PREFILL_ROWS: u32 = 2048;
 
     /// Parameters for decoding one sequence, with a KV cache of f16 and the greedy choice.
     pub fn single(context: u32) -> PlanParams {
@@ -99,10 +102,10 @@ impl PlanParams {
         PlanParams { rows, outputs: rows, kind: StepKind::Decode, ..self }
     }
 
-    /// These parameters, for prefill steps of `rows` rows, of which the first `outputs` may choose a token.
+    /// These parameters, for prefill steps of `rows` rows.
     #[must_use]
-    pub fn prefill(self, rows: u32, outputs: u32) -> PlanParams {
-        PlanParams { rows, outputs, kind: StepKind::Prefill, ..self }
+    pub fn prefill(self, rows: u32) -> PlanParams {
+        PlanParams { rows, outputs: 0, kind: StepKind::Prefill, ..self }
     }
 
     /// Number of page table entries of a slot.
@@ -119,9 +122,12 @@ impl PlanParams {
     /// Checks rows, slots and pages.
     fn check_rows(&self) -> Result<(), PlanError> {
         let entries = u64::from(self.slots) * u64::from(self.context);
+        let most_rows = match self.kind {
+            StepKind::Decode => PlanParams::MAX_ROWS,
+            StepKind::Prefill => PlanParams::MAX_PREFILL_ROWS,
+        };
         for (what, value, most) in [
-            ("rows", self.rows, PlanParams::MAX_ROWS),
-            ("outputs", self.outputs, self.rows),
+            ("rows", self.rows, most_rows),
             ("slots", self.slots, PlanParams::MAX_SLOTS),
             ("pages", self.pages, u32::MAX / PAGE),
         ] {
@@ -129,8 +135,14 @@ impl PlanParams {
                 return Err(PlanError::Unsupported(format!("{what} is {value}; 1 to {most} are supported")));
             }
         }
-        if self.kind == StepKind::Decode && self.outputs != self.rows {
-            return Err(PlanError::Unsupported("every row of a decode step has outputs".to_owned()));
+        let outputs = match self.kind {
+            StepKind::Decode => self.rows,
+            StepKind::Prefill => 0,
+        };
+        if self.outputs != outputs {
+            return Err(PlanError::Unsupported(
+                "the rows of a decode step have outputs, and no others".to_owned(),
+            ));
         }
         if entries > u64::from(u32::MAX) / 2 {
             return Err(PlanError::Unsupported(format!(
@@ -319,10 +331,9 @@ impl Plan {
         let bytes = |spec: &KernelSpec| match spec {
             KernelSpec::Gemv(s) => s.file_bytes(),
             KernelSpec::Embed(s) => u64::from(s.tokens) * s.layout().file_row_bytes() as u64,
-            KernelSpec::Attention(s) if s.entry == Entry::Append => {
-                u64::from(s.tokens) * s.read_bytes(length)
-            }
-            KernelSpec::Attention(s) => s.read_bytes(length),
+            KernelSpec::Gemm(s) => s.product.file_bytes(),
+            KernelSpec::Attention(s) => u64::from(s.tokens) * s.read_bytes(length),
+            KernelSpec::AttentionChunk(s) => s.attention.read_bytes(length),
             _ => 0,
         };
         self.launches.iter().map(|launch| bytes(&self.kernels[launch.kernel].spec)).sum()
@@ -332,6 +343,7 @@ impl Plan {
     pub fn kv_bytes(&self) -> u64 {
         let bytes = |spec: &KernelSpec| match spec {
             KernelSpec::Attention(s) => 2 * u64::from(s.kv_heads) * u64::from(s.position_bytes()),
+            KernelSpec::Append(s) => s.entry_bytes(),
             _ => 0,
         };
         self.launches.iter().map(|launch| bytes(&self.kernels[launch.kernel].spec)).sum()

@@ -3,9 +3,11 @@
 
 use super::KernelSpec;
 use crate::kernels::attention::{AppendShape, AttentionShape, Rope};
+use crate::kernels::gemm::{GemmShape, HalveShape};
 use crate::kernels::gemv::tokens::InputLayout;
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::sample::SampleShape;
+use crate::plan::PlanParams;
 use crate::weights::{Layout, WeightType};
 
 /// Largest width and number of rows, as for a model's dimensions.
@@ -16,8 +18,9 @@ const GRID: u32 = (1 << 16) - 1;
 const STAGES: u32 = 64;
 const RESIDENT: u32 = 32;
 const SEGMENTS: usize = 8;
-/// Most tokens of a step.
-const TOKENS: u32 = 64;
+/// Most tokens of a step, and of a product of [`GemvShape`].
+const TOKENS: u32 = PlanParams::MAX_PREFILL_ROWS;
+const PRODUCT_TOKENS: u32 = PlanParams::MAX_ROWS;
 /// Most threads per CTA.
 const THREADS: u32 = 1024;
 /// Most shared memory per CTA in bytes, above that of every target.
@@ -40,11 +43,13 @@ impl KernelSpec {
             KernelSpec::Prepare(s) => {
                 within(&[
                     ("cols", s.cols, WIDTH),
-                    ("layout.tokens", s.layout.tokens, TOKENS),
+                    ("layout.tokens", s.layout.tokens, PRODUCT_TOKENS),
                     ("layout.granules", s.layout.granules, WIDTH / 128 + 2),
                 ])?;
                 inputs(&s.layout)
             }
+            KernelSpec::Gemm(s) => gemm(s),
+            KernelSpec::Halve(s) => halve(s),
             KernelSpec::NormAdd(s) => within(&[
                 ("tokens", s.tokens, TOKENS),
                 ("cols", s.cols, WIDTH),
@@ -52,6 +57,10 @@ impl KernelSpec {
             ]),
             KernelSpec::Attention(s) => attention(s),
             KernelSpec::Append(s) => append(s),
+            KernelSpec::AttentionChunk(s) => {
+                within(&[("row_groups", s.row_groups, 8)])?;
+                attention(&s.attention)
+            }
             KernelSpec::ChooseGreedy(s) => within(&[
                 ("tokens", s.tokens, TOKENS),
                 ("candidates", s.candidates, WIDTH),
@@ -85,7 +94,7 @@ fn layout(ty: WeightType, rows: u32, cols: u32) -> Result<Layout, String> {
 fn gemv(s: &GemvShape) -> Result<(), String> {
     let schedule = &s.schedule;
     within(&[
-        ("tokens", s.tokens, TOKENS),
+        ("tokens", s.tokens, PRODUCT_TOKENS),
         ("cols", s.cols, WIDTH),
         ("schedule.grid", schedule.grid, GRID),
         ("schedule.warps", schedule.warps, THREADS / 32 - 1),
@@ -97,6 +106,19 @@ fn gemv(s: &GemvShape) -> Result<(), String> {
     if schedule.reserve > SHARED {
         return Err(format!("`schedule.reserve` is {}, not 0 to {SHARED}", schedule.reserve));
     }
+    let layouts = segments(s)?;
+    tokens(s)?;
+    let rows = u64::from(s.rows());
+    // The line on which tiles are laid out has their bytes as its length, but for a common divisor.
+    let length: u64 = layouts.iter().map(|it| u64::from(it.tiles) * u64::from(it.tile_bytes())).sum();
+    if layouts.len() > 1 && length > u32::MAX.into() {
+        return Err(format!("`segments` has {rows} rows of {} columns: too many", s.cols));
+    }
+    Ok(())
+}
+
+/// Checks the matrices of a stack.
+fn segments(s: &GemvShape) -> Result<Vec<Layout>, String> {
     let segments = s.segments.len();
     let expected = if matches!(s.output, Output::Glu(_)) { 2..=2 } else { 1..=SEGMENTS };
     if !expected.contains(&segments) {
@@ -107,12 +129,44 @@ fn gemv(s: &GemvShape) -> Result<(), String> {
         within(&[("segments.rows", segment.rows, WIDTH)])?;
         layouts.push(layout(segment.ty, segment.rows, s.cols)?);
     }
-    tokens(s)?;
     let rows: u64 = s.segments.iter().map(|segment| u64::from(segment.rows)).sum();
-    // The line on which tiles are laid out has their bytes as its length, but for a common divisor.
-    let length: u64 = layouts.iter().map(|it| u64::from(it.tiles) * u64::from(it.tile_bytes())).sum();
-    if rows > WIDTH.into() || (segments > 1 && length > u32::MAX.into()) {
+    if rows > WIDTH.into() {
         return Err(format!("`segments` has {rows} rows of {} columns: too many", s.cols));
+    }
+    Ok(layouts)
+}
+
+fn gemm(s: &GemmShape) -> Result<(), String> {
+    let (product, tiling) = (&s.product, &s.tiling);
+    within(&[
+        ("product.tokens", product.tokens, TOKENS),
+        ("product.cols", product.cols, WIDTH),
+        ("tiling.warps along rows", tiling.warps[0], THREADS / 32 - 1),
+        ("tiling.warps along tokens", tiling.warps[1], (THREADS / 32 - 1) / tiling.warps[0].max(1)),
+        ("tiling.warp_tokens", tiling.warp_tokens, 256),
+        ("tiling.stages of weights", tiling.stages[0], STAGES),
+        ("tiling.stages of inputs", tiling.stages[1], STAGES),
+    ])?;
+    segments(product)?;
+    if !GemmShape::supports(product) {
+        return Err("blocks of gate and up have different numbers of columns".to_owned());
+    }
+    if !tiling.warp_tokens.is_multiple_of(8) || ![32, 64, 128].contains(&tiling.stage_cols) {
+        let (tokens, cols) = (tiling.warp_tokens, tiling.stage_cols);
+        return Err(format!("a warp has {tokens} tokens and a stage {cols} columns: see `Tiling`"));
+    }
+    Ok(())
+}
+
+fn halve(s: &HalveShape) -> Result<(), String> {
+    within(&[
+        ("tokens", s.tokens, TOKENS),
+        ("block_tokens", s.block_tokens, 1024),
+        ("cols", s.cols, WIDTH),
+        ("padded_cols", s.padded_cols, WIDTH + 256),
+    ])?;
+    if !s.block_tokens.is_multiple_of(8) || !s.padded_cols.is_multiple_of(32) || s.padded_cols < s.cols {
+        return Err(format!("{} columns in blocks of {} tokens", s.padded_cols, s.block_tokens));
     }
     Ok(())
 }
@@ -172,7 +226,11 @@ fn append(s: &AppendShape) -> Result<(), String> {
         ("heads", s.heads, GRID),
         ("kv_heads", s.kv_heads, s.heads),
         ("head_dim", s.head_dim, 256),
+        ("heads_per_block", s.heads_per_block, 8),
     ])?;
+    if !s.heads.is_multiple_of(s.kv_heads) || !(s.heads / s.kv_heads).is_multiple_of(s.heads_per_block) {
+        return Err(format!("`heads_per_block` is {}, not a divisor of heads / kv_heads", s.heads_per_block));
+    }
     heads(s.head_dim, s.rope)
 }
 

@@ -136,6 +136,8 @@ pub struct Engine {
     step_limit: Duration,
     /// The sequence's prompt; empty if the cache does not hold the tokens of a sequence.
     prompt: Vec<u32>,
+    /// Number of the sequence's first positions that prefill steps have processed.
+    prefilled: u32,
 }
 
 /// Marks a host token that the device has not written yet. No vocabulary has this token.
@@ -207,6 +209,7 @@ impl Engine {
             sampling_set: false,
             step_limit: options.step_limit.unwrap_or(STEP_LIMIT),
             prompt: Vec::new(),
+            prefilled: 0,
         };
         engine.set_sampling(&options.sampling)?;
         Ok(engine)

@@ -7,7 +7,7 @@ use bespoke_kernels::plan::{BufferKind, Sampling, StepKind};
 
 use super::{DecodeCursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, SamplingParams};
 use crate::device::Address;
-use crate::scheduler::{Limits, PageEntry, PrefillBucket, StepRow, Steps};
+use crate::scheduler::{Limits, PageEntry, ROW_GROUP, StepRow, Steps};
 
 /// A decode step: that of one row, or another step of the engine.
 #[derive(Clone, Copy)]
@@ -40,11 +40,9 @@ impl<'a> Slots<'a> {
         let of_kind = |kind| engine.step_params().filter(move |params| params.kind == kind);
         let mut decode = vec![1];
         decode.extend(of_kind(StepKind::Decode).map(|params| params.rows));
-        let bucket = |rows, outputs| PrefillBucket { rows, outputs };
-        let mut prefill: Vec<PrefillBucket> =
-            of_kind(StepKind::Prefill).map(|params| bucket(params.rows, params.outputs)).collect();
+        let mut prefill: Vec<u32> = of_kind(StepKind::Prefill).map(|params| params.rows).collect();
         if prefill.is_empty() {
-            prefill.push(bucket(1, 1));
+            prefill.push(1);
         }
         let limits = Limits {
             slots: plan.params.slots,
@@ -123,11 +121,15 @@ impl Steps for Slots<'_> {
 
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         self.last = None;
-        let choosing = rows.iter().filter(|row| row.chooses).count() as u32;
-        match self.engine.step_for(StepKind::Prefill, rows.len() as u32, choosing) {
+        let mut records: Vec<Option<Row>> = Vec::new();
+        for rows in rows.chunk_by(|a, b| a.slot == b.slot) {
+            records.resize(records.len().next_multiple_of(ROW_GROUP as usize), None);
+            records.extend(rows.iter().map(|row| Some(self.record(row))));
+        }
+        match self.engine.step_for(StepKind::Prefill, records.len() as u32) {
             Some(index) => {
                 let size = self.engine.step_params().nth(index).map_or(0, |params| params.rows);
-                self.write_rows(rows, size)?;
+                self.engine.write_records(records, size)?;
                 self.engine.enqueue_step(index)
             }
             // Without prefill steps, a decode step of one row processes a prompt token.
@@ -140,7 +142,7 @@ impl Steps for Slots<'_> {
 
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         let count = rows.len() as u32;
-        let step = match self.engine.step_for(StepKind::Decode, count, count) {
+        let step = match self.engine.step_for(StepKind::Decode, count) {
             Some(index) if count > 1 => DecodeStep::Other(index),
             _ => DecodeStep::OneRow,
         };

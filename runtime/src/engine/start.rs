@@ -8,9 +8,6 @@ use bespoke_kernels::plan::{BufferKind, PlanParams, StepKind};
 
 use super::{DecodeCursor, Engine, EngineError, NOT_WRITTEN, OnPromptToken};
 
-/// Number of prompt tokens below which no kernels are loaded for steps of many rows.
-const SHORT_PROMPT: u32 = 48;
-
 impl Engine {
     /// Starts a sequence with a prompt; the first step processes its first token. Ordered after enqueued steps of an
     /// earlier sequence.
@@ -23,9 +20,13 @@ impl Engine {
     /// them, at the latest the prompt's last token.
     ///
     /// Logits have the same bits as after [`Engine::start`]: a step reads the cache only at positions up to its own, and
-    /// the keys and values of a position depend only on the tokens up to it.
+    /// the keys and values of a position depend only on the tokens up to it and on the kind of step. In an engine with
+    /// prefill steps, only positions that such steps have processed are reused.
     pub fn start_from_cache(&mut self, prompt: &[u32]) -> Result<u32, EngineError> {
-        let cached = self.cached_tokens()?;
+        let mut cached = self.cached_tokens()?;
+        if self.step_for(StepKind::Prefill, 1).is_some() {
+            cached.truncate(self.prefilled as usize);
+        }
         let equal = cached.iter().zip(prompt).take_while(|(cached, token)| cached == token).count();
         let reused = equal.min(prompt.len().saturating_sub(1)) as u32;
         self.start_at(prompt, reused)?;
@@ -67,6 +68,7 @@ impl Engine {
         self.device.upload(self.buffers.tokens(), &bytes)?;
         self.write_state(position, prompt.len() as u32)?;
         self.prompt = prompt.to_vec();
+        self.prefilled = position;
         Ok(())
     }
 
@@ -130,15 +132,8 @@ impl Engine {
     pub(super) fn prefill_step(&self, first: u32, prompt: u32) -> Option<(usize, u32)> {
         let largest = self.step_params().filter(|params| params.kind == StepKind::Prefill);
         let count = prompt.saturating_sub(first + 1).min(largest.map(|params| params.rows).max()?);
-        let step = self.step_for(StepKind::Prefill, count, 0)?;
+        let step = self.step_for(StepKind::Prefill, count)?;
         (count > 0).then_some((step, count))
-    }
-
-    /// Whether prefill steps process the tokens of a prompt from `first` on. Loading a step takes longer than a few steps
-    /// of one row, which give the same bits.
-    pub(super) fn prefills(&self, first: u32, prompt: u32) -> bool {
-        let step = self.prefill_step(first, prompt);
-        step.is_some_and(|(index, _)| prompt - first >= SHORT_PROMPT || self.is_loaded(index))
     }
 
     /// Processes the prompt but for its last token in steps of many rows, if the engine has them. Calls `on_prompt_token`
@@ -151,7 +146,7 @@ impl Engine {
         let prompt = self.cursor.prompt;
         let started = self.started.get() && self.cursor.enqueued == self.cursor.read;
         let mut flow = ControlFlow::Continue(());
-        if !started || !self.prefills(self.cursor.enqueued, prompt) {
+        if !started || self.prefill_step(self.cursor.enqueued, prompt).is_none() {
             return Ok(flow);
         }
         while let Some((index, count)) = self.prefill_step(self.cursor.enqueued, prompt) {
@@ -163,6 +158,9 @@ impl Engine {
             let row = |position| Row { position, prompt, ..Row::default() };
             self.write_rows((first..first + count).map(row), size)?;
             self.enqueue_step(index)?;
+            if self.prefilled == first {
+                self.prefilled += count;
+            }
             self.cursor.enqueued += count;
             self.wait_for_steps(1)?;
             self.cursor.read = self.cursor.enqueued;

@@ -11,10 +11,7 @@ use crate::device::{Address, Device, LaunchSequence, MemoryInfo};
 const DECODE_ROWS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Numbers of rows of prefill steps.
-const PREFILL_ROWS: [u32; 2] = [16, 64];
-
-/// Largest number of rows of a prefill step that may choose a token.
-const PREFILL_OUTPUTS: u32 = 8;
+const PREFILL_ROWS: [u32; 2] = [64, 512];
 
 /// Share of the free memory that is not given to pages, because free memory fluctuates: one part of this many.
 const RESERVE: u64 = 32;
@@ -57,7 +54,7 @@ pub(super) fn plans(
     }
     if options.prefill {
         for rows in PREFILL_ROWS {
-            let step = tuned(base.params.clone().prefill(rows, slots.min(PREFILL_OUTPUTS)))?;
+            let step = tuned(base.params.clone().prefill(rows))?;
             if !options.no_jit || kernels::are_built_in(&step.plan) {
                 steps.push(step);
             }
@@ -101,7 +98,7 @@ pub(super) fn pool_pages(
             let MemoryInfo { free, .. } = device.memory()?;
             // Steps of the most rows need the most memory besides the pool.
             let largest =
-                PlanParams { pages: 1, ..params.clone() }.prefill(PlanParams::MAX_ROWS, PREFILL_OUTPUTS);
+                PlanParams { pages: 1, ..params.clone() }.prefill(PREFILL_ROWS[PREFILL_ROWS.len() - 1]);
             let others = base(largest)?.total_bytes();
             let left = (free - free / RESERVE).saturating_sub(others);
             (left / page).clamp(one.min(all), all)
@@ -113,12 +110,9 @@ pub(super) fn pool_pages(
 }
 
 impl Engine {
-    /// Index of the smallest step of a kind that holds `rows` rows, `outputs` of which choose.
-    pub(super) fn step_for(&self, kind: StepKind, rows: u32, outputs: u32) -> Option<usize> {
-        let fits = |step: &&Step| {
-            let params = step.params();
-            params.kind == kind && params.rows >= rows && params.outputs >= outputs
-        };
+    /// Index of the smallest step of a kind that holds `rows` rows.
+    pub(super) fn step_for(&self, kind: StepKind, rows: u32) -> Option<usize> {
+        let fits = |step: &&Step| step.params().kind == kind && step.params().rows >= rows;
         let smallest = self.steps.iter().filter(fits).min_by_key(|step| step.params().rows)?;
         self.steps.iter().position(|step| std::ptr::eq(step, smallest))
     }
@@ -152,16 +146,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a step is loaded.
-    pub(super) fn is_loaded(&self, index: usize) -> bool {
-        self.steps[index].loaded.is_some()
+    /// Writes the records of the rows of a step with `size` rows; the rows behind do not exist.
+    pub(super) fn write_rows(&self, rows: impl Iterator<Item = Row>, size: u32) -> Result<(), EngineError> {
+        self.write_records(rows.map(Some).collect(), size)
     }
 
-    /// Writes the records of the rows of a step with `size` rows; the other rows do not exist.
-    pub(super) fn write_rows(&self, rows: impl Iterator<Item = Row>, size: u32) -> Result<(), EngineError> {
-        let mut words: Vec<u32> = rows.flat_map(|row| row.words()).collect();
-        words.resize((size * state::WORDS) as usize, 0);
-        let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    /// Writes the records of a step with `size` rows, of which some do not exist.
+    pub(super) fn write_records(&self, mut records: Vec<Option<Row>>, size: u32) -> Result<(), EngineError> {
+        records.resize(size as usize, None);
+        let words =
+            records.into_iter().flat_map(|row| row.map_or([0; state::WORDS as usize], |row| row.words()));
+        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
         self.keep(self.device.upload(self.buffers.state(), &bytes))
     }
 

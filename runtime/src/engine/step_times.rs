@@ -62,13 +62,10 @@ impl Engine {
     }
 
     /// Prefill steps of a prompt of `length` tokens in an empty cache, in order. The decode step of one row processes the
-    /// other tokens: the last one, and all tokens of a short prompt whose prefill step is not loaded.
+    /// last token.
     pub fn prompt_steps(&self, length: u32) -> Vec<StepRows> {
         let mut steps = Vec::new();
         let mut depth = 0;
-        if !self.prefills(0, length) {
-            return steps;
-        }
         while let Some((_, tokens)) = self.prefill_step(depth, length) {
             steps.push(StepRows::Prompt { tokens, depth });
             depth += tokens;
@@ -100,9 +97,9 @@ impl Engine {
         let found = match rows {
             StepRows::Decode { sequences: 1, .. } => Some(Which::OneRow),
             StepRows::Decode { sequences, .. } => {
-                self.step_for(StepKind::Decode, sequences, sequences).map(Which::Other)
+                self.step_for(StepKind::Decode, sequences).map(Which::Other)
             }
-            StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens, 0).map(Which::Other),
+            StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens).map(Which::Other),
         };
         found.ok_or(EngineError::NoStep { rows: rows.count() })
     }

@@ -1,7 +1,7 @@
 //! What the next step does: decode, or a chunk of prompts.
 
 use super::results::{InFlight, Output};
-use super::steps::{PageEntry, PrefillBucket, StepRow, Steps};
+use super::steps::{PageEntry, ROW_GROUP, StepRow, Steps};
 use super::{Scheduler, Slot};
 use crate::engine::{EngineError, MAX_STEPS_AHEAD};
 
@@ -29,7 +29,7 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(prefilled || self.enqueue_decode()? || self.enqueue_prefill()?)
     }
 
-    /// Enqueues a decode step with a row for each sequence whose prompt is done, that may have another token, and that has
+    /// Enqueues a decode step with a row for each sequence whose prompt is done but for its last token, that may have another token, and that has
     /// a page for it.
     fn enqueue_decode(&mut self) -> Result<bool, EngineError> {
         let mut rows = Vec::new();
@@ -40,7 +40,7 @@ impl<S: Steps> Scheduler<'_, S> {
             let Some((index, slot)) = slot_of(&mut self.slots, sequence.slot) else { continue };
             // Tokens of steps in flight: the first one is chosen after the last prompt token.
             let unread = (slot.enqueued + 1).saturating_sub(sequence.tokens.len() as u32);
-            if slot.enqueued < sequence.prompt || unread >= sequence.answer.tokens_left() {
+            if slot.enqueued + 1 < sequence.prompt || unread >= sequence.answer.tokens_left() {
                 continue;
             }
             if !slot.has_page(&mut self.pool) {
@@ -65,40 +65,28 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(true)
     }
 
-    /// Enqueues a step with the next tokens of prompts, up to the rows of the largest bucket.
+    /// Enqueues a step with the next tokens of prompts but for their last ones, up to the rows of the largest step.
     fn enqueue_prefill(&mut self) -> Result<bool, EngineError> {
-        let Some(&PrefillBucket { rows: mut left, outputs }) = self.limits.prefill.last() else {
-            return Ok(false);
-        };
-        // Rows that choose, and the others.
-        let (mut rows, mut others) = (Vec::new(), Vec::new());
+        let Some(&(mut left)) = self.limits.prefill.last() else { return Ok(false) };
+        let mut rows = Vec::new();
         let mut entries = Vec::new();
         let mut processed = Vec::new();
         for id in &self.running {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
             let Some((index, slot)) = slot_of(&mut self.slots, sequence.slot) else { continue };
-            if left == 0 || slot.enqueued >= sequence.prompt {
-                continue;
-            }
             // Sequences before this one may just have got pages of the same tokens.
             sequence.answer.reused += slot.reuse(sequence, &mut self.pool);
-            let mut count = left.min(sequence.prompt - slot.enqueued);
-            if slot.enqueued + count == sequence.prompt && rows.len() as u32 == outputs {
-                count -= 1;
-            }
+            let count = left.min(sequence.prompt.saturating_sub(slot.enqueued + 1));
             if count == 0 {
                 continue;
             }
-            for row in slot.rows(index, count, sequence.prompt) {
-                if row.chooses { rows.push(row) } else { others.push(row) }
-            }
-            slot.publish(&sequence.tokens, &mut self.pool);
+            rows.extend(slot.rows(index, count, sequence.prompt));
+            slot.publish(sequence.prefilled(), &mut self.pool);
             entries.extend(slot.take_entries(index));
             slot.last_step = self.enqueued + 1;
             processed.push((index, slot.enqueued));
-            left -= count;
+            left -= count.next_multiple_of(ROW_GROUP).min(left);
         }
-        rows.append(&mut others);
         if rows.is_empty() {
             return Ok(false);
         }

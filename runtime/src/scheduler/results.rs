@@ -104,7 +104,6 @@ impl<S: Steps> Scheduler<'_, S> {
             None => None,
         };
         sequence.tokens.push(token);
-        slot.publish(&sequence.tokens, &mut self.pool);
         let token = sequence.answer.accept(token, logprobs);
         self.events.push(Event::Token { id, token });
         if sequence.answer.is_stopped() || sequence.answer.tokens_left() == 0 {

@@ -21,6 +21,13 @@ pub(super) struct Sequence<'t> {
     pub slot: Option<u32>,
 }
 
+impl Sequence<'_> {
+    /// The tokens that prefill steps process: all of the prompt but the last.
+    pub fn prefilled(&self) -> &[u32] {
+        &self.tokens[..self.prompt as usize - 1]
+    }
+}
+
 /// A slot in use. Its pages stay in use until no step in flight has a row of the slot, also after the sequence's end.
 pub(super) struct Slot {
     /// The sequence; none after its end.
@@ -82,7 +89,7 @@ impl Slot {
         self.enqueued - before
     }
 
-    /// Adds pages to the pool's index that are full and whose tokens are known.
+    /// Adds pages to the pool's index that are full of `tokens`, those that prefill steps process.
     pub fn publish(&mut self, tokens: &[u32], pool: &mut PagePool) {
         let full = (self.enqueued as usize).min(tokens.len()) / PAGE as usize;
         for index in self.prefixes.len()..full {

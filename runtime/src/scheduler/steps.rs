@@ -7,14 +7,8 @@ use crate::engine::{EngineError, SamplingParams};
 /// Number of positions in a page.
 pub const PAGE: u32 = bespoke_kernels::kernels::attention::PAGE;
 
-/// A size of prefill steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrefillBucket {
-    /// Number of rows of the step.
-    pub rows: u32,
-    /// Number of first rows that may choose a token; at least 1.
-    pub outputs: u32,
-}
+/// Rows of a prefill step whose sequence is the same: a sequence's first row in a step is a multiple of this number.
+pub const ROW_GROUP: u32 = bespoke_kernels::kernels::attention::ROW_GROUP;
 
 /// Sizes of an engine. They do not change while a scheduler uses the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +25,8 @@ pub struct Limits {
     pub sampling: bool,
     /// Row numbers of decode steps, ascending; not empty.
     pub decode: Vec<u32>,
-    /// Sizes of prefill steps, by ascending rows and outputs; not empty.
-    pub prefill: Vec<PrefillBucket>,
+    /// Row numbers of prefill steps, ascending; not empty.
+    pub prefill: Vec<u32>,
 }
 
 /// A row of a step: one token of one sequence.
@@ -81,9 +75,9 @@ pub trait Steps {
     /// Zeroes the keys and values of pages in all layers, because they may not be finite. No step in flight reads them.
     fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError>;
 
-    /// Enqueues a prefill step of the smallest size that holds the rows and outputs. Rows that choose come first; the
-    /// others follow by sequence and position. A row may read pages that other rows of the step write, of its own
-    /// sequence and of sequences with the same prefix.
+    /// Enqueues a prefill step of the smallest size that holds the rows, which are in the order of sequences and positions;
+    /// those of each sequence take up whole groups of [`ROW_GROUP`]. None chooses. A row may read pages that other rows of the step write, of its own sequence and of sequences with
+    /// the same prefix.
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError>;
 
     /// Enqueues a decode step of the smallest size that holds the rows, after their records are written. Every row

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bespoke::engine::{EngineError, NonFiniteLogits, SamplingParams};
-use bespoke::scheduler::{Limits, PageEntry, PrefillBucket, Scheduler, StepRow, Steps};
+use bespoke::scheduler::{Limits, PageEntry, Scheduler, StepRow, Steps};
 use bespoke_batch::{Defaults, Failure, Job, Kept, Record, parse, run};
 
 const VOCAB: u32 = 50;
@@ -27,7 +27,7 @@ fn counting(slots: u32) -> Counting {
         vocab: VOCAB,
         sampling: false,
         decode: vec![1, 4],
-        prefill: vec![PrefillBucket { rows: 16, outputs: 4 }],
+        prefill: vec![16],
     };
     Counting { limits, tokens: vec![Vec::new(); slots as usize], last: Vec::new(), most_rows: 0 }
 }

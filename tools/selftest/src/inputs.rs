@@ -116,6 +116,11 @@ pub(super) fn u32s(values: &[u32]) -> Vec<u8> {
 }
 
 /// Encodes the record of the one row of a step that chooses a token: the position, and the length of the prompt.
+pub(super) fn state_records(rows: u32) -> Vec<u8> {
+    (0..rows).flat_map(|position| state_record(position, rows)).collect()
+}
+
+/// The record of a row at a position of the first sequence.
 pub(super) fn state_record(position: u32, prompt: u32) -> Vec<u8> {
     u32s(&Row { position, prompt, chooses: true, ..Row::default() }.words())
 }

@@ -3,9 +3,10 @@
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::attention::{
-    AppendShape, AttentionShape, Entry, KvType, NormSpan, QkNorm, Rope,
+    AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, QkNorm, Rope,
 };
 use bespoke_kernels::kernels::embed::EmbedShape;
+use bespoke_kernels::kernels::gemm::{GemmShape, Tiling};
 use bespoke_kernels::kernels::gemv::tokens::TokenSchedule;
 use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
@@ -44,10 +45,12 @@ pub fn small() -> Vec<KernelSpec> {
     specs.extend(stacks());
     specs.extend(epilogues());
     specs.extend(several_tokens());
+    specs.extend(many_tokens());
     specs.extend(scaled_embeds());
     specs.extend(norm_adds());
     specs.extend(attentions().into_iter().map(KernelSpec::Attention));
     specs.extend(appends().into_iter().map(KernelSpec::Append));
+    specs.extend(chunks().into_iter().map(KernelSpec::AttentionChunk));
     for (candidates, threads) in [(1, 32), (4, 256), (132, 160), (1000, 1024)] {
         specs.push(KernelSpec::ChooseGreedy(ChooseShape { tokens: 1, candidates, threads }));
     }
@@ -116,6 +119,45 @@ fn gemv(
         softcap: None,
         schedule,
     })
+}
+
+/// Products of many tokens of every type: ragged numbers of rows, tokens and columns, every kind of input and output, several
+/// matrices of different types, and different divisions.
+fn many_tokens() -> Vec<KernelSpec> {
+    let normed = Input::Normed { eps: 1e-5 };
+    let tilings = [
+        Tiling { warps: [2, 2], warp_tokens: 16, stages: [2, 2], stage_cols: 128, copy: CopyEngine::Bulk },
+        Tiling { warps: [1, 2], warp_tokens: 8, stages: [1, 3], stage_cols: 64, copy: CopyEngine::Async },
+        Tiling { warps: [2, 1], warp_tokens: 32, stages: [3, 2], stage_cols: 32, copy: CopyEngine::Bulk },
+    ];
+    let mut specs = Vec::new();
+    let mut add = |tokens, cols, segments: &[(WeightType, u32)], input, output, tiling| {
+        let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
+        let product = GemvShape {
+            tokens,
+            cols,
+            segments,
+            bias: output != Output::Residual,
+            input,
+            output,
+            scale: if output == Output::Residual { 0.5 } else { 1.0 },
+            softcap: None,
+            schedule: Schedule::MINIMAL,
+        };
+        let shape = GemmShape { product, tiling };
+        specs.extend([KernelSpec::Halve(shape.halve()), KernelSpec::Gemm(shape)]);
+    };
+    for ty in WeightType::ALL {
+        let block = ty.ggml().block_elements() as u32;
+        let cols = if ty.is_quantised() { 800u32.next_multiple_of(block) } else { 797 };
+        add(37, cols, &[(ty, 150)], Input::Plain, Output::Residual, tilings[0]);
+        add(20, cols, &[(ty, 40), (ty, 40)], normed, Output::Glu(Activation::Silu), tilings[1]);
+    }
+    use WeightType::{F16, Q4_K, Q6_K, Q8_0};
+    add(33, 512, &[(Q4_K, 70), (Q6_K, 30), (F16, 20)], normed, Output::Store, tilings[2]);
+    add(64, 768, &[(Q4_K, 48), (Q6_K, 48)], normed, Output::Glu(Activation::Gelu), tilings[0]);
+    add(2, 96, &[(Q8_0, 17)], Input::Plain, Output::Store, tilings[2]);
+    specs
 }
 
 /// GEMVs with two blocks per warp at a time, with two groups of warps that alternate stages, and with rings that wrap.
@@ -329,7 +371,6 @@ fn attentions() -> Vec<AttentionShape> {
     let shape = |[heads, kv_heads, head_dim, rotated]: [u32; 4], kind, [splits, min_pages]: [u32; 2]| {
         AttentionShape {
             tokens: 1,
-            entry: Entry::Append,
             heads,
             kv_heads,
             head_dim,
@@ -366,10 +407,6 @@ fn attentions() -> Vec<AttentionShape> {
     let bytes = |shape| AttentionShape { kv: KvType::Q8_0, ..shape };
     let parts = |stage_tiles, stages, shape| AttentionShape { stage_tiles, stages, ..shape };
     let rows = |tokens, run_blocks, shape| AttentionShape { tokens, run_blocks, ..shape };
-    let appended = |tokens, run_blocks, shape| AttentionShape {
-        entry: Entry::Appended,
-        ..rows(tokens, run_blocks, shape)
-    };
     vec![
         shape([4, 2, 64, 64], Norm, [3, 1]),
         shape([7, 1, 80, 80], Neox, [2, 1]),
@@ -396,18 +433,40 @@ fn attentions() -> Vec<AttentionShape> {
         rows(2, 2, shape([2, 1, 64, 64], Norm, [2, 1])),
         rows(4, 2, bytes(async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [3, 1]))))),
         rows(3, 1, normed(Projection, window(70, parts(2, 2, shape([2, 2, 256, 64], Neox, [2, 1]))))),
-        appended(1, 2, shape([4, 2, 64, 64], Norm, [3, 1])),
-        appended(5, 2, async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [2, 1])))),
-        appended(7, 1, bytes(normed(Projection, shape([4, 2, 64, 64], Norm, [2, 1])))),
-        appended(6, 1, bytes(bounded(50.0, window(40, parts(2, 2, shape([2, 1, 256, 256], Neox, [2, 1])))))),
-        appended(4, 2, two_blocks(unrotated(window(65, shape([4, 1, 16, 16], Norm, [2, 1]))))),
     ]
+}
+
+/// Shapes of attention of prefill steps: small heads, large ones and groups of heads in several CTAs; fewer rows than a CTA
+/// has, and more; windows, bounded scores, norms, and both types of the cache.
+fn chunks() -> Vec<ChunkShape> {
+    let of = |tokens, heads_per_block, row_groups, index: usize| {
+        let one = attentions()[index].clone();
+        let copy = if index % 2 == 0 { CopyEngine::Bulk } else { CopyEngine::Async };
+        let stages = 1 + index as u32 % 3;
+        let stage_tiles = AttentionShape::PAGE_TILES;
+        let attention = AttentionShape {
+            tokens,
+            heads_per_block,
+            splits: 1,
+            run_blocks: 1,
+            min_pages: 1,
+            stages,
+            stage_tiles,
+            copy,
+            ..one
+        };
+        ChunkShape { attention, row_groups }
+    };
+    let mut shapes: Vec<ChunkShape> =
+        (0..attentions().len()).map(|index| of(5 + index as u32, 1, 1 + index as u32 % 2, index)).collect();
+    shapes.extend([of(37, 2, 2, 0), of(64, 7, 1, 1), of(100, 2, 4, 4), of(20, 2, 2, 8)]);
+    shapes
 }
 
 /// Shapes of the append to the cache: with and without RoPE and norms, for one row and for several, in both types.
 fn appends() -> Vec<AppendShape> {
     let mut shapes: Vec<AppendShape> =
-        attentions().iter().filter(|s| s.entry == Entry::Appended).map(AppendShape::of).collect();
+        chunks().iter().map(|chunk| AppendShape::of(&chunk.attention)).collect();
     shapes.dedup();
     shapes
 }

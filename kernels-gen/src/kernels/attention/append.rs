@@ -1,11 +1,13 @@
-//! Append of the keys and values of all rows of a step to the cache, in a launch of its own.
+//! Append of the keys and values of all rows of a step to the cache, and preparation of their queries, in a launch of its
+//! own.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::cache::{self, KvType};
+use super::chunk::ROW_GROUP;
 use super::query;
-use super::shape::{AttentionShape, CONSUMERS, Entry, NormSpan, PAGE, QkNorm, Rope};
+use super::shape::{AttentionShape, CONSUMERS, PAGE, QkNorm, Rope};
 use super::work::{CONSUMER_BARRIER, Operands, Token};
 use crate::kernels::launching::{CopyEngine, Trigger};
 
@@ -20,10 +22,16 @@ pub struct AppendShape {
     pub kv_heads: u32,
     /// Number of elements per head: a multiple of 16, at most 256.
     pub head_dim: u32,
-    /// Rotation of keys.
+    /// Query heads per CTA: divides heads / kv_heads.
+    pub heads_per_block: u32,
+    /// Rotation of queries and keys.
     pub rope: Option<Rope>,
-    /// RMSNorm of keys before the rotation.
+    /// RMSNorm of queries and keys before the rotation.
     pub qk_norm: Option<QkNorm>,
+    /// Factor of the scores, which is multiplied into the queries.
+    pub scale: f32,
+    /// Bound of the scores, likewise.
+    pub softcap: Option<f32>,
     /// Element type of the cache.
     pub kv: KvType,
 }
@@ -31,21 +39,19 @@ pub struct AppendShape {
 impl AppendShape {
     /// The append before an attention launch of this shape.
     pub fn of(attention: &AttentionShape) -> AppendShape {
-        let &AttentionShape { tokens, heads, kv_heads, head_dim, rope, qk_norm, kv, .. } = attention;
-        AppendShape { tokens, heads, kv_heads, head_dim, rope, qk_norm, kv }
+        let &AttentionShape { tokens, heads, kv_heads, head_dim, heads_per_block, .. } = attention;
+        let &AttentionShape { rope, qk_norm, scale, softcap, kv, .. } = attention;
+        AppendShape { tokens, heads, kv_heads, head_dim, heads_per_block, rope, qk_norm, scale, softcap, kv }
     }
 
-    /// Number of weights of the norm of keys; `None` without QK norms.
-    pub fn norm_width(&self) -> Option<u32> {
-        self.qk_norm.map(|norm| match norm.span {
-            NormSpan::Head => self.head_dim,
-            NormSpan::Projection => self.kv_heads * self.head_dim,
-        })
+    /// Numbers of weights of the norms of queries and keys; `None` without QK norms.
+    pub fn norm_widths(&self) -> Option<[u32; 2]> {
+        self.as_attention().norm_widths()
     }
 
-    /// The grid: key heads along x, rows along y.
+    /// The grid: blocks of query heads along x, rows along y.
     pub fn grid(&self) -> [u32; 3] {
-        [self.kv_heads, self.tokens, 1]
+        [self.heads / self.heads_per_block, self.tokens, 1]
     }
 
     /// Threads per CTA: as many as attention's consumers, so that sums have the same order.
@@ -63,22 +69,25 @@ impl AppendShape {
         2 * u64::from(self.kv_heads) * u64::from(self.as_attention().position_bytes())
     }
 
-    /// The shape of an attention kernel that appends and has no queries. Parameters of the queries and of the ring do not
-    /// matter.
+    /// Size of the queries in bytes.
+    pub fn query_bytes(&self) -> u64 {
+        super::chunk::query_bytes(&self.as_attention())
+    }
+
+    /// The shape of an attention kernel that appends. Parameters of the ring do not matter.
     pub(super) fn as_attention(&self) -> AttentionShape {
         AttentionShape {
             tokens: self.tokens,
-            entry: Entry::Append,
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
             rope: self.rope,
             qk_norm: self.qk_norm,
             window: None,
-            scale: 1.0,
-            softcap: None,
+            scale: self.scale,
+            softcap: self.softcap,
             kv: self.kv,
-            heads_per_block: 0,
+            heads_per_block: self.heads_per_block,
             splits: 1,
             run_blocks: 1,
             min_pages: 1,
@@ -91,15 +100,20 @@ impl AppendShape {
 }
 
 /// Appends the key and value of each row to the cache, with the arithmetic of [`super::attention()`]: the key is
-/// normalised and rotated, and both are rounded. Rows that do not exist append nothing. A CTA has a key head of a row.
+/// normalised and rotated, and both are rounded. Writes the queries, normalised, rotated and scaled, as f16. Rows that do not
+/// exist append nothing, and have queries of zero. A CTA has some query heads of a row, and their key head.
 ///
-/// `qkv` f32 [rows, heads + 2·kv_heads, head_dim]: projected queries, keys and values; `k_norm`, `rope_table`, `keys`,
-/// `values`, `page_table` and `state`: as in [`super::attention()`].
+/// `qkv` f32 [rows, heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm`, `k_norm`, `rope_table`,
+/// `keys`, `values`, `page_table` and `state`: as in [`super::attention()`]. `queries` has
+/// [`AppendShape::query_bytes`] bytes: f16 `[group of 16 rows][head][16 elements][lane][8]`, the A fragments of
+/// `mma.m16n8k16`.
 #[kernel(threads = CONSUMERS)]
 pub fn append(
     qkv: Ptr<Global, f32>,
+    #[present(s.qk_norm.is_some())] q_norm: Option<Ptr<Global, f32>>,
     #[present(s.qk_norm.is_some())] k_norm: Option<Ptr<Global, f32>>,
     #[present(s.rope.is_some())] rope_table: Option<Ptr<Global, f32>>,
+    queries: Ptr<Global, u8>,
     keys: Ptr<Global, u8>,
     values: Ptr<Global, u8>,
     page_table: Ptr<Global, u32>,
@@ -107,14 +121,47 @@ pub fn append(
     s: &AppendShape,
 ) {
     let shape = &s.as_attention();
-    let operands = Operands { qkv, q_norm: None, k_norm, rope_table, keys, values, page_table, state };
+    let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table, state };
     let operands = operands.of_row(block_index_y(), shape);
-    let token = Token::of_row(&operands, val(0u32), block_index());
+    let first_head = block_index() * s.heads_per_block;
+    let token = Token::of_row(&operands, first_head, first_head / shape.group());
     if token.active {
         let page = token.page(token.position / PAGE);
         let rotation = query::Rotation::new(&operands, &token, shape);
         query::prepare(&operands, &rotation, &token, shape);
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        cache::store_entry(page, &operands, &token, shape);
+        store_queries(queries, true, shape);
+        if first_head % shape.group() == 0 {
+            cache::store_entry(page, &operands, &token, shape);
+        }
+    } else {
+        store_queries(queries, false, shape);
+    }
+}
+
+/// Writes the queries of this CTA's row, which are in shared memory, in the order of fragments; zeros for a row that does not
+/// exist.
+#[device]
+fn store_queries(queries: Ptr<Global, u8>, exists: bool, s: &AttentionShape) {
+    let pairs = s.heads_per_block * (s.head_dim / 2);
+    let (row, first_head) = (block_index_y(), block_index() * s.heads_per_block);
+    let of_rows = queries.bytes(mul_wide(row / ROW_GROUP * s.heads + first_head, s.steps() * 512));
+    let within = row % ROW_GROUP;
+    for pass in 0..pairs.div_ceil(CONSUMERS) {
+        let index = thread_index() + pass * CONSUMERS;
+        if index < pairs {
+            let (head, element) = (index / (s.head_dim / 2), index % (s.head_dim / 2) * 2);
+            let word = if exists {
+                let [first, second] = query::head(head, s).at(element).load_vector::<2>();
+                pack_rounded::<F16x2>(first, second).bitcast::<u32>()
+            } else {
+                val(0u32)
+            };
+            // Lane 4g + t has elements 2t and 2t + 1 of rows g and g + 8, then elements 2t + 8 and 2t + 9.
+            let lane = within % 8 * 4 + element % 8 / 2;
+            let register = element / 8 % 2 * 2 + within / 8;
+            let at = of_rows.bytes((head * s.steps() + element / 16) * 512 + lane * 16 + register * 4);
+            at.cast::<u32>().store(word);
+        }
     }
 }

@@ -2,69 +2,54 @@
 //!
 //! The copy of this tile in shared memory has the entries of earlier positions, and stale data from the token's position
 //! on, which may be infinite or NaN. Attention gives positions behind the token weight zero, and zero times NaN is NaN.
-//! So the warp that attends to the tile writes the token's entry into it, unless the cache had it, and clears the values
-//! behind. Scores of the keys behind are replaced, so those keys may have any value.
+//! So the warp that attends to the tile writes the token's entry into it, and clears the values behind. Scores of the keys behind are replaced, so those keys may have any value.
 //!
 //! The tile is in the last stage that the CTA loads. No later copy overwrites it, so no proxy fence is needed.
 
 use bespoke_codegen::prelude::*;
 
 use super::cache::{BIAS, BLOCK_SCALES, KvType, NewEntry};
-use super::shape::{AttentionShape, Entry, TILE};
+use super::shape::{AttentionShape, TILE};
 
 /// Positions of a tile that keep their values, and the place of the new value, for a register with the values of two
 /// consecutive positions.
 struct Pair {
     /// Bits of the values before the new one.
     keep: Val<u32>,
-    /// Factor that moves a 16-bit value to the place of the new one; 0 if that is in another register. None if there is no
-    /// new value.
-    insert: Option<Val<u32>>,
+    /// Factor that moves a 16-bit value to the place of the new one; 0 if that is in another register.
+    insert: Val<u32>,
 }
 
 impl Pair {
     /// The register with positions `first` and `first + 1`, for a token at `position`. All are counted from the start of
     /// the tile.
     #[device]
-    fn new(first: Val<u32>, position: Val<u32>, s: &AttentionShape) -> Pair {
-        let inserts = s.entry == Entry::Append;
-        let end = if inserts { position } else { position + 1 };
-        let kept = end - end.min(first);
+    fn new(first: Val<u32>, position: Val<u32>) -> Pair {
+        let kept = position - position.min(first);
         let keep = select(kept == 0, 0u32, select(kept == 1, 0xFFFFu32, u32::MAX));
         let is_here = (position >> 1) == (first >> 1);
-        let insert = inserts.then(|| select(is_here, select(kept == 1, 0x1_0000u32, 1u32), 0u32));
+        let insert = select(is_here, select(kept == 1, 0x1_0000u32, 1u32), 0u32);
         Pair { keep, insert }
     }
 
-    /// The register with the new value in its place, if there is one, and zero behind.
-    fn replace(&self, word: Val<u32>, value: Option<Val<u32>>) -> Val<u32> {
-        let kept = word & self.keep;
-        self.insert.zip(value).map_or(kept, |(insert, value)| kept + value * insert)
+    /// The register with the new value in its place, and zero behind.
+    fn replace(&self, word: Val<u32>, value: Val<u32>) -> Val<u32> {
+        (word & self.keep) + value * self.insert
     }
 }
 
-/// The new value's 16-bit element or scale at `from`, if this kernel appends.
-fn new_value(from: impl FnOnce() -> Ptr<Shared, u16>, s: &AttentionShape) -> Option<Val<u32>> {
-    (s.entry == Entry::Append).then(|| from().load().cast::<u32>())
-}
-
-/// Writes the new key and value, if this kernel appends, into the staged tile at `keys`, at `position` of the tile, and
-/// clears the values behind. The tile's values are one part behind its keys. Called by the warp that attends to the tile.
+/// Writes the new key and value into the staged tile at `keys`, at `position` of the tile, and clears the values behind. The tile's values are one part behind its keys. Called by the warp that attends to the tile.
 #[device]
 pub(super) fn complete(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
-    let (values, appends) = (keys.bytes(s.part_bytes()), s.entry == Entry::Append);
+    let values = keys.bytes(s.part_bytes());
     match s.kv {
         KvType::F16 => {
             // A lane writes only elements that itself reads.
-            if appends {
-                complete_keys(keys, position, s);
-            }
+            complete_keys(keys, position, s);
             complete_values(values, position, s);
         }
         KvType::Q8_0 => {
-            if appends {
-                complete_key_bytes(keys, position, s);
-            }
+            complete_key_bytes(keys, position, s);
             complete_value_bytes(values, position, s);
             complete_scales(keys.bytes(s.element_bytes()), values.bytes(s.element_bytes()), position, s);
             warp_barrier(ALL_LANES);
@@ -90,12 +75,12 @@ fn complete_keys(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) 
 #[device]
 fn complete_values(values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     let first = (lane() & 3) * 2;
-    let pairs = [Pair::new(first, position, s), Pair::new(first + 8, position, s)];
+    let pairs = [Pair::new(first, position), Pair::new(first + 8, position)];
     let from = NewEntry::new(s).halves(1, s).cast::<u16>().at(lane() >> 2);
     let at = values.bytes(lane() * 16).cast::<u32>();
     for step in 0..s.steps() {
         let words = at.bytes(step * 512).load_vector::<4>();
-        let new = [0u32, 8].map(|half| new_value(|| from.at(step * 16 + half), s));
+        let new = [0u32, 8].map(|half| from.at(step * 16 + half).load().cast::<u32>());
         let replaced = std::array::from_fn(|i| pairs[i % 2].replace(words[i], new[i / 2]));
         at.bytes(step * 512).store_vector::<4>(replaced);
     }
@@ -118,20 +103,18 @@ fn complete_key_bytes(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionSh
 #[device]
 fn complete_value_bytes(values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     let first = (lane() & 3) * 2;
-    let pairs = [Pair::new(first, position, s), Pair::new(first + 8, position, s)];
+    let pairs = [Pair::new(first, position), Pair::new(first + 8, position)];
     // A register has both pairs: a byte for each position.
     let keep = permute_bytes(pairs[0].keep, pairs[1].keep, 0x6420u32);
     let zeros = !keep & (BIAS * 0x0101_0101);
-    let insert = pairs[0].insert.zip(pairs[1].insert);
-    let insert = insert.map(|(low, high)| low.min(0x100u32) + (high.min(0x100u32) << 16));
-    let zeros = insert.map_or(zeros, |insert| zeros - insert * BIAS);
+    let insert = pairs[0].insert.min(0x100u32) + (pairs[1].insert.min(0x100u32) << 16);
+    let zeros = zeros - insert * BIAS;
     let from = NewEntry::new(s).bytes(1, s).at(lane() >> 2);
     let at = values.bytes(lane() * 8).cast::<u32>();
     for step in 0..s.steps() {
         let words = at.bytes(step * 256).load_vector::<2>();
         let replaced = [(0, 0u32), (1, 8)].map(|(i, half): (usize, u32)| {
-            let old = (words[i] & keep) + zeros;
-            insert.map_or(old, |insert| old + from.at(step * 16 + half).load().cast::<u32>() * insert)
+            (words[i] & keep) + zeros + from.at(step * 16 + half).load().cast::<u32>() * insert
         });
         at.bytes(step * 256).store_vector::<2>(replaced);
     }
@@ -141,7 +124,7 @@ fn complete_value_bytes(values: Ptr<Shared, u8>, position: Val<u32>, s: &Attenti
 #[device]
 fn complete_scales(keys: Ptr<Shared, u8>, values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     let entry = NewEntry::new(s);
-    if s.entry == Entry::Append && lane() < s.scales() {
+    if lane() < s.scales() {
         let scale = entry.scales(0, s).at(lane()).load();
         let to = keys.cast::<f16>().at(lane() * TILE + ((position & 7) * 2 + (position >> 3)));
         to.store(scale);
@@ -152,8 +135,8 @@ fn complete_scales(keys: Ptr<Shared, u8>, values: Ptr<Shared, u8>, position: Val
         let index = lane() + pass * WARP;
         if index < words {
             let (block, word) = (index / (BLOCK_SCALES / 4), index % (BLOCK_SCALES / 4));
-            let pair = Pair::new((word >> 1) * 2 + (word & 1) * 8, position, s);
-            let new = new_value(|| entry.scales(1, s).cast::<u16>().at(block), s);
+            let pair = Pair::new((word >> 1) * 2 + (word & 1) * 8, position);
+            let new = entry.scales(1, s).cast::<u16>().at(block).load().cast::<u32>();
             let at = values.cast::<u32>().at(index);
             at.store(pair.replace(at.load(), new));
         }

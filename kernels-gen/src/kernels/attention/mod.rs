@@ -12,10 +12,9 @@
 //! shared memory and runs in device memory, where the last CTA to arrive combines them (`combine`). Results are combined
 //! in the order of positions, so the output has the same bits in every launch.
 //!
-//! With [`Entry::Append`] attention is the whole of a step's work on the cache, for rows of different sequences. With
-//! [`Entry::Appended`] the entries of all rows are in the cache, written by [`append()`], so that rows may be consecutive
-//! tokens of a sequence; a row attends to the positions up to its own. Both give a row the same bits: a row's result
-//! depends on its position, its query and the entries of its sequence alone.
+//! Rows are the last tokens of different sequences. In prefill steps, whose rows are consecutive tokens of a sequence,
+//! [`append()`] writes the entries of all rows, and [`attention_chunk()`] attends. In both, a row's result depends on its
+//! position, its query and the entries of its sequence alone.
 //!
 //! With a sliding window the runs divide the pages that the window touches. Tiles before the window are not loaded, and
 //! positions before it in the first tile are masked.
@@ -25,6 +24,7 @@
 
 mod append;
 mod cache;
+mod chunk;
 mod combine;
 mod last_tile;
 mod norm;
@@ -38,16 +38,15 @@ use bespoke_codegen::prelude::*;
 
 pub use append::{AppendShape, append};
 pub use cache::{BIAS, BLOCK, KvType, UnknownKvType};
-pub use shape::{AttentionShape, Entry, NormSpan, PAGE, QkNorm, Rope, TILE};
+pub use chunk::{ChunkShape, ROW_GROUP, attention_chunk};
+pub use shape::{AttentionShape, NormSpan, PAGE, QkNorm, Rope, TILE};
 use shape::{CONSUMERS, WARPS};
 use work::{CONSUMER_BARRIER, Operands, Positions, Results, Run, Work};
 
-/// y = softmax(b(q·Kᵀ·scale))·V for the position of each row, whose key and value are appended to the cache unless they
-/// are there ([`Entry`]). K and V have the positions of the window; b(x) = softcap · tanh(x / softcap) if the shape has a
+/// y = softmax(b(q·Kᵀ·scale))·V for the position of each row, whose key and value are appended to the cache. K and V have the positions of the window; b(x) = softcap · tanh(x / softcap) if the shape has a
 /// softcap, else x. y is zero for a row that does not exist.
 ///
-/// `qkv` f32 [rows, heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm` and (if attention appends)
-/// `k_norm` f32, if the shape has QK norms: weights of the RMSNorm before the rotation (see [`NormSpan`]); `rope_table`, if the shape has RoPE: see
+/// `qkv` f32 [rows, heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm` and `k_norm` f32, if the shape has QK norms: weights of the RMSNorm before the rotation (see [`NormSpan`]); `rope_table`, if the shape has RoPE: see
 /// [`super::rope::frequencies`]; `keys` and `values`: the pools of pages, as described in `cache`; `page_table` u32: entry
 /// PAGES + i is the physical page of the positions from 64·i on, where PAGES is a word of the row's record; `partial` f32
 /// [rows, heads, splits, head_dim + 4] and `counters` u32 [rows, blocks of heads], zero at the start and at the end, are
@@ -59,7 +58,7 @@ use work::{CONSUMER_BARRIER, Operands, Positions, Results, Run, Work};
 pub fn attention(
     qkv: Ptr<Global, f32>,
     #[present(s.qk_norm.is_some())] q_norm: Option<Ptr<Global, f32>>,
-    #[present(s.qk_norm.is_some() && s.entry == Entry::Append)] k_norm: Option<Ptr<Global, f32>>,
+    #[present(s.qk_norm.is_some())] k_norm: Option<Ptr<Global, f32>>,
     #[present(s.rope.is_some())] rope_table: Option<Ptr<Global, f32>>,
     keys: Ptr<Global, u8>,
     values: Ptr<Global, u8>,
@@ -74,10 +73,6 @@ pub fn attention(
     let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table, state };
     let (operands, results) = (operands.of_row(row, s), Results { partial, counters, y }.of_row(row, s));
     s.trigger.at_start();
-    if s.entry == Entry::Appended {
-        // The launch before has written the cache.
-        s.trigger.wait();
-    }
     // A CTA without pages leaves after the wait.
     let work = Work::of_cta(&operands, s);
     if block_index_y() < work.runs {
@@ -94,9 +89,7 @@ pub fn attention(
             multiply(&operands, &results, ring, &work, s);
         }
     } else {
-        if s.entry == Entry::Append {
-            s.trigger.wait();
-        }
+        s.trigger.wait();
         combine::clear_inactive(&results, &work, s);
     }
 }
@@ -160,12 +153,9 @@ fn part_offset(part: Val<u32>, positions: &Positions, work: &Work, s: &Attention
 #[device]
 fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let rotation = query::Rotation::new(operands, &work.token, s);
-    let appends = s.entry == Entry::Append;
     // The physical page of the new entry.
-    let page = appends.then(|| work.token.page(work.token.position / PAGE));
-    if appends {
-        s.trigger.wait();
-    }
+    let page = work.token.page(work.token.position / PAGE);
+    s.trigger.wait();
     query::prepare(operands, &rotation, &work.token, s);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     let query = tile::Query::load(s);
@@ -220,21 +210,18 @@ fn attend_to_run(
     running
 }
 
-/// Appends the new entry, if this kernel appends and the run is the last one, to physical page `page`, and combines the
-/// warps' results of the run.
+/// Appends the new entry, if the run is the last one, to physical page `page`, and combines the warps' results of the run.
 #[device]
 fn finish_run(
     running: &tile::RunningSoftmax,
-    page: Option<Val<u32>>,
+    page: Val<u32>,
     operands: &Operands,
     results: &Results,
     work: &Work,
     run: &Run,
     s: &AttentionShape,
 ) {
-    if let Some(page) = page {
-        cache::append(page, operands, &work.token, run, s);
-    }
+    cache::append(page, operands, &work.token, run, s);
     combine::store_partial(running, s);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     combine::combine_warps(results, work, run, s);

@@ -86,17 +86,13 @@ impl Factors {
     fn of_projections(operands: &Operands, eps: f32, s: &AttentionShape) -> Factors {
         let widths = [s.heads * s.head_dim, s.kv_heads * s.head_dim];
         let rows = [operands.qkv, operands.qkv.at(widths[0])];
-        let needed = [s.heads_per_block > 0, s.new_keys() > 0];
         let sums = scratch(s);
-        for i in (0..2).filter(|&i| needed[i]) {
+        for i in 0..2 {
             let sum = warp_sum(sum_of_squares(rows[i], widths[i]));
             store_sum(sums.at(warp_index() + i as u32 * WARPS), sum);
         }
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
         Factors::Projections(std::array::from_fn(|i| {
-            if !needed[i] {
-                return val(0.0f32);
-            }
             let parts = sums.at(i as u32 * WARPS).load_vector::<{ WARPS as usize }>();
             let sum = parts[1..].iter().fold(parts[0], |sum, &part| sum + part);
             (sum * (1.0 / widths[i] as f32) + eps).rsqrt()
@@ -105,7 +101,7 @@ impl Factors {
 
     fn of_pair(&self, pair: &Pair, s: &AttentionShape) -> Val<f32> {
         match *self {
-            Factors::Heads(factors) => factors.at(pair.head.min(s.heads_per_block + s.new_keys() - 1)).load(),
+            Factors::Heads(factors) => factors.at(pair.head.min(s.heads_per_block)).load(),
             Factors::Projections([of_queries, of_keys]) => select(is_query(pair, s), of_queries, of_keys),
         }
     }
@@ -153,7 +149,7 @@ fn store_pair(pair: &Pair, values: [Val<f32>; 2], s: &AttentionShape) {
 /// Computes 1 / √(mean(x²) + ε) of each query head and of the new key, one head per warp.
 #[device]
 fn head_factors(factors: Ptr<Shared, f32>, eps: f32, s: &AttentionShape) {
-    let heads = s.heads_per_block + s.new_keys();
+    let heads = s.heads_per_block + 1;
     for first in (0..heads).step_by(WARPS as usize) {
         let index = warp_index() + first;
         if index < heads {

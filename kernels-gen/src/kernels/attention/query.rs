@@ -17,9 +17,9 @@ pub(super) struct Rotation {
     pub norms: Vec<[Val<f32>; 2]>,
 }
 
-/// Number of element pairs in the CTA's query heads, and in the new key if there is one.
+/// Number of element pairs in the CTA's query heads and in the new key.
 pub(super) fn pairs(s: &AttentionShape) -> u32 {
-    (s.heads_per_block + s.new_keys()) * (s.head_dim / 2)
+    (s.heads_per_block + 1) * (s.head_dim / 2)
 }
 
 /// Number of passes over the element pairs; in a pass each thread processes one pair.
@@ -42,13 +42,7 @@ pub(super) struct Pair {
 /// Whether the pair belongs to a query.
 #[device]
 pub(super) fn is_query(pair: &Pair, s: &AttentionShape) -> Val<bool> {
-    if s.heads_per_block == 0 {
-        val(false)
-    } else if s.new_keys() == 0 {
-        val(true)
-    } else {
-        pair.head < s.heads_per_block
-    }
+    pair.head < s.heads_per_block
 }
 
 /// The element pair that this thread processes in pass `pass`.
@@ -107,8 +101,8 @@ pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, 
     dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
 }
 
-/// Writes queries to shared memory, normalised, rotated and scaled, and the new key (normalised and rotated) and value, if
-/// there are any, as an entry of the cache.
+/// Writes queries to shared memory, normalised, rotated and scaled, and the new key (normalised and rotated) and value as
+/// an entry of the cache.
 #[device]
 pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s: &AttentionShape) {
     let mut loaded = Vec::new();
@@ -129,9 +123,7 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s
             }
         }
     }
-    if s.new_keys() > 0 {
-        prepare_value(operands, token, s);
-    }
+    prepare_value(operands, token, s);
 }
 
 /// Writes the new value, and in a cache of type q8_0 also the new key, to shared memory as an entry of the cache.

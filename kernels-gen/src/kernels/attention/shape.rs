@@ -38,24 +38,11 @@ pub enum NormSpan {
     Projection,
 }
 
-/// Who writes a row's own key and value to the cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Entry {
-    /// Attention itself. Each row of the step is a token of another sequence.
-    #[default]
-    Append,
-    /// An earlier launch: [`super::append()`]. Rows of the step may be tokens of the same sequence.
-    Appended,
-}
-
 /// Compile-time parameters of attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttentionShape {
     /// Number of rows of the step.
     pub tokens: u32,
-    /// Who writes the rows' keys and values to the cache.
-    pub entry: Entry,
     /// Number of query heads.
     pub heads: u32,
     /// Number of key heads, and of value heads; divides `heads`.
@@ -111,8 +98,7 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 pub(super) struct SharedMap {
     /// u32 [steps that are not held in registers, lanes, 4]: fragments of the queries.
     pub query: u32,
-    /// f32 [heads_per_block, `shared_stride`]: queries; then, if this kernel appends, the new key and value before they
-    /// are rounded.
+    /// f32 [heads_per_block + 2, `shared_stride`]: queries, the new key and the new value before they are rounded.
     pub heads: u32,
     /// f32 [warps, heads_per_block, `partial_stride`]: partial results of the warps; before, sums and factors of norms.
     pub partial: u32,
@@ -185,14 +171,6 @@ impl AttentionShape {
         self.heads * self.head_dim
     }
 
-    /// Number of new keys that a CTA prepares: 1 if this kernel appends, else 0.
-    pub(super) fn new_keys(&self) -> u32 {
-        match self.entry {
-            Entry::Append => 1,
-            Entry::Appended => 0,
-        }
-    }
-
     /// CTAs that must fit on a multiprocessor. With several rows, latency is hidden by a second CTA; the accumulators of
     /// larger heads leave no registers for one.
     pub(crate) fn min_blocks(&self) -> u32 {
@@ -258,11 +236,11 @@ impl AttentionShape {
     pub(super) fn shared_map(&self) -> SharedMap {
         let query = self.stages * self.stage_bytes();
         let heads = query + (self.steps() - self.held_steps()) * WARP * 16;
-        let partial = heads + (self.heads_per_block + 2 * self.new_keys()) * self.shared_stride() * 4;
+        let partial = heads + (self.heads_per_block + 2) * self.shared_stride() * 4;
         // The norms of projections need two sums per warp.
         let partials = (WARPS * self.heads_per_block * self.shared_stride() * 4).max(2 * WARPS * 4);
         let entry = partial + partials;
-        let bytes = entry + (2 * self.new_keys() * self.position_bytes()).next_multiple_of(16);
+        let bytes = entry + (2 * self.position_bytes()).next_multiple_of(16);
         SharedMap { query, heads, partial, entry, bytes }
     }
 }

@@ -18,7 +18,7 @@ pub(super) type Sums = [Val<f32>; 2];
 const FRAGMENTS: u32 = 512;
 
 /// Position of lane 4g + t in the fragments of `mma.m16n8k32`; see the module's documentation.
-pub(super) struct LaneMap {
+pub(crate) struct LaneMap {
     /// t = lane mod 4: the chunk whose sums the lane holds, and the lane's quarter of the words.
     pub(super) quarter: Val<u32>,
     /// g = lane / 4: the lane holds rows g and g + 8 of A, and column g of B.
@@ -159,7 +159,7 @@ fn multiply(
 }
 
 /// Whether the bytes of a quantised type's A fragments are signed.
-pub(super) fn weights_are_signed(ty: WeightType) -> bool {
+pub(crate) fn weights_are_signed(ty: WeightType) -> bool {
     match ty.format().codes {
         Codes::Signed | Codes::Table(_) => true,
         Codes::Centred(_) => ty.has_half_chunks(),
@@ -181,7 +181,7 @@ fn fragment(block: Ptr<Shared, u8>, offset: u32) -> [Val<u32>; 4] {
 
 /// A fragments (the weights) of four chunks, as bytes. Bytes of odd chunks of 4-bit types are 16 times too large;
 /// [`LaneMap::nibble_scale`] corrects the sums.
-pub(super) fn weight_fragments(block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> Vec<[Val<u32>; 4]> {
+pub(crate) fn weight_fragments(block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> Vec<[Val<u32>; 4]> {
     let mut out = Vec::new();
     if ty.has_part(BlockPart::Bytes) {
         for chunk in 0..4u32 {
@@ -240,7 +240,7 @@ pub(crate) fn look_up_pair(indices: Val<u32>, table: &[i8; 16]) -> [Val<u32>; 2]
 }
 
 /// Scales and offsets of a block's chunks, for rows g and g + 8 in lane 4g + t.
-pub(super) enum ChunkScales {
+pub(crate) enum ChunkScales {
     /// Types with one group of chunks per block: d, and the offset: m, or a constant multiple of d.
     Chunks { d: [Val<f32>; 2], offset: Option<[Val<f32>; 2]> },
     /// Superblocks: 6-bit scales and mins of two groups, a byte per row, and the superblock's d and -dmin.
@@ -396,7 +396,7 @@ fn dot_half_chunks(
 
 /// Bits of the weights that several groups of a block share.
 #[derive(Default)]
-pub(super) struct HalfChunkBits {
+pub(crate) struct HalfChunkBits {
     low: Option<[Val<u32>; 4]>,
     high: Option<[Val<u32>; 4]>,
 }
@@ -445,7 +445,7 @@ impl HalfChunkBits {
 }
 
 /// Scales and offsets of a block's half chunks, for rows g and g + 8 in lane 4g + t.
-pub(super) enum HalfChunkScales {
+pub(crate) enum HalfChunkScales {
     /// A signed byte of each group per row, and d / 4.
     EightBit { scales: [Val<u32>; 2], quarter_d: [Val<f32>; 2] },
     /// Per group a byte of each row, and d / 32.
@@ -551,7 +551,7 @@ fn dot_floats(
 }
 
 /// Weights of consecutive columns, as f32.
-pub(super) struct FloatRun {
+pub(crate) struct FloatRun {
     /// First column, within the block.
     pub column: Val<u32>,
     /// Weights of rows g and g + 8.
@@ -560,7 +560,7 @@ pub(super) struct FloatRun {
 
 /// The lane's weights of a block of a float type.
 #[device]
-pub(super) fn float_runs(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> Vec<FloatRun> {
+pub(crate) fn float_runs(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> Vec<FloatRun> {
     let width = if ty == WeightType::F32 { 4 } else { 8 };
     let run = |part: u32| {
         let weights = [0, 1].map(|half| floats(fragment(block, (part * 2 + half) * FRAGMENTS), ty));

@@ -150,7 +150,7 @@ fn gated(activation: Activation, gate: Rows<'_>, up: Rows<'_>, operands: &Operan
         if row < gate.layout.rows {
             let [gate, up] = [gate, up].map(|rows| {
                 let sum = row_sum(&rows, index, s);
-                if s.bias { sum + bias(row + rows.first, operands, s) } else { sum }
+                if s.bias { sum + bias(row + rows.first, operands.w, s) } else { sum }
             });
             let divisor = activation.divisor(gate);
             operands.y.at(row).store(scaled(gate.div_approx(divisor) * up, s));
@@ -195,7 +195,7 @@ fn finish_row(
     if s.bias {
         value += match early.and_then(|early| early.bias) {
             Some(bias) => bias,
-            None => bias(row, &epilogue.operands, s),
+            None => bias(row, epilogue.operands.w, s),
         };
     }
     value = scaled(value, s);
@@ -218,13 +218,13 @@ pub(super) fn finite_or_infinity(value: Val<f32>) -> Val<f32> {
     select(value.abs() < f32::INFINITY, value, f32::INFINITY)
 }
 
-/// The bias of row `row` among the rows of all segments.
-pub(super) fn bias(row: Val<u32>, operands: &Operands, s: &GemvShape) -> Val<f32> {
-    operands.w.bytes(s.offsets().bias).cast::<f32>().at(row).load()
+/// The bias of row `row` among the rows of all segments of the stack at `w`.
+pub(crate) fn bias(row: Val<u32>, w: Ptr<Global, u8>, s: &GemvShape) -> Val<f32> {
+    w.bytes(s.offsets().bias).cast::<f32>().at(row).load()
 }
 
 /// Multiplies a result by the shape's scale and applies its soft cap.
-pub(super) fn scaled(value: Val<f32>, s: &GemvShape) -> Val<f32> {
+pub(crate) fn scaled(value: Val<f32>, s: &GemvShape) -> Val<f32> {
     let value = if s.scale == 1.0 { value } else { value * s.scale };
     s.softcap.map_or(value, |cap| softcap(value, cap))
 }

@@ -35,7 +35,7 @@ pub(super) struct Inputs {
 const LARGEST: f32 = 32512.0;
 
 /// Number of consecutive inputs that a thread quantises together, called a unit.
-pub(super) const UNIT: u32 = 8;
+pub(crate) const UNIT: u32 = 8;
 
 /// Number of units that a thread loads at once: enough for the input of a down projection in one pass.
 const UNITS_IN_FLIGHT: u32 = 8;
@@ -72,7 +72,7 @@ fn passes(s: &GemvShape) -> u32 {
 
 /// Loads the eight inputs of unit `unit` of the `cols` elements of `x`; elements past the end are zeros.
 #[device]
-pub(super) fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, cols: u32) -> Vec<Val<f32>> {
+pub(crate) fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, cols: u32) -> Vec<Val<f32>> {
     let mut values = vec![val(0.0f32); UNIT as usize];
     if cols % UNIT == 0 {
         if unit * UNIT < cols {

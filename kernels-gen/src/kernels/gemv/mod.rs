@@ -28,10 +28,15 @@ pub mod tokens;
 use bespoke_codegen::prelude::*;
 
 pub use crate::kernels::activation::Activation;
-use blocks::{BlockInputs, LaneMap, Sums, dot_block};
-pub(crate) use blocks::{e8m0_half, floats, look_up_pair};
+use blocks::{BlockInputs, Sums, dot_block};
+pub(crate) use blocks::{
+    ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, e8m0_half, float_runs, floats,
+    look_up_pair, weight_fragments, weights_are_signed,
+};
 use epilogue::{Epilogue, no_candidate};
+pub(crate) use epilogue::{bias, scaled};
 use inputs::Inputs;
+pub(crate) use inputs::{UNIT, load_unit};
 use operands::{CONSUMER_BARRIER, Operands};
 use ring::{RingProducer, TileRun, ring, stream};
 use shape::{Cut, CutSegment};

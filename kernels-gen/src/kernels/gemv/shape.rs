@@ -272,7 +272,7 @@ impl GemvShape {
     }
 
     /// Number of columns, padded to whole blocks of every segment.
-    pub(super) fn padded_cols(&self) -> u32 {
+    pub(crate) fn padded_cols(&self) -> u32 {
         let padded = |segment: &Segment| self.cols.next_multiple_of(segment.ty.block_cols());
         self.segments.iter().map(padded).max().unwrap_or(self.cols)
     }

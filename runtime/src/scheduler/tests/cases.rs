@@ -7,7 +7,7 @@ use crate::scheduler::{Event, PAGE, Scheduler, SequenceId};
 
 /// Four slots, sixteen pages, a context of 300 positions.
 fn fake() -> Fake {
-    Fake::new(4, 16, 300, &[(16, 16), (64, 16)])
+    Fake::new(4, 16, 300, &[16, 64])
 }
 
 fn scheduler(fake: Fake) -> Scheduler<'static, Fake> {
@@ -38,7 +38,7 @@ fn finish(scheduler: &mut Scheduler<'_, Fake>) -> Vec<(SequenceId, Summary)> {
 
 #[test]
 fn bad_requests_are_refused_and_others_go_on() {
-    let mut scheduler = scheduler(Fake::new(4, 2, 300, &[(16, 4)]).greedy_only());
+    let mut scheduler = scheduler(Fake::new(4, 2, 300, &[16]).greedy_only());
     let neighbour = add(&mut scheduler, &prompt(0, 5), 9);
     let sampling = |change: fn(&mut SamplingParams)| {
         let mut params = SamplingParams::default();
@@ -98,12 +98,12 @@ fn more_sequences_than_slots_wait_in_the_order_of_arrival() {
 #[test]
 fn prompts_are_packed_and_decode_steps_come_between_chunks() {
     let mut scheduler = scheduler(fake());
-    // Three prompts of 20 tokens: one chunk of 60 rows chooses three tokens; one more step gives the second ones.
+    // Three prompts of 17 tokens: a chunk of three groups of rows; then a step for each of two tokens.
     for base in 0..3 {
-        add(&mut scheduler, &prompt(base, 20), 2);
+        add(&mut scheduler, &prompt(base, 17), 2);
     }
     assert_eq!(finish(&mut scheduler).len(), 3);
-    assert_eq!(scheduler.steps().steps, 2);
+    assert_eq!(scheduler.steps().steps, 3);
     // While a prompt of four chunks is processed, the other sequence decodes between them.
     let short = add(&mut scheduler, &prompt(7, 3), 20);
     scheduler.step().unwrap();
@@ -117,7 +117,7 @@ fn prompts_are_packed_and_decode_steps_come_between_chunks() {
             break;
         }
     }
-    assert_eq!(before, 4, "a decode step before each chunk");
+    assert_eq!(before, 5, "a decode step before each chunk, and one with the last token");
     finish(&mut scheduler);
 }
 
@@ -142,21 +142,22 @@ fn steps_run_ahead_unless_sequences_wait() {
         synchronous.step().unwrap();
     }
     assert_eq!(synchronous.steps().steps, 5);
-    assert_eq!(synchronous.cancel(id).unwrap().tokens, super::fake::alone(&prompt(0, 3), 0, 5));
+    // The first step is that of the prompt.
+    assert_eq!(synchronous.cancel(id).unwrap().tokens, super::fake::alone(&prompt(0, 3), 0, 4));
 }
 
 #[test]
-fn the_next_turn_of_a_chat_reuses_full_pages() {
+fn the_next_turn_of_a_chat_reuses_full_pages_of_the_prompt() {
     let mut scheduler = scheduler(fake());
     let first = prompt(0, 150);
     add(&mut scheduler, &first, 60);
     let summary = finish(&mut scheduler).remove(0).1;
     assert_eq!(summary.reused, 0);
-    // 150 + 59 positions are processed: three pages are full.
+    // Two pages of the prompt are full; the third one has generated tokens, too.
     let turn: Vec<u32> = [&first[..], &summary.tokens, &prompt(20, 10)].concat();
     add(&mut scheduler, &turn, 5);
     let summary = finish(&mut scheduler).remove(0).1;
-    assert_eq!((summary.reused, summary.tokens), (3 * PAGE, alone(&turn, 0, 5)));
+    assert_eq!((summary.reused, summary.tokens), (2 * PAGE, alone(&turn, 0, 5)));
     // The last prompt token is processed again, and with it its page.
     add(&mut scheduler, &first[..128], 1);
     assert_eq!(finish(&mut scheduler)[0].1.reused, PAGE);
@@ -181,13 +182,13 @@ fn sequences_that_arrive_together_share_their_prefix() {
 #[test]
 fn a_sequence_that_finds_no_page_ends_and_keeps_its_tokens() {
     // Two pages: 128 positions, and a token after the last one.
-    let mut single = scheduler(Fake::new(4, 2, 300, &[(16, 4)]).with_speed(1));
+    let mut single = scheduler(Fake::new(4, 2, 300, &[16]).with_speed(1));
     add(&mut single, &prompt(0, 100), u32::MAX);
     let summary = finish(&mut single).remove(0).1;
     assert_eq!(summary.reason, FinishReason::OutOfPages);
     assert_eq!(summary.tokens, alone(&prompt(0, 100), 0, 29));
     // Of two, the younger one ends; the other one gets its page and goes on.
-    let mut pair = scheduler(Fake::new(4, 3, 300, &[(64, 4)]));
+    let mut pair = scheduler(Fake::new(4, 3, 300, &[64]));
     let older = add(&mut pair, &prompt(0, 60), 80);
     let younger = add(&mut pair, &prompt(5, 60), 80);
     let summaries = finish(&mut pair);
@@ -199,7 +200,7 @@ fn a_sequence_that_finds_no_page_ends_and_keeps_its_tokens() {
 
 #[test]
 fn a_sequence_waits_for_pages_that_others_will_release() {
-    let mut scheduler = scheduler(Fake::new(4, 4, 300, &[(64, 4)]));
+    let mut scheduler = scheduler(Fake::new(4, 4, 300, &[64]));
     let first = add(&mut scheduler, &prompt(0, 190), 2);
     let second = add(&mut scheduler, &prompt(9, 190), 2);
     scheduler.step().unwrap();
@@ -212,7 +213,7 @@ fn a_sequence_waits_for_pages_that_others_will_release() {
 #[test]
 fn a_cancelled_sequence_gives_its_pages_back_at_every_stage() {
     for calls in 0..12 {
-        let mut scheduler = scheduler(Fake::new(1, 4, 300, &[(16, 4)]).with_speed(1));
+        let mut scheduler = scheduler(Fake::new(1, 4, 300, &[16]).with_speed(1));
         let cancelled = add(&mut scheduler, &prompt(0, 100), 100);
         let waiting = add(&mut scheduler, &prompt(1, 10), 5);
         let next = add(&mut scheduler, &prompt(2, 10), 5);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::device;
 use crate::engine::{EngineError, NonFiniteLogits, SamplingParams};
-use crate::scheduler::{Limits, PAGE, PageEntry, PrefillBucket, StepRow, Steps};
+use crate::scheduler::{Limits, PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
 
 /// Size of the vocabulary.
 pub const VOCAB: u32 = 100;
@@ -87,7 +87,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    pub fn new(slots: u32, pages: u32, context: u32, prefill: &[(u32, u32)]) -> Fake {
+    pub fn new(slots: u32, pages: u32, context: u32, prefill: &[u32]) -> Fake {
         let slot = || Slot { tokens: Vec::new(), seed: 0, processed: 0, pages: HashMap::new() };
         Fake {
             limits: Limits {
@@ -97,7 +97,7 @@ impl Fake {
                 vocab: VOCAB,
                 sampling: true,
                 decode: vec![1, 2, 4, 8],
-                prefill: prefill.iter().map(|&(rows, outputs)| PrefillBucket { rows, outputs }).collect(),
+                prefill: prefill.to_vec(),
             },
             speed: None,
             queue: RefCell::default(),
@@ -256,11 +256,10 @@ impl Steps for Fake {
     }
 
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
-        let outputs = rows.iter().filter(|row| row.chooses).count();
-        assert!(rows.iter().take(outputs).all(|row| row.chooses), "rows that choose come first");
-        assert!(rows.iter().all(|row| row.position < row.prompt));
-        assert!(rows.iter().all(|row| row.chooses == (row.position + 1 == row.prompt)));
-        let fits = |it: &PrefillBucket| rows.len() <= it.rows as usize && outputs <= it.outputs as usize;
+        assert!(rows.iter().all(|row| row.position + 1 < row.prompt && !row.chooses));
+        let of_sequences = rows.chunk_by(|a, b| a.slot == b.slot);
+        let groups: u32 = of_sequences.map(|rows| (rows.len() as u32).div_ceil(ROW_GROUP)).sum();
+        let fits = |&it: &u32| groups <= it.div_ceil(ROW_GROUP) && rows.len() <= it as usize;
         assert!(!rows.is_empty() && self.limits.prefill.iter().any(fits), "no step has {} rows", rows.len());
         self.last_decode = None;
         self.step(rows);
@@ -269,7 +268,7 @@ impl Steps for Fake {
 
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         assert!(!rows.is_empty() && rows.len() <= 8);
-        assert!(rows.iter().all(|row| row.chooses && row.position >= row.prompt));
+        assert!(rows.iter().all(|row| row.chooses && row.position + 1 >= row.prompt));
         let slots: HashSet<u32> = rows.iter().map(|row| row.slot).collect();
         assert_eq!(slots.len(), rows.len(), "two rows have the same slot");
         self.last_decode = Some(rows.to_vec());

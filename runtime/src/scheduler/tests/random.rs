@@ -72,18 +72,13 @@ fn sequence() -> impl Strategy<Value = Sequence> {
 struct Schedule {
     slots: u32,
     pages: u32,
-    prefill: Vec<(u32, u32)>,
+    prefill: Vec<u32>,
     speed: Option<u32>,
     sequences: Vec<Sequence>,
 }
 
 fn schedule() -> impl Strategy<Value = Schedule> {
-    let prefill = prop_oneof![
-        Just(vec![(16, 2), (64, 4)]),
-        Just(vec![(1, 1)]),
-        Just(vec![(7, 1)]),
-        Just(vec![(512, 8)]),
-    ];
+    let prefill = prop_oneof![Just(vec![16, 64]), Just(vec![1]), Just(vec![7]), Just(vec![512]),];
     let speed = prop_oneof![Just(None), Just(Some(1)), Just(Some(3)), Just(Some(20))];
     // Five pages hold the longest prompt.
     (1u32..7, 5u32..20, prefill, speed, prop::collection::vec(sequence(), 1..12)).prop_map(

@@ -1,7 +1,7 @@
 //! Cases of attention: decode steps over a cache, and steps of several rows.
 
 use bespoke_kernels::kernels::attention::{
-    AppendShape, AttentionShape, BIAS, BLOCK, Entry, KvType, PAGE, TILE,
+    AppendShape, AttentionShape, BIAS, BLOCK, ChunkShape, KvType, PAGE, TILE,
 };
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::rope::frequencies;
@@ -24,6 +24,13 @@ fn limit(s: &AttentionShape) -> Limit {
         }
         _ => Limit { nmse: 4e-9, reason: "a new key may round to the neighbouring f16" },
     }
+}
+
+/// Attention of prefill steps computes with queries as one f16, whose rounding changes a score by about its size times 2⁻¹²;
+/// weights change by as much.
+fn chunk_limit(s: &AttentionShape, deviation: f32) -> Limit {
+    let nmse = limit(s).nmse + (f64::from(deviation) / f64::from(1 << 11)).powi(2);
+    Limit { nmse, reason: "queries and softmax weights are rounded to f16" }
 }
 
 /// A length near the longest context of current models. The error of sin and cos must not grow with the position.
@@ -56,8 +63,8 @@ fn lengths(s: &AttentionShape) -> Vec<usize> {
 /// Standard deviation of scores whose exponentials overflow unless the largest score is subtracted.
 const FAR_APART: f32 = 150.0;
 
-/// Cases of attention. With one row whose entry attention appends: at each of several lengths two decode steps, of which the
-/// second reads the cache entry of the first, and a step whose row does not exist. Else a step of several rows.
+/// Cases of attention. With one row: at each of several lengths two decode steps, of which the second reads the cache entry of
+/// the first, and a step whose row does not exist. Else a step of several rows.
 pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     let name = KernelSpec::Attention(s.clone()).name();
     let lengths = lengths(s);
@@ -67,59 +74,71 @@ pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     let all: Vec<(usize, f32)> = usual.chain(longest.map(|length| (length, FAR_APART))).collect();
     let case = |&(length, deviation): &(usize, f32)| {
         let noise = &mut Noise::new(&format!("{name} {length} {deviation}"));
-        let one_row = s.tokens == 1 && s.entry == Entry::Append;
-        let steps = if one_row { vec![vec![Some(0)], vec![Some(0)], vec![None]] } else { vec![rows(s)] };
+        let steps =
+            if s.tokens == 1 { vec![vec![Some(0)], vec![Some(0)], vec![None]] } else { vec![rows(s)] };
         let count = steps[0].iter().flatten().max().map_or(0, |most| most + 1);
         // The other sequences have other lengths.
         let starts: Vec<usize> = (0..count).map(|index| all[(index * 5) % all.len()].0.min(length)).collect();
         let starts = [vec![length], starts].concat();
-        Steps::new(s, &starts[..count.max(1)], &steps, noise).case(&steps, deviation, noise)
+        Steps::new(s, &starts[..count.max(1)], &steps, noise).case(&steps, None, deviation, noise)
     };
     all.par_iter().map(case).collect()
 }
 
-/// Cases of the append before attention to the appended entries.
+/// Cases of attention of a prefill step: rows of one sequence, and of several, at some lengths.
+pub(crate) fn chunk(s: &ChunkShape) -> Vec<Case> {
+    let name = KernelSpec::AttentionChunk(s.clone()).name();
+    let attention = &s.attention;
+    let tokens = attention.tokens as usize;
+    let one = vec![Some(0); tokens];
+    // Two short sequences, a longer one, and rows that do not exist.
+    let sequence = |row: usize| match row {
+        0..3 => Some(0),
+        16..25 => Some(1),
+        32.. if row + row / 8 < tokens => Some(2),
+        _ => None,
+    };
+    let several: Vec<Option<usize>> = (0..tokens).map(sequence).collect();
+    let window = attention.window.map_or(0, |window| window as usize);
+    let cases = [(0, 2.0), (1, 2.0), (63, 2.0), (130, 2.0), (window + 77, FAR_APART)];
+    let case = |(&(length, deviation), rows): (&(usize, f32), &Vec<Option<usize>>)| {
+        let noise = &mut Noise::new(&format!("{name} {length} {deviation} {:?}", rows.last()));
+        let count = rows.iter().flatten().max().map_or(1, |most| most + 1);
+        let starts: Vec<usize> = (0..count).map(|index| length + 40 * index).collect();
+        let steps = vec![rows.clone()];
+        Steps::new(attention, &starts, &steps, noise).case(&steps, Some(s), deviation, noise)
+    };
+    cases.iter().flat_map(|it| [&one, &several].map(|rows| case((it, rows)))).collect()
+}
+
+/// Cases of the append, before attention to the appended entries.
 pub(crate) fn append(s: &AppendShape) -> Vec<Case> {
     let attention = AttentionShape {
         tokens: s.tokens,
-        entry: Entry::Appended,
         heads: s.heads,
         kv_heads: s.kv_heads,
         head_dim: s.head_dim,
         rope: s.rope,
         qk_norm: s.qk_norm,
         window: None,
-        scale: AttentionShape::default_scale(s.head_dim),
-        softcap: None,
+        scale: s.scale,
+        softcap: s.softcap,
         kv: s.kv,
-        heads_per_block: 1,
-        splits: 2,
-        run_blocks: 2,
+        heads_per_block: s.heads_per_block,
+        splits: 1,
+        run_blocks: 1,
         min_pages: 1,
         stages: 2,
-        stage_tiles: 1,
+        stage_tiles: AttentionShape::PAGE_TILES,
         copy: CopyEngine::Async,
         trigger: Trigger::Never,
     };
-    let name = KernelSpec::Append(s.clone()).name();
-    let case = |length: usize| {
-        let noise = &mut Noise::new(&format!("{name} {length}"));
-        let steps = vec![rows(&attention)];
-        let count = steps[0].iter().flatten().max().map_or(1, |most| most + 1);
-        let starts: Vec<usize> = (0..count).map(|index| length + 40 * index).collect();
-        Steps::new(&attention, &starts, &steps, noise).case(&steps, 2.0, noise)
-    };
-    [0, 12, 63].into_iter().map(case).collect()
+    chunk(&ChunkShape { attention, row_groups: 1 })
 }
 
-/// The sequence of each row of a step; none for a row that does not exist. If attention appends, each row has its own
-/// sequence; else three of four rows are consecutive tokens of sequence 0.
+/// The sequence of each row of a decode step, which has no two rows of one sequence; none for a row that does not exist.
 fn rows(s: &AttentionShape) -> Vec<Option<usize>> {
-    let row = |row: usize| match s.entry {
-        _ if row == 1 => None,
-        Entry::Append => Some(row - usize::from(row > 1)),
-        Entry::Appended => Some(usize::from(row % 4 == 2)),
-    };
+    let row = |row: usize| (row != 1).then(|| row - usize::from(row > 1));
     (0..s.tokens as usize).map(row).collect()
 }
 
@@ -189,8 +208,15 @@ impl<'a> Steps<'a> {
         Steps { s, case, sequences, factors, norms, keys, values, page_table, rope_table, norm_buffers }
     }
 
-    /// The case of these steps; `deviation` is the standard deviation of the scores.
-    fn case(mut self, steps: &[Vec<Option<usize>>], deviation: f32, noise: &mut Noise) -> Case {
+    /// The case of these steps, by decode steps or by prefill steps of a shape; `deviation` is the standard deviation of the
+    /// scores.
+    fn case(
+        mut self,
+        steps: &[Vec<Option<usize>>],
+        chunk: Option<&ChunkShape>,
+        deviation: f32,
+        noise: &mut Noise,
+    ) -> Case {
         let s = self.s;
         self.case.what = format!("{}, scores of {deviation}", self.case.what);
         let partial = self.case.output("partial", Element::F32, s.workspace() as usize);
@@ -211,20 +237,29 @@ impl<'a> Steps<'a> {
             let cache = [self.keys, self.values, self.page_table];
             let [q_norm, k_norm] = self.norm_buffers;
             let mut args = vec![qkv];
-            if s.entry == Entry::Appended {
-                args.extend(k_norm.into_iter().chain(self.rope_table).chain(cache).chain([state]));
-                case.launch(KernelSpec::Append(AppendShape::of(s)), &args);
-                args = vec![qkv];
-                args.extend(q_norm);
+            args.extend(q_norm.into_iter().chain(k_norm).chain(self.rope_table));
+            if let Some(chunk) = chunk {
+                let append = AppendShape::of(s);
+                let words = append.query_bytes() as usize / 4;
+                // Rows that do not exist have no queries.
+                let queries = case.input("queries", vec![0; words * 4]);
+                case.may_change([queries]);
+                args.extend([queries].into_iter().chain(cache).chain([state]));
+                case.launch(KernelSpec::Append(append), &args);
+                let args: Vec<usize> = [queries].into_iter().chain(cache).chain([y, state]).collect();
+                case.launch(KernelSpec::AttentionChunk(chunk.clone()), &args);
+                want_missing(&mut want, rows, s);
             } else {
-                args.extend(q_norm.into_iter().chain(k_norm));
+                args.extend(cache.into_iter().chain([partial, counters, y, state]));
+                case.launch(KernelSpec::Attention(s.clone()), &args);
             }
-            args.extend(self.rope_table.into_iter().chain(cache).chain([partial, counters, y, state]));
-            case.launch(KernelSpec::Attention(s.clone()), &args);
             let (heads, dim) = (s.heads as usize, s.head_dim as usize);
             let place = Coordinates::Axes(vec![("row", rows.len()), ("head", heads), ("element", dim)]);
             let want = match rows.iter().any(Option::is_some) {
-                true => Want::Close(Close::all(want, limit(s))),
+                true => {
+                    let limit = chunk.map_or_else(|| limit(s), |_| chunk_limit(s, deviation));
+                    Want::Close(Close::all(want, limit))
+                }
                 false => Want::Exactly(Element::F32, vec![0; want.len() * 4]),
             };
             case.expect(y, place, want);
@@ -262,6 +297,14 @@ impl<'a> Steps<'a> {
         let context = &*context;
         let y = (0..heads).into_par_iter().flat_map_iter(|head| attend(s, context, head)).collect();
         ([q, k, v].concat(), row.words(), y)
+    }
+}
+
+/// Expects that the outputs of rows that do not exist are not written.
+fn want_missing(want: &mut [f64], rows: &[Option<usize>], s: &AttentionShape) {
+    let outputs = want.chunks_mut((s.heads * s.head_dim) as usize);
+    for (row, _) in outputs.zip(rows).filter(|(_, row)| row.is_none()) {
+        row.fill(f64::NAN);
     }
 }
 

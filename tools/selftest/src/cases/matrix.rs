@@ -1,13 +1,15 @@
 //! Cases of kernels that read weight matrices.
 
 use bespoke_kernels::kernels::embed::EmbedShape;
+use bespoke_kernels::kernels::gemm::{GemmShape, HalveShape, Tiling};
 use bespoke_kernels::kernels::gemv::tokens::{PrepareShape, TokenSchedule};
 use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
 
 use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
-use crate::inputs::{Noise, f32s, state_record, u32s};
+use crate::inputs::{Noise, f32s, state_record, state_records, u32s};
 use crate::reference::{self, Products};
 
 /// Rounding has the step (largest magnitude of 32 activations)/32767, and its error the variance step²/12; the limit is
@@ -18,6 +20,11 @@ const QUANTISED: Limit =
 const FEW_QUANTISED: Limit = Limit { nmse: 4e-8, reason: "activations are rounded to 16 bits; few outputs" };
 /// Smallest number of outputs over which single errors average out.
 const MANY: u32 = 128;
+/// Three roundings to f16, of inputs, scales and weights, each with a variance of 2⁻²⁴/3 or less; the limit is five times the
+/// resulting NMSE.
+const HALVES: Limit = Limit { nmse: 3e-7, reason: "inputs and weights are rounded to f16" };
+/// Ten times [`HALVES`]: three standard deviations of a single output.
+const FEW_HALVES: Limit = Limit { nmse: 3e-6, reason: "inputs and weights are rounded to f16; few outputs" };
 const FLOATS: Limit = Limit { nmse: 1e-12, reason: "sums in f32" };
 
 /// Case of the first, the last and a middle token, and of a token outside of the vocabulary, which reads row 0.
@@ -47,7 +54,16 @@ pub(crate) fn embed(s: &EmbedShape) -> Case {
 /// Case of a stack of matrices times the vectors of some tokens, with or without normalisation, and of the kernel's
 /// epilogue. The second of several tokens has only zeros.
 pub(crate) fn gemv(s: &GemvShape) -> Case {
-    let spec = KernelSpec::Gemv(s.clone());
+    product(s, &KernelSpec::Gemv(s.clone()))
+}
+
+/// Case of a product of many tokens, likewise.
+pub(crate) fn gemm(s: &GemmShape) -> Case {
+    product(&s.product, &KernelSpec::Gemm(s.clone()))
+}
+
+/// Case of a product by a kernel of either kind.
+fn product(s: &GemvShape, spec: &KernelSpec) -> Case {
     let mut noise = Noise::new(&spec.name());
     let mut xs: Vec<Vec<f32>> = (0..s.tokens).map(|_| noise.activations(s.cols as usize)).collect();
     if let Some(x) = xs.get_mut(1) {
@@ -82,7 +98,9 @@ pub(crate) fn gemv(s: &GemvShape) -> Case {
         parts.push((format!("segment {} ({})", parts.len(), matrix.ty()), matrix.rows()));
     }
     let rows = before.chunks(s.outputs() as usize);
-    let wants = products.iter().zip(rows).map(|(products, before)| outputs(s, products, &bias, before));
+    let limit = limit(s, spec);
+    let wants =
+        products.iter().zip(rows).map(|(products, before)| outputs(s, products, &bias, before, limit));
     let wants: Vec<Close> = wants.collect();
     if s.is_gated() {
         parts.truncate(1);
@@ -95,7 +113,18 @@ pub(crate) fn gemv(s: &GemvShape) -> Case {
         Output::Residual => case.input("y", f32s(&before)),
         _ => case.output("y", Element::F32, before.len()),
     };
-    if let Some(prepare) = s.prepare() {
+    if let KernelSpec::Gemm(gemm) = spec {
+        let halve = gemm.halve();
+        let prepared = case.output("x as f16", Element::U32, halve.bytes() as usize / 4);
+        let state = case.input("state", state_records(s.tokens));
+        let mut args = vec![x];
+        args.extend(halve.eps.map(|_| case.input("norm", f32s(&norm))));
+        args.extend([prepared, state]);
+        case.launch(KernelSpec::Halve(halve), &args);
+        case.may_change([prepared]);
+        x = prepared;
+        case.launch(spec.clone(), &[w, x, y, state]);
+    } else if let Some(prepare) = s.prepare() {
         let prepared = case.output("prepared x", Element::U32, prepare.bytes() as usize / 4);
         let mut args = vec![x];
         args.extend(prepare.normed.then(|| case.input("norm", f32s(&norm))));
@@ -104,11 +133,13 @@ pub(crate) fn gemv(s: &GemvShape) -> Case {
         case.may_change([prepared]);
         x = prepared;
     }
-    let mut args = vec![w, x, y];
-    if s.output == Output::Argmax {
-        args.extend(largest(s, &wants, &mut case));
+    if let KernelSpec::Gemv(_) = spec {
+        let mut args = vec![w, x, y];
+        if s.output == Output::Argmax {
+            args.extend(largest(s, &wants, &mut case));
+        }
+        case.launch(spec.clone(), &args);
     }
-    case.launch(spec, &args);
     let place = match s.tokens {
         1 => Coordinates::Parts(parts),
         tokens => Coordinates::Axes(vec![("token", tokens as usize), ("row", s.outputs() as usize)]),
@@ -142,6 +173,32 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
     gemv(&product)
 }
 
+/// Case of inputs as f16: a product with matrices of types that need these forms of the inputs reads them.
+pub(crate) fn halve(s: &HalveShape) -> Case {
+    use WeightType::{F16, F32};
+    let types = [(s.short_runs, F32), (s.long_runs, F16)];
+    let segments = types.into_iter().filter(|(needed, _)| *needed).map(|(_, ty)| Segment { ty, rows: 16 });
+    let product = GemvShape {
+        tokens: s.tokens,
+        cols: s.cols,
+        segments: segments.collect(),
+        bias: false,
+        input: s.eps.map_or(Input::Plain, |eps| Input::Normed { eps }),
+        output: Output::Store,
+        scale: 1.0,
+        softcap: None,
+        schedule: Schedule::MINIMAL,
+    };
+    let tiling = Tiling {
+        warps: [1, 1],
+        warp_tokens: s.block_tokens,
+        stages: [2, 2],
+        stage_cols: 32,
+        copy: CopyEngine::Async,
+    };
+    gemm(&GemmShape { product, tiling })
+}
+
 /// The expected outputs of all tokens. Their size is that of the largest outputs of a token.
 fn of_all(wants: Vec<Close>, s: &GemvShape) -> Close {
     let mut all = Close::all(Vec::new(), wants[0].limit);
@@ -153,14 +210,21 @@ fn of_all(wants: Vec<Close>, s: &GemvShape) -> Close {
     all
 }
 
-/// Expected outputs of the epilogue.
-fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -> Close {
+/// Largest error of a product's outputs.
+fn limit(s: &GemvShape, spec: &KernelSpec) -> Limit {
     let quantised = s.segments.iter().any(|segment| segment.ty.is_quantised());
-    let limit = match quantised {
-        false => FLOATS,
-        true if s.outputs() < MANY => FEW_QUANTISED,
-        true => QUANTISED,
-    };
+    let few = s.outputs() < MANY;
+    match spec {
+        KernelSpec::Gemm(_) if few => FEW_HALVES,
+        KernelSpec::Gemm(_) => HALVES,
+        _ if !quantised => FLOATS,
+        _ if few => FEW_QUANTISED,
+        _ => QUANTISED,
+    }
+}
+
+/// Expected outputs of the epilogue.
+fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32], limit: Limit) -> Close {
     let mut want = Close::all(Vec::new(), limit);
     let (mut energy, scale) = (0.0, f64::from(s.scale));
     // A capped output is no larger than its cap.

@@ -194,7 +194,7 @@ fn result(at: &Element, rows: &Rows, up: Option<&Rows>, operands: &Operands, s: 
         if s.normed() {
             sum *= factors.at(at.token).load();
         }
-        if s.bias { sum + bias(at.row + rows.first, operands, s) } else { sum }
+        if s.bias { sum + bias(at.row + rows.first, operands.w, s) } else { sum }
     };
     let mut value = product(rows);
     if let (Some(up), Output::Glu(activation)) = (up, s.output) {

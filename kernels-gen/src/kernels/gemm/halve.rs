@@ -1,0 +1,220 @@
+//! Inputs of a product of many tokens as f16, in the order of fragments.
+
+use bespoke_codegen::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::shape::{GROUP, has_long_runs};
+use crate::kernels::gemv::{UNIT, load_unit};
+use crate::kernels::state;
+use crate::weights::WeightType;
+
+/// Compile-time parameters of [`halve()`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HalveShape {
+    /// Number of tokens: rows of the step.
+    pub tokens: u32,
+    /// Tokens of a block of the product: a multiple of 8.
+    pub block_tokens: u32,
+    /// Number of inputs of a token.
+    pub cols: u32,
+    /// Number of inputs of a token with padding, a multiple of 32.
+    pub padded_cols: u32,
+    /// ε of the RMSNorm of the inputs, if there is one.
+    pub eps: Option<f32>,
+    /// Whether a matrix of the product has runs of four columns in its fragments.
+    pub short_runs: bool,
+    /// Whether a matrix of the product has runs of eight columns.
+    pub long_runs: bool,
+}
+
+/// The factor of a token that does not exist. Other factors are not negative.
+pub(super) const MISSING: f32 = -1.0;
+
+/// Threads of a CTA, which has one token.
+const THREADS: u32 = 256;
+
+impl HalveShape {
+    /// Threads of a CTA.
+    pub fn threads(&self) -> u32 {
+        THREADS
+    }
+
+    /// Tokens with padding to whole blocks.
+    fn padded_tokens(&self) -> u32 {
+        self.tokens.next_multiple_of(self.block_tokens)
+    }
+
+    /// Static shared memory of a CTA in bytes: a number of each warp for the sum, if there is a norm, and the maximum.
+    pub fn static_shared(&self) -> u32 {
+        THREADS / WARP * 4 * if self.eps.is_some() { 2 } else { 1 }
+    }
+
+    /// Number of CTAs.
+    pub fn grid(&self) -> u32 {
+        self.padded_tokens()
+    }
+
+    /// Number of chunks of 32 columns.
+    pub(super) fn chunks(&self) -> u32 {
+        self.padded_cols / 32
+    }
+
+    /// Bytes of a chunk of a block of tokens.
+    pub(super) fn chunk_bytes(&self) -> u32 {
+        self.block_tokens * 64
+    }
+
+    /// Bytes of the inputs in one form.
+    fn form_bytes(&self) -> u64 {
+        u64::from(self.padded_tokens()) * u64::from(self.padded_cols) * 2
+    }
+
+    /// Offset of the inputs in the form that weights of a type need.
+    pub(super) fn form_offset(&self, ty: WeightType) -> u64 {
+        if has_long_runs(ty) && self.short_runs { self.form_bytes() } else { 0 }
+    }
+
+    /// Offset of the factors, f32 `[token]`.
+    pub(super) fn factors(&self) -> u64 {
+        self.form_bytes() * (u64::from(self.short_runs) + u64::from(self.long_runs))
+    }
+
+    /// Size of the output in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.factors() + u64::from(self.padded_tokens()) * 4
+    }
+}
+
+/// Writes the inputs x, multiplied by the norm's weights if there are any, as f16 times a power of two for each token.
+///
+/// `x` is f32 `[token][cols]`, `norm` f32 `[cols]`, `state` the records of the step's rows. `y` has
+/// [`HalveShape::bytes`] bytes, aligned to 16: for each form of the inputs `[block of tokens][chunk][group of 8
+/// tokens][lane][8]` f16, then f32 `[token]`: the factor by which the token's products are multiplied, which undoes the
+/// power of two and, with a norm, is divided by √(mean(x²) + ε). Lane 4g + t has the inputs of token g: of the form with
+/// runs of four, columns 4t to 4t + 3 and 16 more; of that with runs of eight, columns 8t to 8t + 7.
+///
+/// The largest magnitude of a token becomes 2¹⁴ to 2¹⁵, so that inputs down to 2⁻²⁸ of it keep 11 bits. Tokens that do not
+/// exist have zeros and the factor −1; blocks of tokens of which none exists are not written.
+#[kernel(threads = s.threads())]
+pub fn halve(
+    x: Ptr<Global, f32>,
+    #[present(s.eps.is_some())] norm: Option<Ptr<Global, f32>>,
+    y: Ptr<Global, u8>,
+    state: Ptr<Global, u32>,
+    s: &HalveShape,
+) {
+    let token = block_index();
+    let first = token / s.block_tokens * s.block_tokens;
+    if is_active(state, first) {
+        // Rows past the step's last one have no record.
+        let existing = token.min(s.tokens - 1);
+        let exists = (token < s.tokens) & is_active(state, existing);
+        let x = x.bytes(mul_wide(existing, s.cols * 4));
+        let units = s.padded_cols / UNIT;
+        let (mut squares, mut largest) = (val(0.0f32), val(0.0f32));
+        // A row that does not exist is not read.
+        let end = select(exists, units, 0u32);
+        let mut unit = thread_index();
+        while unit < end {
+            let values = load_unit(x, unit, s.cols);
+            if s.eps.is_some() {
+                squares = values.iter().fold(squares, |sum, &value| fma(value, value, sum));
+            }
+            for value in normalised(values, norm, unit, s) {
+                largest = largest.max(value.abs());
+            }
+            unit += THREADS;
+        }
+        let largest = largest_of_block(largest);
+        // 2^(14 − e) for a largest magnitude of 2^e to 2^(e + 1), and its inverse.
+        let exponent = (largest.bitcast::<u32>() >> 23).max(15u32);
+        let up = ((268u32 - exponent) << 23).bitcast::<f32>();
+        let mut factor = ((exponent - 14) << 23).bitcast::<f32>();
+        if let Some(eps) = s.eps {
+            let mean = sum_of_block(squares) * (1.0 / s.cols as f32);
+            factor *= (mean + eps).rsqrt();
+        }
+        if thread_index() == 0 {
+            let factor = select(exists, factor, MISSING);
+            y.bytes(s.factors()).cast::<f32>().at(token).store(factor);
+        }
+        let mut unit = thread_index();
+        while unit < units {
+            let mut words = [val(0u32); 4];
+            if exists {
+                let values = normalised(load_unit(x, unit, s.cols), norm, unit, s);
+                for (word, pair) in words.iter_mut().zip(values.chunks(2)) {
+                    *word = pack_rounded::<F16x2>(pair[0] * up, pair[1] * up).bitcast::<u32>();
+                }
+            }
+            store(&words, token, unit, y, s);
+            unit += THREADS;
+        }
+    }
+}
+
+#[device]
+fn is_active(state: Ptr<Global, u32>, row: Val<u32>) -> Val<bool> {
+    (state.at(row * state::WORDS).at(state::FLAGS).load() & state::ACTIVE) != 0
+}
+
+/// The values of a unit, multiplied by the norm's weights if there are any.
+fn normalised(
+    values: Vec<Val<f32>>,
+    norm: Option<Ptr<Global, f32>>,
+    unit: Val<u32>,
+    s: &HalveShape,
+) -> Vec<Val<f32>> {
+    let Some(norm) = norm else { return values };
+    let weights = load_unit(norm, unit, s.cols);
+    values.iter().zip(&weights).map(|(&value, &weight)| value * weight).collect()
+}
+
+/// Stores the four words of a unit of eight inputs in each form.
+#[device]
+fn store(words: &[Val<u32>], token: Val<u32>, unit: Val<u32>, y: Ptr<Global, u8>, s: &HalveShape) {
+    let (block, within) = (token / s.block_tokens, token % s.block_tokens);
+    let (chunk, part) = (unit / 4, unit % 4);
+    let of_block = y.bytes(mul_wide(block, s.chunks() * s.chunk_bytes()));
+    let at =
+        of_block.bytes(mul_wide(chunk, s.chunk_bytes())).bytes(within / GROUP * 512 + within % GROUP * 64);
+    if s.short_runs {
+        let at = at.bytes((part & 1) * 32 + (part >> 1) * 8).cast::<u32>();
+        at.store_vector([words[0], words[1]]);
+        at.at(4).store_vector([words[2], words[3]]);
+    }
+    if s.long_runs {
+        let offset = if s.short_runs { s.form_bytes() } else { 0 };
+        let at = at.bytes(offset).bytes(part * 16).cast::<u32>();
+        at.store_vector([words[0], words[1], words[2], words[3]]);
+    }
+}
+
+/// The largest of the values of a CTA's threads.
+#[device]
+fn largest_of_block(value: Val<f32>) -> Val<f32> {
+    let parts = exchange(warp_max(value));
+    parts.into_iter().reduce(|a, b| a.max(b)).expect("at least one warp")
+}
+
+/// The sum of the values of a CTA's threads, in the order of warps.
+#[device]
+fn sum_of_block(value: Val<f32>) -> Val<f32> {
+    let parts = exchange(warp_sum(value));
+    parts.into_iter().reduce(|a, b| a + b).expect("at least one warp")
+}
+
+/// The values of all warps.
+#[device]
+fn exchange(value: Val<f32>) -> Vec<Val<f32>> {
+    let parts = shared_array::<f32>(THREADS / WARP);
+    if lane() == 0 {
+        parts.at(warp_index()).store(value);
+    }
+    barrier();
+    let mut out = Vec::new();
+    for warp in 0..THREADS / WARP {
+        out.push(parts.at(warp).load());
+    }
+    out
+}

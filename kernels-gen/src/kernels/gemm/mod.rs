@@ -1,0 +1,225 @@
+//! Products of many tokens with the same matrices, for prompts: Y = X·Wᵀ on tensor cores, with operands of type f16.
+//!
+//! [`halve()`] rounds the inputs to f16, scaled by a power of two per token, in the order of `mma` fragments. [`gemm()`]
+//! decodes the packed weights in registers to f16 fragments and multiplies. Sums are f32.
+//!
+//! A CTA has a *block of rows* of a matrix (the same rows of gate and up, if they are combined) and a *block of tokens*. The
+//! producer warp streams the weights and the inputs, each through a ring. A consumer warp has two tiles of 16 rows and
+//! a part of the tokens: it decodes 32 columns of its tiles, and multiplies them with groups of eight tokens.
+//!
+//! An output is one sum in the order of columns, 16 at a time, so its bits depend on the matrix and on the token's inputs
+//! alone: neither on the other tokens, nor on their number, nor on the division of the work.
+
+mod epilogue;
+mod halve;
+mod shape;
+mod weights;
+
+use bespoke_codegen::prelude::*;
+
+pub use halve::{HalveShape, halve};
+pub use shape::{GemmShape, Tiling};
+
+use crate::kernels::gemv::LaneMap;
+use crate::kernels::state;
+use epilogue::Epilogue;
+use shape::{BlockOfRows, GROUP, WARP_TILES};
+use weights::BlockDecoder;
+
+/// The sums of a warp: `[tile][group of tokens]`, each a fragment of 16 rows and 8 tokens.
+type Sums = Vec<FragmentC<f32>>;
+
+/// The pointers of the kernel.
+#[derive(Clone, Copy)]
+struct Operands {
+    /// Weights and biases, at the offsets of [`crate::kernels::gemv::GemvShape::offsets`].
+    w: Ptr<Global, u8>,
+    /// Inputs and factors, as [`halve()`] writes them.
+    x: Ptr<Global, u8>,
+    /// Outputs, f32 `[token][output]`.
+    y: Ptr<Global, f32>,
+}
+
+/// The rings of a CTA.
+#[derive(Clone, Copy)]
+struct Rings {
+    weights: Pipeline,
+    inputs: Pipeline,
+}
+
+/// Y = X·Wᵀ and an epilogue, as [`crate::kernels::gemv::GemvShape`] describes them, for each token.
+///
+/// `w`: the stack of matrices; `x`: the inputs from [`halve()`], [`HalveShape::bytes`] bytes; `y`: f32 `[token][output]`;
+/// `state`: the records of the step's rows (see [`state`]). Rows that exist come first; blocks of tokens without any are
+/// skipped.
+///
+/// Relative to a sum of |x·w|, an output has an error of about 2⁻¹² from each of: the input's rounding to f16, and the
+/// weight's.
+#[kernel(threads = s.threads())]
+pub fn gemm(
+    w: Ptr<Global, u8>,
+    x: Ptr<Global, u8>,
+    y: Ptr<Global, f32>,
+    state: Ptr<Global, u32>,
+    s: &GemmShape,
+) {
+    let operands = Operands { w, x, y };
+    if is_used(state, s.block_tokens()) {
+        let rings = rings(s);
+        barrier();
+        for block in s.blocks_of_rows() {
+            if (block_index_y() >= block.first) & (block_index_y() < block.first + block.count) {
+                multiply_block(&operands, rings, &block, s);
+            }
+        }
+    }
+}
+
+/// Whether the first row of this CTA's block of tokens exists.
+#[device]
+fn is_used(state: Ptr<Global, u32>, block_tokens: u32) -> Val<bool> {
+    let record = state.at(block_index() * (block_tokens * state::WORDS));
+    (record.at(state::FLAGS).load() & state::ACTIVE) != 0
+}
+
+/// Places and initialises the rings. A CTA barrier must follow.
+#[device]
+fn rings(s: &GemmShape) -> Rings {
+    let ring = |stages, stage_bytes, at: u32| {
+        let shape = PipelineShape { stages, stage_bytes, consumers: s.warps(), copy: s.tiling.copy.engine() };
+        Pipeline::new(shape, dynamic_shared().bytes(at), mbarrier_array(shape.barriers()))
+    };
+    let [weights, inputs] = s.tiling.stages;
+    let rings = Rings {
+        weights: ring(weights, s.weight_stage(), 0),
+        inputs: ring(inputs, s.input_stage(), weights * s.weight_stage()),
+    };
+    if thread_index() == 0 {
+        rings.weights.init();
+        rings.inputs.init();
+    }
+    rings
+}
+
+/// The product of a block of rows, by the roles of the warps.
+#[device]
+fn multiply_block(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
+    if warp_index() >= s.warps() {
+        if s.tiling.copy.takes_lane() {
+            load(operands, rings, block, s);
+        }
+    } else {
+        let sums = multiply(rings, block, s);
+        Epilogue { operands, block, s }.finish(&sums);
+    }
+}
+
+/// Index of the first of the tiles that a CTA has of each matrix of its block of rows.
+#[device]
+fn first_tile(block: &BlockOfRows, s: &GemmShape) -> Val<u32> {
+    (block_index_y() - block.first) * s.tiles_of_matrix()
+}
+
+/// Addresses of the CTA's tiles.
+fn tiles(operands: &Operands, block: &BlockOfRows, s: &GemmShape) -> Vec<Ptr<Global, u8>> {
+    let first = first_tile(block, s);
+    let tile = |tile: u32| {
+        let (matrix, within) = s.place(tile);
+        let layout = &block.layouts[matrix];
+        // Tiles behind the last one are not stored.
+        let index = (first + within).min(layout.tiles - 1);
+        operands.w.bytes(block.offsets[matrix]).bytes(mul_wide(index, layout.tile_bytes()))
+    };
+    (0..s.tiles()).map(tile).collect()
+}
+
+/// Producer warp: for each block of columns a stage of weights, with the block of each of the CTA's tiles, then the stages
+/// of its inputs.
+#[device]
+fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
+    let layout = &block.layouts[0];
+    let tiles = tiles(operands, block, s);
+    let inputs = s.halve();
+    let input_bytes = s.stage_cols(layout.ty) / 32 * inputs.chunk_bytes();
+    let mut input = operands.x.bytes(inputs.form_offset(layout.ty));
+    input = input.bytes(mul_wide(block_index(), inputs.chunks() * inputs.chunk_bytes()));
+    let (mut weight_stage, mut input_stage) = (rings.weights.producer(lane()), rings.inputs.producer(lane()));
+    let mut column = val(0u32);
+    while column < layout.blocks {
+        weight_stage.acquire((0..s.tiles()).map(|tile| block.block_bytes(tile, s)).sum::<u32>());
+        for (tile, from) in (0u32..).zip(&tiles) {
+            let bytes = block.block_bytes(tile, s);
+            weight_stage.copy(tile * s.tile_bytes(), from.bytes(column * bytes), bytes, None);
+        }
+        weight_stage.commit();
+        weight_stage.advance();
+        for _ in 0..layout.ty.block_cols() / s.stage_cols(layout.ty) {
+            input_stage.acquire(input_bytes);
+            input_stage.copy(0, input, input_bytes, None);
+            input_stage.commit();
+            input_stage.advance();
+            input = input.bytes(input_bytes);
+        }
+        column += 1;
+    }
+}
+
+/// Consumer warps: the sums of this warp's two tiles and its part of the tokens.
+#[device]
+fn multiply(rings: Rings, block: &BlockOfRows, s: &GemmShape) -> Sums {
+    let groups = s.tiling.warp_tokens / GROUP;
+    let mut sums: Sums = vec![FragmentC::zero(); (WARP_TILES * groups) as usize];
+    let map = LaneMap::new();
+    let (mut weights, mut inputs) = (rings.weights.consumer(), rings.inputs.consumer());
+    let mut column = val(0u32);
+    while column < block.layouts[0].blocks {
+        weights.wait();
+        add_columns(&mut sums, weights.data(), &mut inputs, &map, block, s);
+        weights.release_by_warp();
+        weights.advance();
+        column += 1;
+    }
+    sums
+}
+
+/// Adds the products of a block of columns, whose weights are at `weights`.
+fn add_columns(
+    sums: &mut Sums,
+    weights: Ptr<Shared, u8>,
+    inputs: &mut Consumer,
+    map: &LaneMap,
+    block: &BlockOfRows,
+    s: &GemmShape,
+) {
+    let [row, part] = s.warp_position(warp_index());
+    let groups = s.tiling.warp_tokens / GROUP;
+    let tiles = weights.bytes(s.first_tile_of_warp(row) * s.tile_bytes());
+    let decoder = |tile: u32| {
+        let at = tiles.bytes(tile * s.tile_stride() * s.tile_bytes());
+        BlockDecoder::new(at, block.type_of(tile), map)
+    };
+    let mut decoders: Vec<BlockDecoder<'_>> = (0..WARP_TILES).map(decoder).collect();
+    let ty = block.layouts[0].ty;
+    let stage_chunks = s.stage_cols(ty) / 32;
+    for stage in 0..ty.block_cols() / s.stage_cols(ty) {
+        inputs.wait();
+        let from = inputs.data().bytes(part * (groups * 512)).bytes(lane() * 16);
+        for chunk in 0..stage_chunks {
+            let index = stage * stage_chunks + chunk;
+            let fragments: Vec<_> = decoders.iter_mut().map(|decoder| decoder.chunk(index)).collect();
+            let from = from.bytes(chunk * s.halve().chunk_bytes());
+            for group in 0..groups {
+                let [a, b, c, d] = from.bytes(group * 512).cast::<u32>().load_vector::<4>();
+                for (half, words) in [[a, b], [c, d]].into_iter().enumerate() {
+                    for (tile, fragments) in fragments.iter().enumerate() {
+                        let sum = &mut sums[tile * groups as usize + group as usize];
+                        let a = FragmentA::<f16, 4>::from_registers(fragments[half]);
+                        *sum = mma(a, FragmentB::<f16, 2>::from_registers(words), *sum);
+                    }
+                }
+            }
+        }
+        inputs.release_by_warp();
+        inputs.advance();
+    }
+}

@@ -1,0 +1,206 @@
+//! Compile-time parameters of a product of many tokens, and the sizes derived from them.
+
+use bespoke_codegen::dsl::WARP;
+use bespoke_codegen::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::halve::HalveShape;
+use crate::kernels::gemv::{GemvShape, Input};
+use crate::kernels::launching::CopyEngine;
+use crate::weights::{Layout, WeightType};
+
+/// Tiles of 16 rows per warp. With a gated output, one of gate and one of up.
+pub(super) const WARP_TILES: u32 = 2;
+
+/// Tokens of a fragment.
+pub(super) const GROUP: u32 = 8;
+
+/// Division of a product of many tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tiling {
+    /// Consumer warps of a CTA: along rows, and along tokens.
+    pub warps: [u32; 2],
+    /// Tokens of a warp, a multiple of 8.
+    pub warp_tokens: u32,
+    /// Stages of the ring of weights, and of the ring of inputs.
+    pub stages: [u32; 2],
+    /// Largest number of columns of a stage of inputs: 32, 64 or 128.
+    pub stage_cols: u32,
+    /// The instruction that copies data to shared memory.
+    pub copy: CopyEngine,
+}
+
+/// A product of the stack of matrices of a [`GemvShape`] with many tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GemmShape {
+    /// Number of tokens, matrices, inputs and epilogue. Its schedule is not used.
+    pub product: GemvShape,
+    /// Division of the work.
+    pub tiling: Tiling,
+}
+
+/// Blocks of rows of a matrix, or of gate and up.
+pub(super) struct BlockOfRows {
+    /// Index along y of the grid of the first block.
+    pub first: u32,
+    /// Number of blocks.
+    pub count: u32,
+    /// Layout of the matrix, or of gate and up.
+    pub layouts: Vec<Layout>,
+    /// Offset of each.
+    pub offsets: Vec<u64>,
+    /// Index of the matrix's first row among the rows of all.
+    pub first_row: u32,
+}
+
+impl BlockOfRows {
+    /// Bytes of a block of tile `tile` of a stage.
+    pub fn block_bytes(&self, tile: u32, s: &GemmShape) -> u32 {
+        self.layouts[s.place(tile).0].ty.block_bytes()
+    }
+
+    /// Type of the weights of a warp's tile.
+    pub fn type_of(&self, tile: u32) -> WeightType {
+        self.layouts[(tile as usize).min(self.layouts.len() - 1)].ty
+    }
+}
+
+impl GemmShape {
+    /// Whether products of many tokens support a stack: blocks of gate and up must have the same number of columns.
+    pub fn supports(product: &GemvShape) -> bool {
+        let mut cols = product.segments.iter().map(|segment| segment.ty.block_cols());
+        let first = cols.next();
+        !product.is_gated() || cols.all(|cols| Some(cols) == first)
+    }
+
+    /// Tokens of a CTA.
+    pub fn block_tokens(&self) -> u32 {
+        self.tiling.warps[1] * self.tiling.warp_tokens
+    }
+
+    /// Consumer warps of a CTA.
+    pub(super) fn warps(&self) -> u32 {
+        self.tiling.warps[0] * self.tiling.warps[1]
+    }
+
+    /// Threads of a CTA: of consumer warps and the producer warp.
+    pub fn threads(&self) -> u32 {
+        (self.warps() + 1) * WARP
+    }
+
+    /// Tiles of a CTA.
+    pub(super) fn tiles(&self) -> u32 {
+        self.tiling.warps[0] * WARP_TILES
+    }
+
+    /// Tiles of a CTA of each matrix of its block of rows.
+    pub(super) fn tiles_of_matrix(&self) -> u32 {
+        if self.product.is_gated() { self.tiles() / 2 } else { self.tiles() }
+    }
+
+    /// The matrix of tile `tile` of a stage, and the tile's index among the CTA's tiles of the matrix.
+    pub(super) fn place(&self, tile: u32) -> (usize, u32) {
+        ((tile / self.tiles_of_matrix()) as usize, tile % self.tiles_of_matrix())
+    }
+
+    /// Tiles of a stage from a warp's first tile to its second.
+    pub(super) fn tile_stride(&self) -> u32 {
+        if self.product.is_gated() { self.tiles_of_matrix() } else { 1 }
+    }
+
+    /// The tile of a stage that is the first of warp `row` along rows.
+    pub(super) fn first_tile_of_warp(&self, row: Val<u32>) -> Val<u32> {
+        if self.product.is_gated() { row } else { row * WARP_TILES }
+    }
+
+    /// A warp's position along rows and along tokens.
+    pub(super) fn warp_position(&self, warp: Val<u32>) -> [Val<u32>; 2] {
+        let rows = self.tiling.warps[0];
+        [warp % rows, warp / rows]
+    }
+
+    /// Columns of a stage of inputs for weights of a type.
+    pub(super) fn stage_cols(&self, ty: WeightType) -> u32 {
+        ty.block_cols().min(self.tiling.stage_cols)
+    }
+
+    /// Bytes of a tile in a stage of weights.
+    pub(super) fn tile_bytes(&self) -> u32 {
+        self.product.segments.iter().map(|segment| segment.ty.block_bytes()).max().unwrap_or(0)
+    }
+
+    /// Size of a stage of weights in bytes.
+    pub(super) fn weight_stage(&self) -> u32 {
+        self.tiles() * self.tile_bytes()
+    }
+
+    /// Size of a stage of inputs in bytes.
+    pub(super) fn input_stage(&self) -> u32 {
+        let cols = self.product.segments.iter().map(|segment| self.stage_cols(segment.ty));
+        cols.max().unwrap_or(0) / 32 * self.halve().chunk_bytes()
+    }
+
+    /// Dynamic shared memory of a CTA in bytes.
+    pub fn shared_bytes(&self) -> u32 {
+        self.tiling.stages[0] * self.weight_stage() + self.tiling.stages[1] * self.input_stage()
+    }
+
+    /// Static shared memory of a CTA in bytes: two mbarriers for each stage.
+    pub fn static_shared(&self) -> u32 {
+        16 * (self.tiling.stages[0] + self.tiling.stages[1])
+    }
+
+    /// The launch that prepares the inputs.
+    pub fn halve(&self) -> HalveShape {
+        let product = &self.product;
+        let is_long = |segment: &crate::kernels::gemv::Segment| has_long_runs(segment.ty);
+        HalveShape {
+            tokens: product.tokens,
+            block_tokens: self.block_tokens(),
+            cols: product.cols,
+            padded_cols: product.padded_cols().next_multiple_of(32),
+            eps: match product.input {
+                Input::Plain => None,
+                Input::Normed { eps } => Some(eps),
+            },
+            short_runs: product.segments.iter().any(|segment| !is_long(segment)),
+            long_runs: product.segments.iter().any(is_long),
+        }
+    }
+
+    /// The grid: blocks of tokens along x, and blocks of rows along y.
+    pub fn grid(&self) -> [u32; 3] {
+        let rows = self.blocks_of_rows().iter().map(|block| block.count).sum();
+        [self.product.tokens.div_ceil(self.block_tokens()), rows, 1]
+    }
+
+    /// The blocks of rows of each matrix.
+    pub(super) fn blocks_of_rows(&self) -> Vec<BlockOfRows> {
+        let (layouts, offsets) = (self.product.layouts(), self.product.offsets());
+        let count = |layout: &Layout| layout.tiles.div_ceil(self.tiles_of_matrix());
+        if self.product.is_gated() {
+            let count = count(&layouts[0]);
+            return vec![BlockOfRows { first: 0, count, layouts, offsets: offsets.segments, first_row: 0 }];
+        }
+        let (mut first, mut first_row) = (0, 0);
+        let mut blocks = Vec::new();
+        for (layout, &offset) in layouts.into_iter().zip(&offsets.segments) {
+            let count = count(&layout);
+            blocks.push(BlockOfRows {
+                first,
+                count,
+                layouts: vec![layout],
+                offsets: vec![offset],
+                first_row,
+            });
+            first += count;
+            first_row += layout.rows;
+        }
+        blocks
+    }
+}
+
+/// Whether a lane has eight consecutive columns of a row in its fragments, otherwise four.
+pub(super) fn has_long_runs(ty: WeightType) -> bool {
+    matches!(ty, WeightType::F16 | WeightType::BF16)
+}

@@ -1,0 +1,160 @@
+//! Decoding of packed weights to f16 fragments, in registers.
+//!
+//! A weight is scale · code + offset. The byte c of a code becomes the f16 1024 + c by a byte permutation, from which
+//! 1024 is subtracted exactly. Scale and offset are rounded to f16, and `fma` rounds the weight once. Both are multiplied by
+//! [`UP`], so that small weights are not subnormal.
+
+use bespoke_codegen::prelude::*;
+
+use crate::kernels::gemv::{
+    ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, float_runs, weight_fragments,
+    weights_are_signed,
+};
+use crate::weights::WeightType;
+
+/// Factor of quantised weights.
+const UP: f32 = 256.0;
+
+/// The factor that undoes that of the weights of a type.
+pub(super) fn down(ty: WeightType) -> f32 {
+    if ty.is_quantised() { 1.0 / UP } else { 1.0 }
+}
+
+/// A fragments of 16 × 16 weights for the first and the second half of a chunk.
+pub(super) type ChunkFragments = [[Val<u32>; 4]; 2];
+
+/// Decodes the chunks of a block of a tile, in their order.
+pub(super) struct BlockDecoder<'a> {
+    block: Ptr<Shared, u8>,
+    ty: WeightType,
+    scales: Option<BlockScales>,
+    /// Bits of half chunks that several groups share.
+    bits: HalfChunkBits,
+    /// The decoded group of chunks.
+    group: Option<Group>,
+    map: &'a LaneMap,
+}
+
+enum BlockScales {
+    Chunks(ChunkScales),
+    HalfChunks(HalfChunkScales),
+}
+
+/// A group of four chunks, or of four half chunks.
+struct Group {
+    index: u32,
+    /// Bytes of the fragments of its chunks.
+    bytes: Vec<[Val<u32>; 4]>,
+    /// Scales of the four chunks or half chunks: those of rows g and g + 8.
+    scales: [Val<u32>; 4],
+    /// Offsets, likewise.
+    offsets: Option<[Val<u32>; 4]>,
+}
+
+impl<'a> BlockDecoder<'a> {
+    pub fn new(block: Ptr<Shared, u8>, ty: WeightType, map: &'a LaneMap) -> BlockDecoder<'a> {
+        let scales = ty.is_quantised().then(|| {
+            if ty.has_half_chunks() {
+                BlockScales::HalfChunks(HalfChunkScales::load(block, ty, map))
+            } else {
+                BlockScales::Chunks(ChunkScales::load(block, ty, map))
+            }
+        });
+        BlockDecoder { block, ty, scales, bits: HalfChunkBits::default(), group: None, map }
+    }
+
+    /// The fragments of chunk `index` of the block.
+    pub fn chunk(&mut self, index: u32) -> ChunkFragments {
+        let per_group = match self.scales {
+            None => return floats(self.block, self.ty, index, self.map),
+            Some(BlockScales::Chunks(_)) => 4,
+            Some(BlockScales::HalfChunks(_)) => 2,
+        };
+        if self.group.as_ref().is_none_or(|group| group.index != index / per_group) {
+            self.group = Some(self.load_group(index / per_group));
+        }
+        let group = self.group.as_ref().expect("loaded above");
+        let within = (index % per_group) as usize;
+        let words = group.bytes[within];
+        let signed = weights_are_signed(self.ty);
+        std::array::from_fn(|half| {
+            let of = if per_group == 4 { within } else { 2 * within + half };
+            let rows = [words[2 * half], words[2 * half + 1]];
+            half_chunk(rows, signed, group.scales[of], group.offsets.map(|offsets| offsets[of]))
+        })
+    }
+
+    fn load_group(&mut self, index: u32) -> Group {
+        let (block, ty) = (self.block, self.ty);
+        let (bytes, scale, offset) = match self.scales.as_ref().expect("a quantised type") {
+            BlockScales::Chunks(scales) => {
+                let (scale, offset) = scales.of_group(index);
+                (weight_fragments(block, ty, index), scale, offset)
+            }
+            BlockScales::HalfChunks(scales) => {
+                let (first, second) = (scales.of_row(0, index), scales.of_row(1, index));
+                let offset = first.1.zip(second.1).map(|(first, second)| [first, second]);
+                (self.bits.weights(block, ty, index).into(), [first.0, second.0], offset)
+            }
+        };
+        Group { index, bytes, scales: gather(scale), offsets: offset.map(|offset| gather(offset)) }
+    }
+}
+
+/// The pairs of the lanes of a quad times [`UP`] as f16, in the order of lanes.
+#[device]
+fn gather(pair: [Val<f32>; 2]) -> [Val<u32>; 4] {
+    let own = pack_rounded::<F16x2>(pair[0] * UP, pair[1] * UP).bitcast::<u32>();
+    let quad = lane() & 28;
+    std::array::from_fn(|of| shuffle_lane(own, quad + of as u32))
+}
+
+/// Both halves of a pair, each twice.
+#[device]
+fn doubled(pair: Val<u32>) -> [Val<F16x2>; 2] {
+    [0x1010u32, 0x3232].map(|selector| permute_bytes(pair, pair, selector).bitcast::<F16x2>())
+}
+
+/// The A fragment of 16 columns from the bytes of rows g and g + 8.
+#[device]
+fn half_chunk(
+    rows: [Val<u32>; 2],
+    signed: bool,
+    scales: Val<u32>,
+    offsets: Option<Val<u32>>,
+) -> [Val<u32>; 4] {
+    let scales = doubled(scales);
+    let offsets = offsets.map(|offsets| doubled(offsets));
+    let zero = f16::from_f32(if signed { 1024.0 + 128.0 } else { 1024.0 });
+    let mut out = [val(0u32); 4];
+    for (row, word) in rows.into_iter().enumerate() {
+        let word = if signed { word ^ 0x8080_8080 } else { word };
+        // Bytes 0 and 1, then 2 and 3, each below the upper byte of 1024.
+        for (pair, selector) in [0x4140u32, 0x4342].into_iter().enumerate() {
+            let code = permute_bytes(word, 0x6464_6464u32, selector).bitcast::<F16x2>() - F16x2(zero, zero);
+            let weights = match offsets {
+                Some(offsets) => fma(code, scales[row], offsets[row]),
+                None => code * scales[row],
+            };
+            out[2 * pair + row] = weights.bitcast::<u32>();
+        }
+    }
+    out
+}
+
+/// The fragments of a chunk of a block of a float type.
+fn floats(block: Ptr<Shared, u8>, ty: WeightType, index: u32, map: &LaneMap) -> ChunkFragments {
+    let runs = float_runs(block, ty, map);
+    let pair = |run: &FloatRun, row: usize, at: usize| {
+        let values = &run.weights[row];
+        pack_rounded::<F16x2>(values[at], values[at + 1]).bitcast::<u32>()
+    };
+    // A run has a whole chunk, or half of one.
+    std::array::from_fn(|half| {
+        let (run, first) = match runs[0].weights[0].len() {
+            8 => (&runs[index as usize], 4 * half),
+            _ => (&runs[half], 0),
+        };
+        [pair(run, 0, first), pair(run, 1, first), pair(run, 0, first + 2), pair(run, 1, first + 2)]
+    })
+}
