@@ -7,7 +7,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit::Emission;
 use bespoke_kernels::kernels::attention::KvType;
-use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::kernels::probe::{MmaProbeShape, ProbeShape};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
@@ -18,8 +18,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if targets.is_empty() {
         targets = Target::ALL.to_vec();
     }
-    let probe = KernelSpec::ReadProbe(ProbeShape { grid: 1056, threads: 512 });
-    let mut emission = Emission::new().kernel(probe).kv(KvType::Q8_0);
+    let probes =
+        [KernelSpec::ReadProbe(ProbeShape::default()), KernelSpec::MmaProbe(MmaProbeShape::default())];
+    let mut emission = probes.into_iter().fold(Emission::new(), Emission::kernel).kv(KvType::Q8_0);
     for target in targets {
         emission = emission.target(target);
     }

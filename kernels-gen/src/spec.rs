@@ -17,7 +17,7 @@ use crate::kernels::gemv::tokens::{self, PrepareShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::kernels::norm_add::{self, NormAddShape};
-use crate::kernels::probe::{self, ProbeShape};
+use crate::kernels::probe::{self, MmaProbeShape, ProbeShape};
 use crate::kernels::rope::RopeKind;
 use crate::kernels::sample::{self, SampleShape};
 
@@ -51,6 +51,8 @@ pub enum KernelSpec {
     ChooseSampled(SampleShape),
     /// Bandwidth measurement: [`probe::read_probe`].
     ReadProbe(ProbeShape),
+    /// Measurement of the throughput of tensor cores: [`probe::mma_probe`].
+    MmaProbe(MmaProbeShape),
 }
 
 /// Launch geometry of a kernel.
@@ -102,6 +104,7 @@ impl KernelSpec {
                 format!("choose_sampled_v{}{}_t{}", s.vocab, rows_name(s.tokens), s.choose_threads)
             }
             KernelSpec::ReadProbe(s) => format!("read_probe_g{}_t{}", s.grid, s.threads),
+            KernelSpec::MmaProbe(s) => format!("mma_probe_g{}_t{}", s.grid, s.threads),
         }
     }
 
@@ -123,6 +126,7 @@ impl KernelSpec {
             KernelSpec::SampleKeys(_) => "logit bias, penalties, and sort keys of the logits",
             KernelSpec::ChooseSampled(_) => "sampled choice of the next token",
             KernelSpec::ReadProbe(_) => "streaming read of device memory",
+            KernelSpec::MmaProbe(_) => "matrix products from registers",
         }
     }
 
@@ -142,6 +146,7 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => sample::sample_keys(s),
             KernelSpec::ChooseSampled(s) => sample::choose_sampled(s),
             KernelSpec::ReadProbe(s) => probe::read_probe(s),
+            KernelSpec::MmaProbe(s) => probe::mma_probe(s),
         }?;
         Ok(kernel.named(self.name()))
     }
@@ -215,11 +220,13 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => Geometry { grid: [s.blocks, s.tokens, 1], ..flat(1, s.threads) },
             KernelSpec::ChooseSampled(s) => flat(s.tokens, s.choose_threads),
             KernelSpec::ReadProbe(s) => flat(s.grid, s.threads),
+            KernelSpec::MmaProbe(s) => flat(s.grid, s.threads),
         }
     }
 
     /// Minimum traffic of a launch in bytes of device memory: each input and output once, with `length` positions in
-    /// the cache. 0 for [`KernelSpec::ReadProbe`], whose size is a run-time argument.
+    /// the cache. 0 for [`KernelSpec::ReadProbe`], whose size is a run-time argument, and [`KernelSpec::MmaProbe`], which
+    /// measures no memory.
     pub fn bytes(&self, length: u64) -> u64 {
         let f32s = |n: u32| u64::from(n) * 4;
         match self {
@@ -264,7 +271,7 @@ impl KernelSpec {
                 u64::from(s.tokens) * (f32s(s.vocab) + f32s(s.padded()) + f32s(s.groups()))
             }
             KernelSpec::ChooseSampled(s) => f32s(s.tokens * s.groups()),
-            KernelSpec::ReadProbe(_) => 0,
+            KernelSpec::ReadProbe(_) | KernelSpec::MmaProbe(_) => 0,
         }
     }
 }

@@ -12,7 +12,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::{self, Ptxas};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit::Emission;
-use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::kernels::probe::{MmaProbeShape, ProbeShape};
 use bespoke_kernels::plan::Tuning;
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
@@ -44,7 +44,9 @@ pub fn emit_kernels() {
 
 fn emit() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    let mut emission = Emission::new().kernel(KernelSpec::ReadProbe(ProbeShape::default()));
+    let probes =
+        [KernelSpec::ReadProbe(ProbeShape::default()), KernelSpec::MmaProbe(MmaProbeShape::default())];
+    let mut emission = probes.into_iter().fold(Emission::new(), Emission::kernel);
     for target in targets()? {
         emission = emission.target(target);
     }

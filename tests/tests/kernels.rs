@@ -80,6 +80,7 @@ kinds! {
     sample_keys KernelSpec::SampleKeys(_),
     choose_sampled KernelSpec::ChooseSampled(_),
     read_probe KernelSpec::ReadProbe(_),
+    mma_probe KernelSpec::MmaProbe(_),
 }
 
 #[test]

@@ -27,8 +27,9 @@ use crate::session::{self, DecodeArgs};
 
 Speed is tokens a second by the host's clock, over N tokens that the host reads as `run` does, after a warm-up. \
 Bytes a token are all weights (of an embedding that is not also the head, one row) and the keys and values of earlier \
-positions. The ceiling is a plain read of device memory, measured in the same run. There is none on the emulator: its \
-time says nothing about a GPU's.")]
+positions. The ceiling is a plain read of device memory, measured in the same run. Steps of --batch and --prompt have a second \
+ceiling: dense products of f16 matrices on tensor cores, by which the operations of their matrix products (two for each \
+weight and token) are divided. There are none on the emulator: its time says nothing about a GPU's.")]
 pub struct BenchArgs {
     /// Models: GGUF files, Hugging Face folders, or `demo`
     #[arg(required = true)]
@@ -137,7 +138,14 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         Kind::Cuda { .. } => Some(engine::read_bandwidth(engine.device()).map_err(session::engine_error)?),
     };
     results.device.get_or_insert_with(|| engine.device().info().clone());
-    let mut subject = Subject { name: model::model_name(path), gguf: &model.gguf, engine, ceiling };
+    let tensor_ceiling = match engine.device().info().kind {
+        Kind::Cuda { .. } if !(args.batch.is_empty() && args.prompt.is_empty()) => {
+            Some(engine::tensor_throughput(engine.device()).map_err(session::engine_error)?)
+        }
+        _ => None,
+    };
+    let name = model::model_name(path);
+    let mut subject = Subject { name, gguf: &model.gguf, engine, ceiling, tensor_ceiling };
     let workload = Workload { tokens: args.n, repetitions: args.repetitions };
     let profiled = args.profile || args.trace.is_some();
     let bar = Progress::count("tokens", args.depth.len() as u64 * workload.all_tokens());

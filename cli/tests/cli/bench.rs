@@ -111,6 +111,20 @@ fn bench_profiles_steps_of_several_rows() {
     let prefill = |rows, tokens, depth| ("prefill".to_owned(), [rows, 0, tokens, depth, 70, 1]);
     let expected = [decode(1, 1), decode(4, 3), decode(4, 4), prefill(64, 64, 0), prefill(16, 5, 64)];
     assert_eq!(profiles.iter().map(step).collect::<Vec<_>>(), expected);
+    for row in results["rows"].as_array().unwrap() {
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert!(number("bytes_per_second") > 0.0, "{row}");
+        // Two operations for each weight and token. Of a prompt, only the last token is multiplied by the output matrix.
+        let (layers, head) = (4.0 * 256.0 * (2.0 * 512.0 + 2.0 * 128.0 + 3.0 * 512.0), 512.0 * 256.0);
+        let heads = if row["test"] == "prompt" { 1.0 / 70.0 } else { 1.0 };
+        let operations = 2.0 * (layers + heads * head) * number("tokens_per_second");
+        assert!((number("operations_per_second") / operations - 1.0).abs() < 1e-9, "{row} {operations}");
+        for ceiling in
+            ["fraction_of_ceiling", "tensor_ceiling_operations_per_second", "fraction_of_tensor_ceiling"]
+        {
+            assert_eq!(row[ceiling], Value::Null, "{row}");
+        }
+    }
     for profile in profiles {
         let sum = profile["kernels_microseconds"].as_f64().unwrap();
         for part in ["kernels", "roles", "launches"] {
@@ -139,10 +153,15 @@ fn bench_profiles_steps_of_several_rows() {
 
     // A short prompt has no prefill step: its kernels would have to be loaded first.
     let text = output(&[&bench[..], &["-b", "2", "-p", "20"]].concat());
-    for part in ["| append", "prefill step"] {
+    for part in ["| append", "prefill step", "Ceilings"] {
         assert!(!text.contains(part), "{part}\n{text}");
     }
-    for part in ["| 2 sequences @ d3 ", "llama-q4_k_m at depth 3, a decode step of 2 rows: ", "| pp20 "] {
+    for part in [
+        "| 2 sequences @ d3 ",
+        "llama-q4_k_m at depth 3, a decode step of 2 rows: ",
+        "| pp20 ",
+        "| TFLOPS | of tensor ceiling |",
+    ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
 }

@@ -74,6 +74,7 @@ impl KernelSpec {
                 ("choose_threads", s.choose_threads, THREADS),
             ]),
             KernelSpec::ReadProbe(s) => within(&[("grid", s.grid, GRID), ("threads", s.threads, THREADS)]),
+            KernelSpec::MmaProbe(s) => within(&[("grid", s.grid, GRID), ("threads", s.threads, THREADS)]),
         }
     }
 }

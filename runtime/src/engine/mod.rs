@@ -19,6 +19,7 @@ mod slots;
 mod start;
 mod step;
 mod step_times;
+mod tensor_throughput;
 mod variants;
 
 use std::cell::Cell;
@@ -47,6 +48,7 @@ pub use sampling::{SamplingError, SamplingParams};
 pub use slots::Slots;
 use step::Step;
 pub use step_times::StepRows;
+pub use tensor_throughput::tensor_throughput;
 pub use variants::{Variant, Variants};
 
 /// Options for loading and running a model.

@@ -5,7 +5,7 @@ use bespoke_kernels::spec::KernelSpec;
 
 use super::{EngineError, target_for};
 use crate::builtin;
-use crate::device::{Bytes, Device, Kind, Launch};
+use crate::device::{Bytes, Device, Kernel, Kind, Launch};
 
 /// Number of timed passes over the memory; the median counts.
 const PASSES: usize = 15;
@@ -23,14 +23,7 @@ pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
     }
     let units = bytes / 16;
     let spec = KernelSpec::ReadProbe(ProbeShape::default());
-    let (target, name) = (target_for(device)?, spec.name());
-    let module = match builtin::ptx(target, &name) {
-        Some(text) => device.load_source(&builtin::source(target, &name, text))?,
-        None => {
-            let made = bespoke_kernels::emit::compile(std::slice::from_ref(&spec), target)?;
-            device.load(&name, &made[0].compiled.ptx)?
-        }
-    };
+    let kernel = probe_kernel(device, &spec)?;
     let data = device.alloc("read probe", units * 16)?;
     device.fill(data.address(), units * 16, 0x5A)?;
     let out = device.alloc("read probe result", 4)?;
@@ -40,7 +33,7 @@ pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
     params.extend(out.address().0.to_le_bytes());
     let geometry = spec.geometry();
     let launch = Launch {
-        kernel: module.kernel(&name)?,
+        kernel,
         grid: geometry.grid,
         block: [geometry.threads, 1, 1],
         dynamic_shared: 0,
@@ -54,4 +47,17 @@ pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
     let mut times = (0..passes).map(|_| sequence.time_replays(1)).collect::<Result<Vec<f64>, _>>()?;
     times.sort_by(f64::total_cmp);
     Ok((units * 16) as f64 / (times[times.len() / 2] * 1e-3))
+}
+
+/// Loads the kernel of a measurement: the built-in one, or one compiled for the device.
+pub(super) fn probe_kernel(device: &dyn Device, spec: &KernelSpec) -> Result<Kernel, EngineError> {
+    let (target, name) = (target_for(device)?, spec.name());
+    let module = match builtin::ptx(target, &name) {
+        Some(text) => device.load_source(&builtin::source(target, &name, text))?,
+        None => {
+            let made = bespoke_kernels::emit::compile(std::slice::from_ref(spec), target)?;
+            device.load(&name, &made[0].compiled.ptx)?
+        }
+    };
+    Ok(module.kernel(&name)?)
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bespoke::device::{Checks, Device, Selector, open_with};
-use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Variants, read_bandwidth};
+use bespoke::engine::{
+    Engine, EngineError, EngineOptions, SamplingParams, Variants, read_bandwidth, tensor_throughput,
+};
 use bespoke::generation::{Generation, Request};
 use bespoke_bench::{Subject, Workload, matrix_ceilings, measure, profile};
 use bespoke_gguf::Gguf;
@@ -87,7 +89,8 @@ fn model(options: &EngineOptions) -> Model {
     let emulator = emulator();
     let (engine, faults) = load(emulator.clone(), options, None);
     let gguf: &'static Gguf = Box::leak(Box::new(gguf()));
-    let subject = Subject { name: "fixture".to_owned(), gguf, engine: engine.unwrap(), ceiling: None };
+    let (name, engine) = ("fixture".to_owned(), engine.unwrap());
+    let subject = Subject { name, gguf, engine, ceiling: None, tensor_ceiling: None };
     Model { subject, other: None, faults, emulator }
 }
 
@@ -220,6 +223,7 @@ fn profiled(model: &mut Model) -> Outcome {
 
 fn bandwidth(model: &mut Model) -> Outcome {
     read_bandwidth(model.subject.engine.device())?;
+    tensor_throughput(model.subject.engine.device())?;
     Ok(String::new())
 }
 

@@ -1,4 +1,4 @@
-//! Speed of decoding and of prompts, the ceiling by memory bandwidth, and profiles of steps.
+//! Speed of decoding and of prompts, the ceilings by memory bandwidth and tensor cores, and profiles of steps.
 
 mod measure;
 mod profile;
@@ -62,6 +62,9 @@ pub struct Subject<'a> {
     /// Read ceiling: bytes per second of a plain read of device memory; `None` on the emulator, whose time says nothing
     /// about memory.
     pub ceiling: Option<f64>,
+    /// Tensor core ceiling: floating-point operations per second of dense matrix products; `None` on the emulator, and if
+    /// no steps of several rows are measured.
+    pub tensor_ceiling: Option<f64>,
 }
 
 /// Median: the middle of the sorted values.

@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use bespoke::engine::{EngineError, StepRows};
+use bespoke_kernels::plan::{LaunchRole, Plan};
+use bespoke_kernels::spec::KernelSpec;
 use serde::Serialize;
 
 use crate::{Subject, median};
@@ -37,8 +39,16 @@ pub struct RowsMeasurement {
     pub milliseconds: f64,
     /// Tokens of all sequences per second.
     pub tokens_per_second: f64,
-    /// For decode steps: the bytes that a step must read, over its time and the read ceiling.
+    /// Bytes that the steps must read per second: weights, keys and values.
+    pub bytes_per_second: f64,
+    /// `bytes_per_second` over the read ceiling; `None` on the emulator.
     pub fraction_of_ceiling: Option<f64>,
+    /// Multiplications and additions of the matrix products per second: two for each weight and token.
+    pub operations_per_second: f64,
+    /// Tensor core ceiling: operations per second of dense f16 products with f32 sums; `None` on the emulator.
+    pub tensor_ceiling_operations_per_second: Option<f64>,
+    /// `operations_per_second` over the tensor core ceiling; `None` on the emulator.
+    pub fraction_of_tensor_ceiling: Option<f64>,
 }
 
 /// Steps that are timed together.
@@ -69,16 +79,13 @@ pub fn measure_batch(
             times.push(time);
         }
     }
-    let milliseconds = median(&times);
     let plan = engine.step_plan(rows)?;
-    let bytes = plan.bytes_per_token(u64::from(depth + STEPS / 2)) as f64;
-    Ok(Some(RowsMeasurement {
-        model: subject.name.clone(),
-        test: RowsTest::Batch { sequences, depth },
-        milliseconds,
-        tokens_per_second: f64::from(sequences) * 1e3 / milliseconds,
-        fraction_of_ceiling: subject.ceiling.map(|ceiling| bytes * 1e3 / milliseconds / ceiling),
-    }))
+    let work = Work {
+        tokens: sequences,
+        bytes: plan.bytes_per_token(u64::from(depth + STEPS / 2)),
+        operations: 2 * u64::from(sequences) * weights(engine.plan(), |_| true),
+    };
+    Ok(Some(measurement(subject, RowsTest::Batch { sequences, depth }, work, median(&times))))
 }
 
 /// Measures a prompt of `length` tokens, with an empty cache, until the host has the first token of the answer: the median
@@ -105,12 +112,80 @@ pub fn measure_prompt(
             times.push(start.elapsed().as_secs_f64() * 1e3);
         }
     }
-    let milliseconds = median(&times);
-    Ok(RowsMeasurement {
+    let mut bytes = 0;
+    let mut position = 0;
+    for step in engine.prompt_steps(length) {
+        bytes += engine.step_plan(step)?.bytes_per_token(u64::from(position));
+        position += step.count();
+    }
+    // The decode step of one row processes the other tokens. Logits are computed after the last token only.
+    let plan = engine.plan();
+    bytes += (position..length).map(|position| plan.bytes_per_token(u64::from(position))).sum::<u64>();
+    let layers = weights(plan, |role| role != LaunchRole::Output);
+    let work = Work {
+        tokens: length,
+        bytes,
+        operations: 2 * (u64::from(length) * layers + weights(plan, |role| role == LaunchRole::Output)),
+    };
+    Ok(measurement(subject, RowsTest::Prompt { length }, work, median(&times)))
+}
+
+/// What a measured step or prompt amounts to.
+struct Work {
+    tokens: u32,
+    /// Bytes that must be read.
+    bytes: u64,
+    /// Multiplications and additions of the matrix products.
+    operations: u64,
+}
+
+fn measurement(subject: &Subject<'_>, test: RowsTest, work: Work, milliseconds: f64) -> RowsMeasurement {
+    let per_second = |count: f64| count * 1e3 / milliseconds;
+    let (bytes, operations) = (per_second(work.bytes as f64), per_second(work.operations as f64));
+    RowsMeasurement {
         model: subject.name.clone(),
-        test: RowsTest::Prompt { length },
+        test,
         milliseconds,
-        tokens_per_second: f64::from(length) * 1e3 / milliseconds,
-        fraction_of_ceiling: None,
-    })
+        tokens_per_second: per_second(f64::from(work.tokens)),
+        bytes_per_second: bytes,
+        fraction_of_ceiling: subject.ceiling.map(|ceiling| bytes / ceiling),
+        operations_per_second: operations,
+        tensor_ceiling_operations_per_second: subject.tensor_ceiling,
+        fraction_of_tensor_ceiling: subject.tensor_ceiling.map(|ceiling| operations / ceiling),
+    }
+}
+
+/// Number of weights by which a token is multiplied, in the launches of a plan for one row whose role `select` selects.
+fn weights(plan: &Plan, select: impl Fn(LaunchRole) -> bool) -> u64 {
+    let selected = plan.launches.iter().filter(|launch| select(launch.label.role));
+    selected
+        .map(|launch| match &plan.kernels[launch.kernel].spec {
+            KernelSpec::Gemv(s) => {
+                s.segments.iter().map(|segment| u64::from(segment.rows)).sum::<u64>() * u64::from(s.cols)
+            }
+            _ => 0,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use bespoke_codegen::ptx::Target;
+    use bespoke_kernels::plan::PlanParams;
+    use bespoke_kernels::shape::builtin;
+
+    use super::*;
+
+    /// Every matrix counts once: all parameters of the model but the embedding's, which is only looked up, and the norms'.
+    #[test]
+    fn all_matrices_multiply_a_token() {
+        let file = builtin().into_iter().find(|file| file.name == "llama-3.1-8b").unwrap();
+        let plan =
+            Plan::new(&file.with_mix("q4_k_m").unwrap(), Target::Sm90, PlanParams::single(64)).unwrap();
+        let head = weights(&plan, |role| role == LaunchRole::Output);
+        assert_eq!(head, 128_256 * 4096);
+        let layers = weights(&plan, |role| role != LaunchRole::Output);
+        assert_eq!(layers, 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14_336));
+        assert_eq!(weights(&plan, |_| true), layers + head);
+    }
 }

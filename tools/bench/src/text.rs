@@ -15,6 +15,9 @@ pub fn markdown(results: &Results, profile: bool) -> String {
     let mut text = format!("{}\n\n{}\n", measurements(&results.measurements), footer(results));
     if !results.rows.is_empty() {
         write!(text, "\n{}\n", rows(&results.rows)).expect("writing to a string succeeds");
+        if let Some(ceilings) = rows_ceilings(results) {
+            write!(text, "\n{ceilings}\n").expect("writing to a string succeeds");
+        }
     }
     for profile in results.profiles.iter().filter(|_| profile) {
         write!(text, "\n{}", profile_text(profile)).expect("writing to a string succeeds");
@@ -27,7 +30,17 @@ pub fn markdown(results: &Results, profile: bool) -> String {
 
 /// Table of steps of several rows: sequences decoded side by side, and prompts.
 fn rows(rows: &[RowsMeasurement]) -> Table {
-    let mut table = table(&["model", "test", "ms", "t/s", "t/s each", "of ceiling"]);
+    let mut table = table(&[
+        "model",
+        "test",
+        "ms",
+        "t/s",
+        "t/s each",
+        "GB/s",
+        "of read ceiling",
+        "TFLOPS",
+        "of tensor ceiling",
+    ]);
     for row in rows {
         let (test, each) = match row.test {
             RowsTest::Batch { sequences, depth } => {
@@ -37,17 +50,31 @@ fn rows(rows: &[RowsMeasurement]) -> Table {
             }
             RowsTest::Prompt { length } => (format!("pp{length}"), UNKNOWN.to_owned()),
         };
-        let fraction = row.fraction_of_ceiling.map(|fraction| format!("{:.1}%", 100.0 * fraction));
         table.add_row(vec![
             row.model.clone(),
             test,
             format!("{:.3}", row.milliseconds),
             format!("{:.0}", row.tokens_per_second),
             each,
-            fraction.unwrap_or_else(|| UNKNOWN.to_owned()),
+            gigabytes(row.bytes_per_second),
+            share(row.fraction_of_ceiling, 1),
+            teraflops(row.operations_per_second),
+            share(row.fraction_of_tensor_ceiling, 1),
         ]);
     }
     table
+}
+
+/// Sentence about the ceilings of steps of several rows; none on the emulator.
+fn rows_ceilings(results: &Results) -> Option<String> {
+    let tensor = results.rows.iter().find_map(|row| row.tensor_ceiling_operations_per_second)?;
+    let read = results.measurements.iter().find_map(|m| m.ceiling_bytes_per_second)?;
+    Some(format!(
+        "Ceilings, measured in this run: a plain read of device memory, {} GB/s; dense products of f16 with f32 sums \
+         (mma.m16n8k16), {} TFLOPS.",
+        gigabytes(read),
+        teraflops(tensor)
+    ))
 }
 
 /// Cell of an unknown value.
@@ -255,6 +282,12 @@ fn gigabytes(rate: f64) -> String {
     format!("{:.decimals$}", rate / 1e9)
 }
 
+/// Formats operations per second in TFLOPS: with one decimal if there are at least ten, else with three.
+fn teraflops(rate: f64) -> String {
+    let decimals = if rate >= 10e12 { 1 } else { 3 };
+    format!("{:.decimals$}", rate / 1e12)
+}
+
 /// Comma-separated values: a row per measurement, with empty cells for unknown ceilings.
 pub fn csv(measurements: &[Measurement]) -> String {
     let mut text =
@@ -290,5 +323,28 @@ mod tests {
         let with = |ceiling| cells(&Traffic::new(2.0, 3_000_000, ceiling));
         assert_eq!(with(Some(2e12)), ["2.0", "3.00", "1500", "75%"]);
         assert_eq!(with(None), ["2.0", "3.00", "1500", "-"]);
+    }
+
+    #[test]
+    fn ceilings_of_steps_of_several_rows_are_named() {
+        let row = |tensor: Option<f64>| RowsMeasurement {
+            model: "m".to_owned(),
+            test: RowsTest::Batch { sequences: 8, depth: 0 },
+            milliseconds: 2.0,
+            tokens_per_second: 4000.0,
+            bytes_per_second: 2e12,
+            fraction_of_ceiling: tensor.map(|_| 0.5),
+            operations_per_second: 60e12,
+            tensor_ceiling_operations_per_second: tensor,
+            fraction_of_tensor_ceiling: tensor.map(|ceiling| 60e12 / ceiling),
+        };
+        let cells = |tensor| {
+            let text = rows(&[row(tensor)]).to_string();
+            let last = text.lines().last().expect("a row");
+            last.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()[5..10].to_vec()
+        };
+        assert_eq!(cells(Some(600e12)), ["500.0", "2000", "50.0%", "60.0", "10.0%"]);
+        assert_eq!(cells(None), ["500.0", "2000", "-", "60.0", "-"]);
+        assert_eq!(teraflops(1.5e9), "0.002");
     }
 }

@@ -11,7 +11,7 @@ use bespoke_kernels::kernels::gemv::tokens::TokenSchedule;
 use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::norm_add::NormAddShape;
-use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::kernels::probe::{MmaProbeShape, ProbeShape};
 use bespoke_kernels::kernels::rope::RopeKind;
 use bespoke_kernels::kernels::sample::SampleShape;
 use bespoke_kernels::plan::{Plan, PlanError, PlanParams, Sampling};
@@ -61,6 +61,7 @@ pub fn small() -> Vec<KernelSpec> {
         specs.extend([KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape)]);
     }
     specs.push(KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 }));
+    specs.push(KernelSpec::MmaProbe(MmaProbeShape { grid: 3, threads: 64 }));
     specs
 }
 

@@ -1,11 +1,10 @@
-//! Cases of the greedy choice and of the probes, compared exactly.
+//! Cases of the greedy choice, compared exactly.
 
 use bespoke_kernels::kernels::argmax::ChooseShape;
-use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::kernels::state;
 use bespoke_kernels::spec::KernelSpec;
 
-use crate::case::{Arg, Case, Coordinates, Element, POISON, Want};
+use crate::case::{Case, Coordinates, Element, POISON, Want};
 use crate::inputs::{Noise, f32s, state_record, u32s};
 
 /// Largest value and the smallest token with it; −∞ and token 0 if there are only NaN and −∞.
@@ -89,31 +88,4 @@ fn choose(
         case.expect(buffer, Coordinates::line(axis), Want::Exactly(Element::U32, bytes));
     }
     case
-}
-
-/// Number for which [`read_probe`](bespoke_kernels::kernels::probe::read_probe) searches the memory.
-const MAGIC: u32 = 0x5EED_1E55;
-
-/// Cases of memory without the magic number, and with the number in the last 16 bytes, which the probe finds only if it
-/// reads all memory.
-pub(crate) fn read_probe(s: &ProbeShape) -> Vec<Case> {
-    // Units of 16 bytes: not a whole number of rounds; the last unit is the second of its thread's four.
-    let units = 6 * s.grid * s.threads - 5;
-    [false, true]
-        .map(|hidden| {
-            let mut words = vec![0; units as usize * 4];
-            let mut found = u32::from_le_bytes([POISON; 4]);
-            if hidden {
-                words[units as usize * 4 - 1] = MAGIC;
-                found = MAGIC;
-            }
-            let mut case = Case::new(if hidden { "the number at the end" } else { "no such number" });
-            let data = case.input("data", u32s(&words));
-            let out = case.output("out", Element::U32, 1);
-            let args = vec![Arg::Buffer(data), Arg::Word(units), Arg::Buffer(out)];
-            case.launches.push((KernelSpec::ReadProbe(s.clone()), args));
-            case.expect(out, Coordinates::line("word"), Want::Exactly(Element::U32, u32s(&[found])));
-            case
-        })
-        .into()
 }

@@ -4,6 +4,7 @@ mod attention;
 mod choice;
 pub(super) mod matrix;
 mod norm_add;
+mod probe;
 mod sampling;
 
 use bespoke_kernels::spec::KernelSpec;
@@ -25,6 +26,7 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
         KernelSpec::ChooseGreedy(s) => choice::choose_greedy(s),
         KernelSpec::SampleKeys(s) => sampling::sample_keys(s),
         KernelSpec::ChooseSampled(s) => sampling::choose_sampled(s),
-        KernelSpec::ReadProbe(s) => choice::read_probe(s),
+        KernelSpec::ReadProbe(s) => probe::read_probe(s),
+        KernelSpec::MmaProbe(s) => probe::mma_probe(s),
     }
 }
