@@ -11,6 +11,7 @@ use bespoke_check::{
     self as check, CheckError, Checks, Failure, Launches, Loaded, Options, REPORT_VERSION, Report,
 };
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::plan::PlanParams;
 use clap::{Args, ValueEnum};
 use miette::miette;
 use serde_json::json;
@@ -31,6 +32,7 @@ use crate::progress::Progress;
   bespoke check kernels.ptx --launches launches.toml --profile
   bespoke check kernels.ptx --launches launches.toml --format json --deny lints
   bespoke check model.gguf --steps 2
+  bespoke check model.gguf --rows 8
   bespoke check qwen2.5-0.5b --filter attention")]
 pub struct CheckArgs {
     /// A PTX file; or a model: a GGUF file, a Hugging Face folder, `demo`, or a built-in shape
@@ -45,6 +47,10 @@ pub struct CheckArgs {
     /// Tokens to decode, for a model: at least 1 [default: 3]
     #[arg(long, value_name = "N")]
     steps: Option<NonZeroU32>,
+    /// Check a prefill step and decode steps of this many sequences, for a model: at most 64 [default: decode steps of
+    /// one sequence]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(PlanParams::MAX_ROWS)))]
+    rows: Option<u32>,
     /// Type of the KV cache, for a shape or a model: f16 or q8_0 [default: f16]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     kv: KvType,
@@ -142,7 +148,10 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
             let steps = args.steps.unwrap_or(DEFAULT_STEPS).get();
             let bar = Progress::steps("checking", u64::from(steps));
             let mut tell = |done: usize, total: usize, _: &str| bar.update(done as u64, total as u64);
-            check::model(&model.gguf, &model.shape, steps, &options, &mut tell)?
+            match args.rows {
+                Some(rows) => check::model_rows(&model.gguf, &model.shape, rows, steps, &options, &mut tell)?,
+                None => check::model(&model.gguf, &model.shape, steps, &options, &mut tell)?,
+            }
         }
         Kind::Shape => {
             let shape = model::resolve(&args.subject, args.load)?;
@@ -190,7 +199,7 @@ impl Kind {
     fn refuse_unused_options(self, args: &CheckArgs) -> miette::Result<()> {
         let what = match self {
             Kind::Ptx => "a PTX file",
-            Kind::Model => "a model, which runs its decode plan",
+            Kind::Model => "a model, which runs its steps",
             Kind::Shape => "a built-in shape, which runs the cases of `selftest`",
         };
         for (option, given, its) in [
@@ -198,6 +207,7 @@ impl Kind {
             ("--limit", args.limit.is_some(), Kind::Ptx),
             ("--multiprocessors", args.multiprocessors.is_some(), Kind::Ptx),
             ("--steps", args.steps.is_some(), Kind::Model),
+            ("--rows", args.rows.is_some(), Kind::Model),
             ("--filter", args.filter.is_some(), Kind::Shape),
         ] {
             if given && its != self {

@@ -355,6 +355,38 @@ fn a_model_s_plan_and_a_shape_s_kernels_are_clean() {
     assert!(ran.stderr.contains("has no kernel with `no such kernel` in its name"), "{}", ran.stderr);
 }
 
+/// `--rows` runs a prefill step and decode steps of as many sequences.
+#[test]
+fn steps_of_several_rows_of_a_model_are_clean() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/llama-q4_k_m.gguf");
+    for (rows, decode, prefill) in [("1", "", "_n16"), ("3", "_n4", "_n16"), ("20", "_n32", "_n64")] {
+        let report = json(0, &[model.to_str().unwrap(), "--rows", rows, "--steps", "2", "--profile"]);
+        assert_eq!(report["findings"], Value::Array(Vec::new()), "{rows}");
+        let launches = |part: &str| -> u64 {
+            let profiles = report["profiles"].as_array().unwrap().iter();
+            let matching = profiles.filter(|profile| profile["kernel"].as_str().unwrap().contains(part));
+            matching.map(|profile| profile["launches"].as_u64().unwrap()).sum()
+        };
+        // Four layers: one prefill step, and two decode steps whose attention appends.
+        assert_eq!(launches("append_h8"), 4, "{rows}");
+        assert_eq!(launches(&format!("appended{prefill}")), 4, "{rows}");
+        assert_eq!(launches("attention_h8"), 3 * 4, "{rows}");
+        assert!(
+            launches("embed_") == 3 && launches(&format!("embed_q4k_v512_c256{decode}_t")) == 2,
+            "{rows}"
+        );
+    }
+    let ran = check(&["qwen2.5-0.5b", "--rows", "2"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.stderr.contains("--rows has no effect here: qwen2.5-0.5b is a built-in shape"),
+        "{}",
+        ran.stderr
+    );
+    let ran = check(&[model.to_str().unwrap(), "--rows", "65"]);
+    assert!(ran.stderr.contains("65 is not in 1..=64"), "{}", ran.stderr);
+}
+
 #[test]
 fn what_a_kernel_may_mean_is_found_where_it_is_asked_for() {
     let launch = |kernel: &str, args: &str| {

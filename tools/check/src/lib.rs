@@ -21,6 +21,7 @@ mod launches;
 mod ptx;
 mod report;
 mod residency;
+mod rows;
 mod template;
 pub mod text;
 mod values;
@@ -39,6 +40,7 @@ pub use ptx::{Loaded, ptx};
 pub use report::{
     Cost, Finding, KernelProfile, LineProfile, Lint, Place, PtxLine, REPORT_VERSION, Report, Site,
 };
+pub use rows::model_rows;
 pub use template::template;
 pub use values::{Element, Number};
 
