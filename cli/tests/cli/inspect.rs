@@ -49,6 +49,64 @@ fn inspect_shows_a_kernel_at_every_stage() {
     assert!(message.contains("`gemv` starts several") && message.contains("\n  gemv_q80"), "{message}");
 }
 
+/// `--rows` and `--prefill` show the steps that an engine has; several numbers are compared.
+#[test]
+fn inspect_shows_steps_of_several_rows() {
+    let model = fixture("llama-q4_k_m.gguf");
+    let stats = |options: &[&str]| json(&[&["inspect", &model, "--format", "json"], options].concat());
+    let names = |stats: &Value, role: &str| -> Vec<String> {
+        let kernels = stats.as_array().unwrap().iter();
+        let of_role = kernels.filter(|kernel| kernel["roles"][0] == role);
+        of_role.map(|kernel| kernel["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let sum = |stats: &Value, what: &str, role: &str| -> u64 {
+        let kernels = stats.as_array().unwrap().iter();
+        kernels.filter(|kernel| kernel["roles"][0] == role).map(|kernel| kernel[what].as_u64().unwrap()).sum()
+    };
+    let one = stats(&[]);
+    // The smallest step for five sequences has eight rows.
+    let eight = stats(&["--rows", "5"]);
+    let prefill = stats(&["--rows", "64", "--prefill"]);
+    for (stats, step, rows) in [(&one, "decode", 1), (&eight, "decode", 8), (&prefill, "prefill", 64)] {
+        for kernel in stats.as_array().unwrap() {
+            assert_eq!((&kernel["step"], &kernel["rows"]), (&step.into(), &rows.into()), "{kernel}");
+        }
+        // A product has as many operations a row whatever the number of rows.
+        let operations = sum(stats, "operations", "ffn_gate_up");
+        assert_eq!(operations, rows * 2 * 1024 * 256, "{stats}");
+        assert_eq!(names(stats, "append").len(), usize::from(step == "prefill"));
+        assert_eq!(names(stats, "prepare").is_empty(), rows == 1);
+    }
+    assert_eq!(stats(&["--prefill"]), prefill);
+    let both = stats(&["--rows", "1,8"]);
+    let expected: Vec<Value> =
+        [&one, &eight].into_iter().flat_map(|stats| stats.as_array().unwrap().clone()).collect();
+    assert_eq!(both, Value::Array(expected));
+
+    let text = output(&["inspect", &model, "--rows", "1,7,8,64", "--prefill"]);
+    for part in ["roofline µs", "\nprefill step of 16 rows: ", "\nprefill step of 64 rows: "] {
+        assert_eq!(text.matches(part).count(), 1, "{part}\n{text}");
+    }
+    let text = output(&["inspect", &model, "--rows", "8"]);
+    assert!(text.contains("llama-q4_k_m for sm_90, a decode step of 8 rows: "), "{text}");
+    assert!(text.contains(" launches a step; "), "{text}");
+    let text = output(&["inspect", &model, "--rows", "16", "--prefill", "--stage", "plan"]);
+    assert!(text.contains("llama-q4_k_m for sm_90, a prefill step of 16 rows: "), "{text}");
+    let text = output(&["inspect", &model, "choose", "--rows", "8", "--stage", "stats"]);
+    assert!(text.contains("launches       1 a step"), "{text}");
+
+    for (options, expected) in [
+        (&["--rows", "65"][..], "--rows 65: decode steps have at most 64 rows"),
+        (&["--rows", "1,8", "--stage", "ptx"], "can be compared only at --stage stats"),
+        (&["choose", "--rows", "1,8"], "can be compared only at --stage stats"),
+    ] {
+        let message = error(&[&["inspect", &model], options].concat());
+        assert!(message.contains(expected), "{options:?}: {message}");
+    }
+    let message = error(&["inspect", "--diff", &model, &model, "--rows", "1,8"]);
+    assert!(message.contains("--diff compares steps of one number of rows"), "{message}");
+}
+
 #[test]
 fn inspect_shows_the_plan() {
     let model = fixture("qwen2-q4_k_m.gguf");

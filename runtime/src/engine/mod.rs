@@ -47,6 +47,7 @@ pub use read_bandwidth::read_bandwidth;
 pub use sampling::{SamplingError, SamplingParams};
 pub use slots::Slots;
 use step::Step;
+pub use step::step_rows;
 pub use step_times::StepRows;
 pub use tensor_throughput::tensor_throughput;
 pub use variants::{Variant, Variants};

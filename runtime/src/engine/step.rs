@@ -16,6 +16,14 @@ const PREFILL_ROWS: [u32; 2] = [64, 512];
 /// Share of the free memory that is not given to pages, because free memory fluctuates: one part of this many.
 const RESERVE: u64 = 32;
 
+/// Numbers of rows of an engine's steps of a kind, in ascending order.
+pub fn step_rows(kind: StepKind) -> &'static [u32] {
+    match kind {
+        StepKind::Decode => &DECODE_ROWS,
+        StepKind::Prefill => &PREFILL_ROWS,
+    }
+}
+
 /// A step of an engine, besides the decode step of one row.
 pub(super) struct Step {
     plan: Plan,

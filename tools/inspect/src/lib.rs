@@ -20,7 +20,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::{self, Assembled, Ptxas, PtxasError, Usage};
 use bespoke_kernels::emit::{self, EmitError, Emitted};
 pub use bespoke_kernels::plan::occupancy::{Demand, Limit, Occupancy};
-use bespoke_kernels::plan::{Plan, Tuning};
+use bespoke_kernels::plan::{Plan, StepKind, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -107,6 +107,10 @@ pub struct Inspection {
     pub model: String,
     /// The target that kernels are for.
     pub target: Target,
+    /// Kind of the step.
+    pub step: StepKind,
+    /// Number of rows of the step: tokens that it processes.
+    pub rows: u32,
     /// Positions in the KV cache.
     pub context: u32,
     /// Launches per step.
@@ -199,6 +203,8 @@ impl Inspection {
             version: env!("CARGO_PKG_VERSION"),
             model: plan.shape.name.clone(),
             target: plan.target,
+            step: plan.params.kind,
+            rows: plan.params.rows,
             context: plan.params.context,
             launches: plan.launches.len(),
             bytes_per_token: plan.bytes_per_token(plan.params.context.into()),

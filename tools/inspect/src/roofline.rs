@@ -116,7 +116,7 @@ impl Work {
                 let weights: u64 =
                     s.segments.iter().map(|segment| u64::from(segment.rows) * u64::from(s.cols)).sum();
                 let quantised = s.segments.iter().all(|segment| segment.ty.is_quantised());
-                (2 * weights, if quantised { Unit::Int8 } else { Unit::F32 })
+                (2 * u64::from(s.tokens) * weights, if quantised { Unit::Int8 } else { Unit::F32 })
             }
             // Scores, then the weighted sum of the values.
             KernelSpec::Attention(s) => {

@@ -7,7 +7,7 @@ use bespoke_codegen::kernel::Report;
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Usage;
 use bespoke_kernels::emit::Emitted;
-use bespoke_kernels::plan::Plan;
+use bespoke_kernels::plan::{Plan, StepKind};
 use bespoke_kernels::spec::{Geometry, KernelSpec};
 use serde::Serialize;
 use serde_json::Value;
@@ -24,6 +24,10 @@ pub struct Stats {
     pub summary: &'static str,
     /// Target of the PTX.
     pub target: Target,
+    /// Kind of the step.
+    pub step: StepKind,
+    /// Number of rows of the step: tokens that it processes.
+    pub rows: u32,
     /// Roles of the kernel: labels of its launches without the layer, without duplicates.
     pub roles: Vec<String>,
     /// Launches of the kernel per step.
@@ -81,6 +85,8 @@ impl Stats {
         Stats {
             summary: spec.summary(),
             target: compiled.target,
+            step: plan.params.kind,
+            rows: plan.params.rows,
             launches: launches().count(),
             roles,
             grid,

@@ -13,6 +13,9 @@ use crate::progress::Progress;
 
 /// Compares two subjects and prints the differences.
 pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()> {
+    if args.rows.len() > 1 {
+        return Err(miette!("--diff compares steps of one number of rows, as with --rows 8"));
+    }
     let stage = args.stage.map(|stage| match (stage, code(stage)) {
         (Stage::Stats, _) => Ok(None),
         (_, Some(code)) => Ok(Some(code)),

@@ -61,6 +61,8 @@ fn refuse_plan_options(args: &InspectArgs, path: &Path) -> miette::Result<()> {
         (args.html.is_some(), "--html"),
         (args.sampled, "--sampled"),
         (args.ctx.is_some(), "--ctx"),
+        (!args.rows.is_empty(), "--rows"),
+        (args.prefill, "--prefill"),
         (args.rules.tune.is_some(), "--tune"),
     ];
     let option = options.iter().find(|(given, _)| *given).map(|(_, name)| *name);

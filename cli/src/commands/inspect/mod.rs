@@ -6,7 +6,7 @@ mod html;
 
 use std::path::{Path, PathBuf};
 
-use bespoke::engine::DEFAULT_CONTEXT;
+use bespoke::engine::{self, DEFAULT_CONTEXT};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Ptxas;
 use bespoke_inspect::diff::Code;
@@ -14,7 +14,7 @@ use bespoke_inspect::model::ModelSummary;
 use bespoke_inspect::{Stats, Tools, text};
 use bespoke_kernels::emit;
 use bespoke_kernels::kernels::attention::KvType;
-use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling, Tuning};
+use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling, StepKind, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, miette};
@@ -40,6 +40,9 @@ const SUBJECT: &str = "A GGUF file, a Hugging Face folder, or `demo`; a built-in
   bespoke inspect model.gguf choose --stage ir           a kernel's IR
   bespoke inspect llama-3.1-8b attention_h --stage ptx   its PTX
   bespoke inspect llama-3.1-8b --stage plan              the launches and buffers of a step, and how they divide their work
+  bespoke inspect llama-3.1-8b --rows 8                  the kernels of a decode step of 8 sequences
+  bespoke inspect llama-3.1-8b --rows 64 --prefill       the kernels of a step of 64 prompt tokens
+  bespoke inspect llama-3.1-8b --rows 1,8,64             what rows cost, role by role
   bespoke inspect llama-3.1-8b --stage plan --format json > plan.json
   bespoke inspect OUT_DIR norm_scale --stage sass        the machine code of a kernel that a build script emitted
   bespoke inspect --diff llama-3.1-8b llama-3.2-1b       what other dimensions change
@@ -81,6 +84,13 @@ pub struct InspectArgs {
     /// Show the plan that samples, instead of the greedy one
     #[arg(long)]
     sampled: bool,
+    /// Show the decode step of this many sequences, or with --prefill the step of this many prompt tokens. Several
+    /// numbers are compared in a table [default: 1, with --prefill the most]
+    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rows: Vec<u32>,
+    /// Show the prefill step, which processes prompts
+    #[arg(long)]
+    prefill: bool,
     /// Type of the KV cache: f16 or q8_0 [default: f16]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     kv: KvType,
@@ -134,6 +144,9 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     }
     let target = target.or(args.target).unwrap_or(TARGET);
     let tuning = args.rules.read()?;
+    if args.rows.len() > 1 {
+        return compare_rows(args, model, target, &tuning);
+    }
     let plan = plan_of(args, model, (target, None), &tuning)?;
     if let Some(path) = &args.html {
         return html::write(&plan, &tuning, path, args.force);
@@ -221,7 +234,55 @@ fn is_folder(name: &str) -> bool {
     Path::new(name).is_dir() && !model::is_builtin(name) && !model::is_hf_folder(Path::new(name))
 }
 
-/// The decode plan of a model, with `context` positions unless `--ctx` was given.
+/// Prints the kernels of steps of several numbers of rows.
+fn compare_rows(args: &InspectArgs, model: &str, target: Target, tuning: &Tuning) -> miette::Result<()> {
+    if args.kernel.is_some() || args.html.is_some() || !matches!(args.stage, None | Some(Stage::Stats)) {
+        return Err(miette!(
+            help = "name one number of rows, as in --rows 8",
+            "several numbers of rows can be compared only at --stage stats, for all kernels"
+        ));
+    }
+    let base = plan_of(args, model, (target, None), tuning)?;
+    let mut steps: Vec<(Plan, Vec<Stats>)> = Vec::new();
+    for &rows in &args.rows {
+        let params = step_of(args, Some(rows), &base.params)?;
+        if steps.iter().any(|(plan, _)| plan.params.rows == params.rows) {
+            continue;
+        }
+        let plan = Plan::tuned(&base.shape, target, params, tuning).into_diagnostic()?;
+        let stats = stats(&plan, &plan.kernels.iter().collect::<Vec<_>>())?;
+        steps.push((plan, stats));
+    }
+    match args.format {
+        Format::Json => console::json(&steps.into_iter().flat_map(|(_, stats)| stats).collect::<Vec<_>>()),
+        Format::Text => {
+            out!("{}", text::by_rows(&steps))?;
+            Ok(())
+        }
+    }
+}
+
+/// Parameters of the engine's smallest step that holds `rows` rows. Its sequences have pages for their whole context.
+fn step_of(args: &InspectArgs, rows: Option<u32>, base: &PlanParams) -> miette::Result<PlanParams> {
+    let (kind, name) = match args.prefill {
+        true => (StepKind::Prefill, "prefill"),
+        false => (StepKind::Decode, "decode"),
+    };
+    let sizes = engine::step_rows(kind);
+    let most = sizes.last().copied().unwrap_or(1);
+    let rows = rows.unwrap_or(if args.prefill { most } else { 1 });
+    let Some(&size) = sizes.iter().find(|&&size| size >= rows) else {
+        return Err(miette!("--rows {rows}: {name} steps have at most {most} rows"));
+    };
+    if size != rows {
+        tracing::info!("the smallest {name} step for {rows} rows has {size}");
+    }
+    let slots = if args.prefill { 1 } else { size };
+    let params = base.clone().with_slots(slots, slots * base.slot_pages());
+    Ok(if args.prefill { params.prefill(size, 1) } else { params.decode(size) })
+}
+
+/// The plan of a model's step, with `context` positions unless `--ctx` was given.
 fn plan_of(
     args: &InspectArgs,
     model: &str,
@@ -238,6 +299,7 @@ fn plan_of(
     args.rules.warn_if_unused(tuning, target);
     let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
     let params = PlanParams::single(context).with_kv(args.kv).with_sampling(sampling);
+    let params = step_of(args, args.rows.first().copied(), &params)?;
     Plan::tuned(&shape, target, params, tuning).into_diagnostic()
 }
 

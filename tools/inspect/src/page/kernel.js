@@ -292,7 +292,7 @@ function figures(kernel) {
   const { ctas: resident, warps, most_warps: most } = kernel.occupancy;
   const spilled = spills(kernel);
   const list = [
-    ["launches", number(kernel.launches), "a token"],
+    ["launches", number(kernel.launches), `a ${per}`],
     ["grid", gridText(kernel.grid), ctas(ctasOf(kernel.grid))],
     ["threads", number(kernel.threads), `${Math.ceil(kernel.threads / 32)} warps`],
     ["registers", kernel.ptxas ? kernel.ptxas.registers : "–", spilled === null ? "needs ptxas" : spilled ? `${spilled} B spilled` : "no spills", spilled > 0],
@@ -300,7 +300,7 @@ function figures(kernel) {
     ["warps an SM", `${warps} / ${most}`, ctas(resident)],
     ["bytes", bytes(kernel.bytes), "a launch"],
     ["operations", kernel.operations ? amount(kernel.operations) : "–", kernel.operations ? `${kernel.intensity.toFixed(2)} a byte` : "no products"],
-    ["roofline", seconds(time), `${seconds(time * kernel.launches)} a token`],
+    ["roofline", seconds(time), `${seconds(time * kernel.launches)} a ${per}`],
   ];
   return h("dl", { class: "figures", style: `--count:${list.length}` }, list.map(([name, value, note, bad]) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, String(value), note ? h("small", { class: bad ? "bad" : null }, note) : null))));

@@ -11,6 +11,9 @@ function gpu() {
   return data.gpus.find((it) => it.name === gpuSelect.value) ?? data.gpus[0];
 }
 
+/** The step in words. A step of one row is a token. */
+const per = data.rows === 1 && data.step === "decode" ? "token" : "step";
+
 const stepSeconds = () => data.kernels.reduce((sum, kernel) => sum + kernel.launches * kernel.roofline[gpu().name], 0);
 
 // ---- the list on the left ----
@@ -19,14 +22,14 @@ function drawNav(current) {
   const total = data.kernels.reduce((sum, kernel) => sum + kernel.launches * kernel.bytes, 0);
   const item = (href, selected, ...content) => h("a", { href, "aria-current": selected ? "page" : null }, content);
   nav.replaceChildren(
-    item("#plan", current === null, h("b", {}, "Plan"), h("small", {}, `${data.launches} launches a token`)),
+    item("#plan", current === null, h("b", {}, "Plan"), h("small", {}, `${data.launches} launches a ${per}`)),
     h("h2", {}, "Kernels"),
     ...data.kernels.map((kernel) => {
       const share = (kernel.launches * kernel.bytes) / total;
       return item(`#k/${kernel.name}`, kernel === current,
         h("b", {}, title(kernel)), h("span", { class: "share" }, `× ${kernel.launches}`),
         h("small", { title: kernel.name }, kernel.name),
-        h("i", { class: "meter", style: `width:${Math.max(1, 100 * share)}%`, title: `${percent(share)} of a token's bytes` }));
+        h("i", { class: "meter", style: `width:${Math.max(1, 100 * share)}%`, title: `${percent(share)} of a ${per}'s bytes` }));
     }));
 }
 
@@ -54,16 +57,16 @@ function showPlan() {
       h("td", { class: "meter" }, h("i", { style: `--share:${own / time}` }), h("span", {}, percent(own / time))));
   });
   const facts = [
-    ["launches a token", number(data.launches), `of ${data.kernels.length} kernels`],
-    ["weights, keys and values", bytes(data.bytes_per_token), `a token, ${number(data.context)} positions`],
-    [`roofline, ${gpu().name}`, seconds(time), "a token, all launches one after the other"],
-    ["that is at most", `${number(Math.floor(1 / time))}`, "tokens a second"],
+    [`launches a ${per}`, number(data.launches), `of ${data.kernels.length} kernels`],
+    ["weights, keys and values", bytes(data.bytes_per_token), `a ${per}, ${number(data.context)} positions`],
+    [`roofline, ${gpu().name}`, seconds(time), `a ${per}, all launches one after the other`],
+    ["that is at most", `${number(Math.floor(data.rows / time))}`, "tokens a second"],
   ];
   main.replaceChildren(
-    h("div", { class: "heading" }, h("h1", {}, data.model), h("p", { class: "dim" }, `one decode step for ${data.target}, as it is captured into a graph and replayed once a token`)),
+    h("div", { class: "heading" }, h("h1", {}, data.model), h("p", { class: "dim" }, `one ${data.step} step of ${data.rows} row${data.rows === 1 ? "" : "s"} for ${data.target}, as it is captured into a graph and replayed once a ${per}`)),
     h("dl", { class: "figures", style: `--count:${facts.length}` }, facts.map(([name, value, note]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, h("small", {}, note))))),
     drawGraph(),
-    h("section", { class: "card full" }, h("h2", {}, "Kernels"), h("div", { class: "wide" }, table(["kernel", "launches", "grid", "threads", "registers", "spills", "shared", "warps", "bytes a launch", "roofline", "of a token's time"], rows, { class: "grid kernels" }))),
+    h("section", { class: "card full" }, h("h2", {}, "Kernels"), h("div", { class: "wide" }, table(["kernel", "launches", "grid", "threads", "registers", "spills", "shared", "warps", "bytes a launch", "roofline", `of a ${per}'s time`], rows, { class: "grid kernels" }))),
     h("footer", {}, `Made by bespoke ${data.version}. Times are bytes by bandwidth or operations by peak, whichever is more; ${gpu().name}: ${gpu().source}. Bandwidth is never reached in full, and launches take time themselves.`));
   document.title = `${data.model} for ${data.target} · bespoke inspect`;
 }

@@ -7,7 +7,7 @@ use bespoke_codegen::ptxas::Usage;
 use bespoke_kernels::plan::Plan;
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::grid;
+use super::{grid, per, step};
 use crate::{Limit, Occupancy, Stats};
 
 /// Table of all kernels.
@@ -46,9 +46,12 @@ pub fn kernels(plan: &Plan, stats: &[Stats]) -> String {
             kernel.summary.to_owned(),
         ]);
     }
+    let (kind, rows) = (plan.params.kind, plan.params.rows);
+    let per = per(kind, rows);
+    let step = if per == "token" { String::new() } else { format!(", a {}", step(kind, rows)) };
     let launched: u64 = stats.iter().map(|kernel| kernel.launches as u64 * kernel.bytes).sum();
     format!(
-        "{}\n\n{} for {}: {} kernels, {} launches a token; {} moved a token with {} positions in the cache, of which {} \
+        "{}\n\n{} for {}{step}: {} kernels, {} launches a {per}; {} moved a {per} with {} positions in the cache, of which {} \
          are weights, keys and values\n",
         table.trim_fmt(),
         plan.shape.name,
@@ -93,7 +96,7 @@ pub fn kernel(stats: &Stats) -> String {
         ("kernel", stats.name.clone()),
         ("what", stats.summary.to_owned()),
         ("target", stats.target.to_string()),
-        ("launches", format!("{} a token", stats.launches)),
+        ("launches", format!("{} a {}", stats.launches, per(stats.step, stats.rows))),
         ("grid", format!("{} CTAs of {} threads", grid(stats.grid), stats.threads)),
         (
             "shared memory",

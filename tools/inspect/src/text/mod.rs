@@ -7,6 +7,7 @@ mod kernels;
 mod model;
 mod page;
 mod plan;
+mod rows;
 
 pub use choices::choices;
 pub use diff::diff;
@@ -15,6 +16,9 @@ pub use kernels::{kernel, kernels};
 pub use model::model;
 pub use page::page;
 pub use plan::plan;
+pub use rows::by_rows;
+
+use bespoke_kernels::plan::StepKind;
 
 use crate::{Listing, Places};
 
@@ -34,6 +38,20 @@ pub fn with_places(sass: &str, name: &str) -> String {
         text.push('\n');
     }
     text
+}
+
+/// What a step is called where its launches are counted: a step of one row is a token.
+fn per(step: StepKind, rows: u32) -> &'static str {
+    if (step, rows) == (StepKind::Decode, 1) { "token" } else { "step" }
+}
+
+/// Formats a step as `decode step of 8 rows`.
+fn step(kind: StepKind, rows: u32) -> String {
+    let kind = match kind {
+        StepKind::Decode => "decode",
+        StepKind::Prefill => "prefill",
+    };
+    format!("{kind} step of {rows} row{}", if rows == 1 { "" } else { "s" })
 }
 
 /// Formats a grid as `132` or `8x4x1`.

@@ -4,7 +4,7 @@ use bespoke::engine::MemoryNeeds;
 use bespoke_kernels::plan::{Argument, BufferKind, Plan};
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::grid;
+use super::{grid, per, step};
 
 /// Tables of all launches and of the buffers with totals; or only a table of the launches of `kernel`.
 pub fn plan(plan: &Plan, kernel: Option<usize>) -> String {
@@ -101,8 +101,11 @@ fn kind(kind: &BufferKind) -> &'static str {
 }
 
 fn totals(plan: &Plan) -> String {
+    let (kind, rows) = (plan.params.kind, plan.params.rows);
+    let one = per(kind, rows) == "token";
+    let step = if one { String::new() } else { format!(", a {}", step(kind, rows)) };
     format!(
-        "{} for {}: {} launches of {} kernels; device memory {}\n",
+        "{} for {}{step}: {} launches of {} kernels; device memory {}\n",
         plan.shape.name,
         plan.target,
         plan.launches.len(),
