@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use bespoke::engine::step_rows;
+use bespoke_kernels::plan::StepKind;
 use serde_json::{Value, json};
 
 use super::{command, error, fixture, json, output, scratch};
@@ -66,8 +68,11 @@ fn inspect_shows_steps_of_several_rows() {
     let one = stats(&[]);
     // The smallest step for five sequences has eight rows.
     let eight = stats(&["--rows", "5"]);
-    let prefill = stats(&["--rows", "64", "--prefill"]);
-    for (stats, step, rows) in [(&one, "decode", 1), (&eight, "decode", 8), (&prefill, "prefill", 64)] {
+    let prefill = stats(&["--prefill"]);
+    let sizes = step_rows(StepKind::Prefill);
+    let (smallest, most) = (sizes[0], sizes[sizes.len() - 1]);
+    let steps = [(&one, "decode", 1), (&eight, "decode", 8), (&prefill, "prefill", u64::from(most))];
+    for (stats, step, rows) in steps {
         for kernel in stats.as_array().unwrap() {
             assert_eq!((&kernel["step"], &kernel["rows"]), (&step.into(), &rows.into()), "{kernel}");
         }
@@ -77,21 +82,23 @@ fn inspect_shows_steps_of_several_rows() {
         assert_eq!(names(stats, "append").len(), usize::from(step == "prefill"));
         assert_eq!(names(stats, "prepare").is_empty(), rows == 1);
     }
-    assert_eq!(stats(&["--prefill"]), prefill);
+    assert_eq!(stats(&["--prefill", "--rows", &most.to_string()]), prefill);
     let both = stats(&["--rows", "1,8"]);
     let expected: Vec<Value> =
         [&one, &eight].into_iter().flat_map(|stats| stats.as_array().unwrap().clone()).collect();
     assert_eq!(both, Value::Array(expected));
 
-    let text = output(&["inspect", &model, "--rows", "1,7,8,64", "--prefill"]);
-    for part in ["roofline µs", "\nprefill step of 16 rows: ", "\nprefill step of 64 rows: "] {
+    let rows = format!("1,7,{smallest},{most}");
+    let text = output(&["inspect", &model, "--prefill", "--rows", &rows]);
+    let line = |rows| format!("\nprefill step of {rows} rows: ");
+    for part in ["roofline µs", &line(smallest), &line(most)] {
         assert_eq!(text.matches(part).count(), 1, "{part}\n{text}");
     }
     let text = output(&["inspect", &model, "--rows", "8"]);
     assert!(text.contains("llama-q4_k_m for sm_90, a decode step of 8 rows: "), "{text}");
     assert!(text.contains(" launches a step; "), "{text}");
-    let text = output(&["inspect", &model, "--rows", "16", "--prefill", "--stage", "plan"]);
-    assert!(text.contains("llama-q4_k_m for sm_90, a prefill step of 16 rows: "), "{text}");
+    let text = output(&["inspect", &model, "--rows", "9", "--prefill", "--stage", "plan"]);
+    assert!(text.contains(&format!(" for sm_90, a prefill step of {smallest} rows: ")), "{text}");
     let text = output(&["inspect", &model, "choose", "--rows", "8", "--stage", "stats"]);
     assert!(text.contains("launches       1 a step"), "{text}");
 

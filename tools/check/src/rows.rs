@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bespoke::device::{self, Journal};
-use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots};
-use bespoke::scheduler::{PAGE, PageEntry, PrefillBucket, StepRow, Steps};
+use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots, step_rows};
+use bespoke::scheduler::{PAGE, PageEntry, StepRow, Steps};
 use bespoke_gguf::Gguf;
+use bespoke_kernels::plan::StepKind;
 use bespoke_kernels::shape::ModelShape;
 
 use super::kernels::Progress;
@@ -47,7 +48,8 @@ pub fn model_rows(
 /// Positions of a prompt that fills a prefill step.
 const POSITIONS: u32 = 2 * PAGE;
 
-/// Runs the prefill step and the decode steps, and reads the logits of every row that chooses.
+/// Runs the prefill step and the decode steps, and reads the logits of every row.
+/// Of the prompts, the decode steps process the last tokens.
 fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> Result<(), EngineError> {
     let limits = slots.limits().clone();
     let total = 1 + steps as usize;
@@ -61,19 +63,16 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
         .collect();
     slots.set_pages(&table)?;
 
-    let bucket = limits.prefill.iter().find(|bucket| bucket.rows >= rows).or(limits.prefill.last());
-    let bucket = bucket.copied().unwrap_or(PrefillBucket { rows: 1, outputs: 1 });
+    let sizes = step_rows(StepKind::Prefill);
+    let size = sizes.iter().find(|&&size| size >= rows).or(sizes.last()).copied().unwrap_or(rows);
     let room = limits.context.saturating_sub(steps).max(2);
-    let prompts = Prompts::new(rows, bucket, room);
+    let prompts = Prompts { sequences: rows, extra: size.saturating_sub(rows).min(room - 2) };
     for slot in 0..rows {
         let tokens: Vec<u32> =
             (0..prompts.length(slot)).map(|at| (1 + slot + 3 * at) % limits.vocab).collect();
         slots.start(slot, &tokens, &SamplingParams::default())?;
     }
     slots.prefill(&prompts.prefill_rows())?;
-    for row in 0..prompts.choosing {
-        slots.logits(row)?;
-    }
     for step in 0..steps {
         progress(1 + step as usize, total, "steps");
         if step == 0 {
@@ -89,48 +88,31 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
     Ok(())
 }
 
-/// Prompts of the sequences, which a prefill step processes: those of the first sequences completely, so that they choose
-/// a token; the others but for their last token.
+/// Prompts of the sequences, which a prefill step processes but for their last tokens.
 struct Prompts {
     sequences: u32,
-    /// Number of first sequences whose whole prompt is in the prefill step.
-    choosing: u32,
-    /// Number of tokens of the last sequence's prompt beyond those of the others.
+    /// Number of tokens of the last sequence's prompt beyond those of the others, which have two.
     extra: u32,
 }
 
 impl Prompts {
-    fn new(sequences: u32, bucket: PrefillBucket, room: u32) -> Prompts {
-        let choosing = bucket.outputs.min(sequences);
-        Prompts { sequences, choosing, extra: bucket.rows.saturating_sub(sequences).min(room - 2) }
-    }
-
     /// Number of prompt tokens of a slot.
     fn length(&self, slot: u32) -> u32 {
-        let extra = if slot + 1 == self.sequences { self.extra } else { 0 };
-        extra + if slot < self.choosing { 1 } else { 2 }
+        2 + if slot + 1 == self.sequences { self.extra } else { 0 }
     }
 
-    /// Rows of the prefill step; those that choose come first.
+    /// Rows of the prefill step.
     fn prefill_rows(&self) -> Vec<StepRow> {
-        let mut rows = Vec::new();
-        for slot in 0..self.sequences {
-            let prompt = self.length(slot);
-            let processed = if slot < self.choosing { prompt } else { prompt - 1 };
-            for position in 0..processed {
-                rows.push(StepRow { slot, position, prompt, chooses: position + 1 == prompt });
-            }
-        }
-        rows.sort_by_key(|row| !row.chooses);
-        rows
+        let row = |slot, position| StepRow { slot, position, prompt: self.length(slot), chooses: false };
+        let of_slot = |slot| (0..self.length(slot) - 1).map(move |position| row(slot, position));
+        (0..self.sequences).flat_map(of_slot).collect()
     }
 
     /// Rows of the first decode step.
     fn decode_rows(&self) -> Vec<StepRow> {
         let row = |slot| {
             let prompt = self.length(slot);
-            let position = if slot < self.choosing { prompt } else { prompt - 1 };
-            StepRow { slot, position, prompt, chooses: true }
+            StepRow { slot, position: prompt - 1, prompt, chooses: true }
         };
         (0..self.sequences).map(row).collect()
     }
@@ -141,28 +123,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefill_step_is_full() {
-        let bucket = PrefillBucket { rows: 16, outputs: 8 };
-        for sequences in [1, 3, 8, 9, 16] {
-            let prompts = Prompts::new(sequences, bucket, 100);
+    fn every_sequence_continues_where_its_prefill_rows_end() {
+        for (sequences, extra) in [(1, 15), (3, 13), (16, 0)] {
+            let prompts = Prompts { sequences, extra };
             let (prefill, decode) = (prompts.prefill_rows(), prompts.decode_rows());
-            assert_eq!(prefill.len(), 16, "{sequences}");
-            let choosing = prefill.iter().take_while(|row| row.chooses).count();
-            assert_eq!(choosing, sequences.min(8) as usize);
-            assert!(prefill[choosing..].iter().all(|row| !row.chooses));
-            // Every sequence continues where its prefill rows ended.
+            assert_eq!((prefill.len(), decode.len()), (16, sequences as usize));
+            assert!(prefill.iter().all(|row| !row.chooses) && decode.iter().all(|row| row.chooses));
             for (slot, row) in (0..).zip(&decode) {
                 let processed = prefill.iter().filter(|row| row.slot == slot).count() as u32;
-                assert_eq!((row.slot, row.position), (slot, processed), "{sequences}");
+                assert_eq!((row.slot, row.position, row.prompt), (slot, processed, processed + 1));
             }
-            assert_eq!(decode.len(), sequences as usize);
         }
-    }
-
-    #[test]
-    fn a_short_context_shortens_the_longest_prompt() {
-        let prompts = Prompts::new(2, PrefillBucket { rows: 64, outputs: 1 }, 10);
-        assert_eq!((prompts.length(0), prompts.length(1)), (1, 10));
-        assert_eq!(prompts.prefill_rows().len(), 1 + 9);
     }
 }
