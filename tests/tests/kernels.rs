@@ -2,6 +2,7 @@
 
 mod hooked;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bespoke::device::{self, Device, GraphReport};
@@ -102,6 +103,32 @@ fn every_weight_type_and_kernel_is_among_the_small_ones() {
         for spec in selftest::of_shape(&shape, Target::Sm90, KvType::F16).expect("a plan") {
             let kind = std::mem::discriminant(&spec);
             assert!(specs.iter().any(|small| std::mem::discriminant(small) == kind), "{}", spec.name());
+        }
+    }
+}
+
+/// Every kernel of a decode step has cases for each number of rows of an engine's steps.
+#[test]
+fn every_kernel_is_there_for_each_number_of_rows() {
+    let mut found: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for spec in selftest::small() {
+        let (kind, rows) = match &spec {
+            KernelSpec::Embed(s) => ("embed", s.tokens),
+            KernelSpec::Gemv(s) => ("gemv", s.tokens),
+            KernelSpec::NormAdd(s) => ("norm_add", s.tokens),
+            KernelSpec::Attention(s) => ("attention", s.tokens),
+            KernelSpec::ChooseGreedy(s) => ("choose_greedy", s.tokens),
+            KernelSpec::SampleKeys(s) => ("sample_keys", s.tokens),
+            KernelSpec::ChooseSampled(s) => ("choose_sampled", s.tokens),
+            // Cases of products of several rows run their preparation; the others are not in decode steps.
+            _ => continue,
+        };
+        found.entry(kind).or_default().insert(rows);
+    }
+    assert_eq!(found.len(), 7);
+    for (kind, found) in found {
+        for rows in [1, 2, 4, 8, 16, 32, 64] {
+            assert!(found.contains(&rows), "{kind} of {rows} rows");
         }
     }
 }

@@ -60,6 +60,7 @@ pub fn small() -> Vec<KernelSpec> {
         let shape = SampleShape { tokens: 1, vocab, blocks, threads, choose_threads };
         specs.extend([KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape)]);
     }
+    specs.extend(several_rows());
     specs.push(KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 }));
     specs.push(KernelSpec::MmaProbe(MmaProbeShape { grid: 3, threads: 64 }));
     specs
@@ -297,6 +298,29 @@ fn several_tokens() -> Vec<KernelSpec> {
     specs
 }
 
+/// Numbers of rows of the steps of an engine, besides one.
+const ROWS: [u32; 6] = [2, 4, 8, 16, 32, 64];
+
+/// The kernels besides products and attention, for each number of rows.
+fn several_rows() -> Vec<KernelSpec> {
+    let embed = |tokens, ty, cols, scale| {
+        KernelSpec::Embed(EmbedShape { tokens, ty, vocab: 9, cols, scale, threads: 64 })
+    };
+    let kernels = |tokens| {
+        let sample = SampleShape { tokens, vocab: 333, blocks: 2, threads: 64, choose_threads: 128 };
+        [
+            embed(tokens, WeightType::Q4_K, 768, 1.0),
+            embed(tokens, WeightType::F16, 75, 48.0),
+            KernelSpec::NormAdd(NormAddShape::new(tokens, 576, 1e-5, 1.0)),
+            KernelSpec::NormAdd(NormAddShape { tokens, cols: 101, eps: 1e-6, scale: 0.5, threads: 64 }),
+            KernelSpec::ChooseGreedy(ChooseShape { tokens, candidates: 33, threads: 64 }),
+            KernelSpec::SampleKeys(sample.clone()),
+            KernelSpec::ChooseSampled(sample),
+        ]
+    };
+    ROWS.into_iter().flat_map(kernels).collect()
+}
+
 /// GEMVs with the epilogues that few models have: the gated GELU, a factor, and a soft cap, alone and with a bias, a
 /// residual or an argmax; tiles at once and in batches.
 fn epilogues() -> Vec<KernelSpec> {
@@ -434,6 +458,10 @@ fn attentions() -> Vec<AttentionShape> {
         rows(2, 2, shape([2, 1, 64, 64], Norm, [2, 1])),
         rows(4, 2, bytes(async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [3, 1]))))),
         rows(3, 1, normed(Projection, window(70, parts(2, 2, shape([2, 2, 256, 64], Neox, [2, 1]))))),
+        rows(8, 2, shape([2, 1, 16, 16], Norm, [2, 1])),
+        rows(16, 2, bytes(shape([1, 1, 32, 32], Neox, [2, 1]))),
+        rows(32, 1, shape([1, 1, 16, 16], Norm, [2, 1])),
+        rows(64, 1, async_copies(shape([1, 1, 16, 16], Neox, [2, 1]))),
     ]
 }
 

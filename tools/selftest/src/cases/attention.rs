@@ -288,6 +288,9 @@ impl<'a> Steps<'a> {
         };
         let Sequence { context, pages } = &mut self.sequences[index];
         (row.position, row.pages) = (context.length as u32, *pages);
+        // Whether the row chooses, the prompt and the slot make no difference.
+        (row.chooses, row.prompt, row.slot) =
+            (row.position % 3 != 1, row.position % 4 * 50, index as u32 + 1);
         let rotation = Rotation { base: 5e5, factors: &self.factors, position: row.position };
         let prepare = |x: &[f32], norm: &[f32]| rope(&qk_norm(x, norm, s), s, &rotation);
         context.q = prepare(&q, &self.norms[0]);

@@ -9,7 +9,8 @@ use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
 
 use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
-use crate::inputs::{Noise, f32s, state_record, state_records, u32s};
+use crate::cases::rows::{self, StepRow};
+use crate::inputs::{Matrix, Noise, f32s, state_records, u32s};
 use crate::reference::{self, Products};
 
 /// Rounding has the step (largest magnitude of 32 activations)/32767, and its error the variance step²/12; the limit is
@@ -27,28 +28,59 @@ const HALVES: Limit = Limit { nmse: 3e-7, reason: "inputs and weights are rounde
 const FEW_HALVES: Limit = Limit { nmse: 3e-6, reason: "inputs and weights are rounded to f16; few outputs" };
 const FLOATS: Limit = Limit { nmse: 1e-12, reason: "sums in f32" };
 
-/// Case of the first, the last and a middle token, and of a token outside of the vocabulary, which reads row 0.
-pub(crate) fn embed(s: &EmbedShape) -> Case {
+/// Cases of steps with rows of every kind, whose tokens include the first, the last, and one outside of the vocabulary, which
+/// reads row 0. With one row, also a case of these tokens and of a middle one, in one sequence.
+pub(crate) fn embed(s: &EmbedShape) -> Vec<Case> {
     let spec = KernelSpec::Embed(s.clone());
-    let matrix = Noise::new(&spec.name()).matrix(s.layout());
+    let mut noise = Noise::new(&spec.name());
+    let matrix = noise.matrix(s.layout());
     let mut planes = vec![0; s.layout().bytes as usize];
     matrix.repack_to(&mut planes);
-
-    let tokens = [0, s.vocab - 1, s.vocab / 2, s.vocab];
-    let mut case = Case::new("first, last, middle and unknown token");
-    let w = case.input("w", planes);
-    let sequence = case.input("tokens", u32s(&tokens));
-    for (position, &token) in tokens.iter().enumerate() {
-        let state = case.input("state", state_record(position as u32, 1));
-        let x = case.output(&format!("x of token {token}"), Element::F32, s.cols as usize);
-        case.launch(spec.clone(), &[w, sequence, state, x]);
-        let row = if token < s.vocab { token as usize } else { 0 };
-        // Values of every type are exact in f32, or rounded once by the addition of a minimum, and once by the scale.
-        let scaled: Vec<f32> = matrix.row(row).iter().map(|value| value * s.scale).collect();
-        let want = Want::Exactly(Element::F32, f32s(&scaled));
-        case.expect(x, Coordinates::line("column"), want);
+    let known = [0, s.vocab - 1, s.vocab / 2, s.vocab];
+    let mut cases = Vec::new();
+    if s.tokens == 1 {
+        let mut case = Case::new("first, last, middle and unknown token");
+        let (w, sequence) = (case.input("w", planes.clone()), case.input("tokens", u32s(&known)));
+        for (position, &token) in (0..).zip(&known) {
+            let state = case.input("state", rows::records(&[StepRow::single(position, 1)]));
+            let x = case.output(&format!("x of token {token}"), Element::F32, s.cols as usize);
+            case.launch(spec.clone(), &[w, sequence, state, x]);
+            let want = Want::Exactly(Element::F32, f32s(&embedded(s, &matrix, token)));
+            case.expect(x, Coordinates::line("column"), want);
+        }
+        cases.push(case);
     }
-    case
+    for turn in 0..rows::turns(s.tokens) {
+        let step = rows::rows(s.tokens, turn);
+        let mut tokens = noise.words(rows::token_count(s.tokens), s.vocab);
+        step.iter().zip(known).for_each(|(row, token)| tokens[row.token()] = token);
+        let mut want = Vec::new();
+        for row in &step {
+            match row.exists {
+                true => want.extend(embedded(s, &matrix, tokens[row.token()])),
+                false => want.extend(vec![0.0; s.cols as usize]),
+            }
+        }
+        let mut case = Case::new(format!("rows of every kind, step {turn}"));
+        let args = [
+            case.input("w", planes.clone()),
+            case.input("tokens", u32s(&tokens)),
+            case.input("state", rows::records(&step)),
+            case.output("x", Element::F32, want.len()),
+        ];
+        case.launch(spec.clone(), &args);
+        let place = Coordinates::Axes(vec![("row", step.len()), ("column", s.cols as usize)]);
+        case.expect(args[3], place, Want::Exactly(Element::F32, f32s(&want)));
+        cases.push(case);
+    }
+    cases
+}
+
+/// Embedding of a token. Values of every type are exact in f32, or rounded once by the addition of a minimum, and once by
+/// the scale.
+fn embedded(s: &EmbedShape, matrix: &Matrix, token: u32) -> Vec<f32> {
+    let row = if token < s.vocab { token as usize } else { 0 };
+    matrix.row(row).iter().map(|value| value * s.scale).collect()
 }
 
 /// Case of a stack of matrices times the vectors of some tokens, with or without normalisation, and of the kernel's

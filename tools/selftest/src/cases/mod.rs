@@ -5,6 +5,7 @@ mod choice;
 pub(super) mod matrix;
 mod norm_add;
 mod probe;
+mod rows;
 mod sampling;
 
 use bespoke_kernels::spec::KernelSpec;
@@ -14,7 +15,7 @@ use super::case::Case;
 /// Creates the test cases of a kernel.
 pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
     match spec {
-        KernelSpec::Embed(s) => vec![matrix::embed(s)],
+        KernelSpec::Embed(s) => matrix::embed(s),
         KernelSpec::Gemv(s) => vec![matrix::gemv(s)],
         KernelSpec::Prepare(s) => vec![matrix::prepare(s)],
         KernelSpec::Gemm(s) => vec![matrix::gemm(s)],

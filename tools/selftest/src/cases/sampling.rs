@@ -1,16 +1,23 @@
 //! Cases of sampling, compared exactly: the host computes the same integers.
 
 use bespoke::engine::SamplingParams;
-use bespoke_kernels::kernels::sample::{SampleShape, key::LOWEST, key::NOT_FINITE};
+use bespoke_kernels::kernels::sample::{SampleShape, WORDS, key::LOWEST, key::NOT_FINITE};
 use bespoke_kernels::kernels::state;
 use bespoke_kernels::spec::KernelSpec;
 
 use crate::case::{Case, Coordinates, Element, POISON, Want};
-use crate::inputs::{Noise, f32s, state_record, u32s};
+use crate::cases::rows::{self, CONTEXT, StepRow};
+use crate::inputs::{Noise, f32s, u32s};
 use crate::sampling::{choose, key, penalise};
 
-fn words(params: &SamplingParams) -> Vec<u8> {
-    u32s(&params.words())
+/// Sampling parameters of all slots; those of slots without a row are [`POISON`].
+fn words<'a>(step: impl IntoIterator<Item = (&'a StepRow, &'a SamplingParams)>, slots: u32) -> Vec<u8> {
+    let mut bytes = vec![POISON; (slots * WORDS * 4) as usize];
+    for (row, params) in step {
+        let words = u32s(&params.words());
+        bytes[row.record.slot as usize * words.len()..][..words.len()].copy_from_slice(&words);
+    }
+    bytes
 }
 
 /// Arrays that the first launch passes to the second: the sort keys of the logits, padded to a multiple of 32, and the
@@ -23,8 +30,9 @@ fn keys(s: &SampleShape, logits: &[f32], penalised: &[f32]) -> (Vec<u32>, Vec<u3
     (keys, tops)
 }
 
-/// Cases of no, one and all penalties, over no tokens, over some, and over more tokens than there are; of biases; of
-/// NaN and infinities; and of a position within the prompt.
+/// Cases of steps with rows of every kind, whose sequences have different parameters. With one row, also cases of no, one and
+/// all penalties, over no tokens, over some, and over more tokens than there are; of biases; of NaN and infinities; and
+/// of a position within the prompt.
 pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::SampleKeys(s.clone()).name());
     let vocab = s.vocab as usize;
@@ -39,8 +47,7 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     }
     // Tokens repeat in the history, and the biases are for some of them and for others.
     let mut history = noise.words(CONTEXT, s.vocab);
-    history.copy_within(2..4, 4);
-    history.copy_within(2..4, 10);
+    repeat_tokens(&mut history);
     let values = [4.0, -2.5, f32::NEG_INFINITY, 0.0, -100.0].into_iter().cycle();
     let logit_bias: Vec<(u32, f32)> =
         history[2..8].iter().copied().chain(noise.words(20, s.vocab)).zip(values).collect();
@@ -56,58 +63,125 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
         ..SamplingParams::default()
     };
     let none = SamplingParams::default;
-    [
-        ("no penalty", &random, (7, 2), none()),
-        ("a penalty over no token", &random, (7, 2), repetition(1.5, 0)),
-        ("a penalty over 5 of 8 tokens", &random, (7, 2), repetition(1.5, 5)),
-        ("a penalty over more tokens than there are", &random, (11, 12), repetition(1.25, u32::MAX)),
-        ("a penalty below 1", &random, (7, 2), repetition(0.5, 6)),
-        ("a presence penalty", &random, (7, 2), SamplingParams { presence_penalty: 1.5, ..none() }),
-        ("a frequency penalty", &random, (11, 2), SamplingParams { frequency_penalty: 0.7, ..none() }),
-        ("a frequency reward", &random, (11, 2), SamplingParams { frequency_penalty: -0.7, ..none() }),
-        ("all penalties", &random, (11, 2), SamplingParams { repeat_last_n: 9, ..all() }),
-        ("a bias", &random, (11, 2), SamplingParams { logit_bias: logit_bias.clone(), ..none() }),
-        (
-            "NaN, infinities and zeros, biased and penalised",
-            &odd,
-            (14, 2),
-            SamplingParams { logit_bias, ..all() },
-        ),
-        ("a position within the prompt", &random, (2, 5), all()),
-    ]
-    .into_iter()
-    .map(|(what, logits, (position, prompt), params)| {
-        let next = position as usize + 1;
-        let (keys, tops) = keys(s, logits, &penalise(logits, &history[..next], &params));
-        let mut case = Case::new(what);
-        // Without a bias, its buffer has any content.
-        let bias =
-            if params.logit_bias.is_empty() { vec![f32::NAN; vocab] } else { params.bias_row(s.vocab) };
-        let args = [
-            case.input("logits", f32s(logits)),
-            case.input("bias", f32s(&bias)),
-            case.input("sequence", u32s(&history)),
-            case.input("sampling", words(&params)),
-            case.input("state", state_record(position, prompt)),
-            case.output("keys", Element::U32, keys.len()),
-            case.output("tops", Element::U32, tops.len()),
-        ];
-        case.launch(KernelSpec::SampleKeys(s.clone()), &args);
-        let goes_on = next < prompt as usize;
-        for (buffer, axis, values) in [(args[5], "token", keys), (args[6], "group", tops)] {
-            let want = if goes_on { vec![POISON; 4 * values.len()] } else { u32s(&values) };
-            case.expect(buffer, Coordinates::line(axis), Want::Exactly(Element::U32, want));
-        }
-        case
-    })
-    .collect()
+    let several: Vec<SamplingParams> = vec![
+        SamplingParams { repeat_last_n: 9, ..all() },
+        none(),
+        SamplingParams { logit_bias: logit_bias.clone(), ..none() },
+        repetition(1.5, 5),
+        SamplingParams { logit_bias: logit_bias[3..].to_vec(), repeat_last_n: 3, ..all() },
+        SamplingParams { frequency_penalty: -0.7, ..none() },
+        repetition(0.5, u32::MAX),
+    ];
+    let mut cases = Vec::new();
+    if s.tokens == 1 {
+        let alone = |(what, logits, (position, prompt), params): (_, &Vec<f32>, _, _)| {
+            let row = StepRow::single(position, prompt);
+            keys_case(s, what, &[Logits { row, logits: logits.clone(), params }], &history)
+        };
+        cases.extend(
+            [
+                ("no penalty", &random, (7, 2), none()),
+                ("a penalty over no token", &random, (7, 2), repetition(1.5, 0)),
+                ("a penalty over 5 of 8 tokens", &random, (7, 2), repetition(1.5, 5)),
+                ("a penalty over more tokens than there are", &random, (11, 12), repetition(1.25, u32::MAX)),
+                ("a penalty below 1", &random, (7, 2), repetition(0.5, 6)),
+                ("a presence penalty", &random, (7, 2), SamplingParams { presence_penalty: 1.5, ..none() }),
+                (
+                    "a frequency penalty",
+                    &random,
+                    (11, 2),
+                    SamplingParams { frequency_penalty: 0.7, ..none() },
+                ),
+                (
+                    "a frequency reward",
+                    &random,
+                    (11, 2),
+                    SamplingParams { frequency_penalty: -0.7, ..none() },
+                ),
+                ("all penalties", &random, (11, 2), SamplingParams { repeat_last_n: 9, ..all() }),
+                ("a bias", &random, (11, 2), SamplingParams { logit_bias: logit_bias.clone(), ..none() }),
+                (
+                    "NaN, infinities and zeros, biased and penalised",
+                    &odd,
+                    (14, 2),
+                    SamplingParams { logit_bias, ..all() },
+                ),
+                ("a position within the prompt", &random, (2, 5), all()),
+            ]
+            .map(alone),
+        );
+    }
+    for turn in 0..rows::turns(s.tokens) {
+        let mut sequences = noise.words(rows::token_count(s.tokens), s.vocab);
+        sequences.chunks_mut(CONTEXT).for_each(repeat_tokens);
+        let logits = |row: StepRow| {
+            let mut logits = noise.normal(vocab, 3.0);
+            if row.record.slot.is_multiple_of(3) {
+                logits[noise.words(1, s.vocab)[0] as usize] = f32::NAN;
+            }
+            let params = several[(row.record.slot + turn) as usize % several.len()].clone();
+            Logits { row, logits, params }
+        };
+        let step: Vec<Logits> = rows::rows(s.tokens, turn).into_iter().map(logits).collect();
+        cases.push(keys_case(s, &format!("rows of every kind, step {turn}"), &step, &sequences));
+    }
+    cases
 }
 
-/// Number of positions of the sequences.
-const CONTEXT: usize = 16;
+/// Lets tokens of a sequence occur several times.
+fn repeat_tokens(sequence: &mut [u32]) {
+    sequence.copy_within(2..4, 4);
+    sequence.copy_within(2..4, 10);
+}
 
-/// Cases of every filter alone, of all filters and of none, with realistic logits, equal logits, ties, NaN and
-/// infinities; and of tokens given by the prompt.
+/// Logits of a row, and the parameters of its sequence.
+struct Logits {
+    row: StepRow,
+    logits: Vec<f32>,
+    params: SamplingParams,
+}
+
+/// Case of a step with the logits of each row. `sequences`: the tokens of all sequences.
+fn keys_case(s: &SampleShape, what: &str, step: &[Logits], sequences: &[u32]) -> Case {
+    let slots = rows::slots(s.tokens);
+    // The bias of a slot without a bias has any content.
+    let mut bias = vec![f32::NAN; (slots * s.vocab) as usize];
+    let (mut want_keys, mut want_tops) = (Vec::new(), Vec::new());
+    for Logits { row, logits, params } in step {
+        if !params.logit_bias.is_empty() {
+            bias[(row.record.slot * s.vocab) as usize..][..s.vocab as usize]
+                .copy_from_slice(&params.bias_row(s.vocab));
+        }
+        let history = &sequences[row.record.tokens as usize..row.next()];
+        let (keys, tops) = keys(s, logits, &penalise(logits, history, params));
+        for (want, values) in [(&mut want_keys, keys), (&mut want_tops, tops)] {
+            want.extend(if row.draws() { u32s(&values) } else { vec![POISON; 4 * values.len()] });
+        }
+    }
+    let step_rows: Vec<StepRow> = step.iter().map(|it| it.row).collect();
+    let logits: Vec<f32> = step.iter().flat_map(|it| it.logits.clone()).collect();
+    let sampling = words(step.iter().map(|it| (&it.row, &it.params)), slots);
+    let mut case = Case::new(what);
+    let args = [
+        case.input("logits", f32s(&logits)),
+        case.input("bias", f32s(&bias)),
+        case.input("sequence", u32s(sequences)),
+        case.input("sampling", sampling),
+        case.input("state", rows::records(&step_rows)),
+        case.output("keys", Element::U32, want_keys.len() / 4),
+        case.output("tops", Element::U32, want_tops.len() / 4),
+    ];
+    case.launch(KernelSpec::SampleKeys(s.clone()), &args);
+    for (buffer, axis, want) in [(args[5], "token", want_keys), (args[6], "group", want_tops)] {
+        let place = Coordinates::Axes(vec![("row", step.len()), (axis, want.len() / 4 / step.len())]);
+        case.expect(buffer, place, Want::Exactly(Element::U32, want));
+    }
+    case
+}
+
+/// Cases of steps with rows of every kind, with different logits and parameters. With one row, also cases of every filter
+/// alone, of all filters and of none, with realistic logits, equal logits, ties, NaN and infinities; and of tokens
+/// given by the prompt.
 pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::ChooseSampled(s.clone()).name());
     let vocab = s.vocab as usize;
@@ -158,73 +232,103 @@ pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
         ("min-p 1", SamplingParams { min_p: 1.0, ..warm(1.0) }),
         ("top-k 40 and min-p 0.5", SamplingParams { top_k: 40, min_p: 0.5, ..warm(1.0) }),
     ];
-    let mut cases = Vec::new();
-    for (logits_are, logits) in &inputs {
-        for (filter, params) in &params {
-            let seed = noise.bits();
-            let params = SamplingParams { seed, ..params.clone() };
-            let chosen = choose(logits, &params, 5);
-            cases.push(step(s, &format!("{filter}, {logits_are}"), logits, &params, (4, 5, chosen)));
-        }
-    }
     let not_finite = with(&one, f32::NAN);
-    for (what, position) in [("chosen", 4), ("given by the prompt", 3)] {
-        let what = format!("a logit is NaN, {what}");
-        let token = if position == 3 { SEQUENCE + 4 } else { 0 };
-        let model = (keys(s, &not_finite, &not_finite), position == 4);
-        cases.push(step_of(s, &what, model, &warm(1.0), (position, 5, token)));
+    let mut cases = Vec::new();
+    if s.tokens == 1 {
+        for (logits_are, logits) in &inputs {
+            for (filter, params) in &params {
+                let params = SamplingParams { seed: noise.bits(), ..params.clone() };
+                let draw = Draw::of(s, StepRow::single(4, 5), logits, params);
+                cases.push(draw_case(s, &format!("{filter}, {logits_are}"), &[draw]));
+            }
+        }
+        for (what, position) in [("chosen", 4), ("given by the prompt", 3)] {
+            let draw = Draw::not_finite(s, StepRow::single(position, 5), &not_finite, warm(1.0));
+            cases.push(draw_case(s, &format!("a logit is NaN, {what}"), &[draw]));
+        }
+        // A token of the prompt is taken without reading the keys.
+        let draw = Draw::of(s, StepRow::single(3, 5), &random, warm(1.0));
+        cases.push(draw_case(s, "given by the prompt", &[draw]));
     }
-    // A token of the prompt is taken without reading the keys.
-    let given = SEQUENCE + 4;
-    cases.push(step(s, "given by the prompt", &random, &warm(1.0), (3, 5, given)));
+    for turn in 0..rows::turns(s.tokens) {
+        let draw = |row: StepRow| {
+            let slot = row.record.slot as usize;
+            let params = &params[(slot + 5 * turn as usize) % params.len()].1;
+            let params = SamplingParams { seed: noise.bits(), ..params.clone() };
+            match slot % 5 {
+                0 => Draw::not_finite(s, row, &not_finite, params),
+                _ => Draw::of(s, row, &inputs[(3 * slot + turn as usize) % inputs.len()].1, params),
+            }
+        };
+        let step: Vec<Draw> = rows::rows(s.tokens, turn).into_iter().map(draw).collect();
+        cases.push(draw_case(s, &format!("rows of every kind, step {turn}"), &step));
+    }
     cases
 }
 
 /// The first token of the sequences.
 const SEQUENCE: u32 = 1000;
 
-fn step(
-    s: &SampleShape,
-    what: &str,
-    logits: &[f32],
-    params: &SamplingParams,
-    choice: (u32, u32, u32),
-) -> Case {
-    // These infinities and NaNs come from bias and penalties.
-    let finite = vec![0.0; logits.len()];
-    step_of(s, what, (keys(s, &finite, logits), false), params, choice)
+/// Keys and tops of a row, and what they become.
+struct Draw {
+    row: StepRow,
+    params: SamplingParams,
+    keys: Vec<u32>,
+    tops: Vec<u32>,
+    /// The token that is drawn.
+    token: u32,
+    /// Whether the host is told that a logit is not finite, instead of the token.
+    not_finite: bool,
 }
 
-/// A step of keys and tops; `not_finite`: whether the host is told so instead of the token.
-fn step_of(
-    s: &SampleShape,
-    what: &str,
-    ((keys, tops), not_finite): ((Vec<u32>, Vec<u32>), bool),
-    params: &SamplingParams,
-    (position, prompt, token): (u32, u32, u32),
-) -> Case {
-    debug_assert!(tops.iter().all(|&top| top >= LOWEST));
-    let next = position as usize + 1;
-    let before: Vec<u32> = (SEQUENCE..).take(CONTEXT).collect();
+impl Draw {
+    /// A draw from `logits`, whose infinities and NaNs come from bias and penalties.
+    fn of(s: &SampleShape, row: StepRow, logits: &[f32], params: SamplingParams) -> Draw {
+        let (keys, tops) = keys(s, &vec![0.0; logits.len()], logits);
+        let token = choose(logits, &params, row.record.position + 1);
+        Draw { row, params, keys, tops, token, not_finite: false }
+    }
+
+    /// No draw, because a logit of the model is not finite.
+    fn not_finite(s: &SampleShape, row: StepRow, logits: &[f32], params: SamplingParams) -> Draw {
+        let (keys, tops) = keys(s, logits, logits);
+        Draw { row, params, keys, tops, token: 0, not_finite: true }
+    }
+}
+
+/// Case of a step with a draw for each row.
+fn draw_case(s: &SampleShape, what: &str, step: &[Draw]) -> Case {
+    let before: Vec<u32> = (SEQUENCE..).take(rows::token_count(s.tokens)).collect();
     let mut sequence = before.clone();
-    sequence[next] = token;
-    let mut finished = vec![u32::from_le_bytes([POISON; 4]); CONTEXT];
-    finished[next] = if not_finite { state::NOT_FINITE } else { token };
+    let mut finished = vec![u32::from_le_bytes([POISON; 4]); before.len()];
+    for draw in step.iter().filter(|draw| draw.row.advances()) {
+        debug_assert!(draw.tops.iter().all(|&top| top >= LOWEST));
+        let next = draw.row.next();
+        if draw.row.draws() {
+            sequence[next] = draw.token;
+        }
+        let told_of_it = draw.row.draws() && draw.not_finite;
+        finished[next] = if told_of_it { state::NOT_FINITE } else { sequence[next] };
+    }
+    let step_rows: Vec<StepRow> = step.iter().map(|draw| draw.row).collect();
+    let sampling = words(step.iter().map(|draw| (&draw.row, &draw.params)), rows::slots(s.tokens));
+    let [keys, tops] = [|draw: &Draw| draw.keys.clone(), |draw: &Draw| draw.tops.clone()]
+        .map(|of| step.iter().flat_map(of).collect::<Vec<u32>>());
 
     let mut case = Case::new(what);
     let args = [
         case.input("keys", u32s(&keys)),
         case.input("tops", u32s(&tops)),
-        case.input("sampling", words(params)),
+        case.input("sampling", sampling),
         case.input("sequence", u32s(&before)),
-        case.output("finished", Element::U32, CONTEXT),
-        case.input("state", state_record(position, prompt)),
+        case.output("finished", Element::U32, finished.len()),
+        case.input("state", rows::records(&step_rows)),
     ];
     case.launch(KernelSpec::ChooseSampled(s.clone()), &args);
     for (buffer, axis, bytes) in [
         (args[3], "position", u32s(&sequence)),
         (args[4], "position", u32s(&finished)),
-        (args[5], "word", state_record(position + 1, prompt)),
+        (args[5], "word", rows::advanced(&step_rows)),
     ] {
         case.expect(buffer, Coordinates::line(axis), Want::Exactly(Element::U32, bytes));
     }
