@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use bespoke::device::{Selector, open};
-use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
-use bespoke::generation::{Generation, Request};
+use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots};
+use bespoke::generation::{Generation, Request, Token};
+use bespoke::scheduler::{Event, Scheduler};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
 
@@ -18,7 +19,11 @@ fn damaged(name: &str, tensor: &str, at: u64, new: &[u8]) -> Gguf {
 }
 
 fn load(gguf: &Gguf, sampling: SamplingParams) -> Result<Engine, EngineError> {
-    let options = EngineOptions { context: Some(32), sampling, ..EngineOptions::default() };
+    load_with(gguf, EngineOptions { sampling, ..EngineOptions::default() })
+}
+
+fn load_with(gguf: &Gguf, options: EngineOptions) -> Result<Engine, EngineError> {
+    let options = EngineOptions { context: Some(32), ..options };
     let shape = ModelShape::from_gguf(gguf, "damaged")?;
     Engine::load(open(Selector::Emulator).unwrap().device, gguf, &shape, &options, &|_, _| {})
 }
@@ -93,4 +98,56 @@ fn a_cache_of_an_unread_step_that_is_not_finite_is_not_used_again() {
     engine.wait().unwrap();
     assert!(engine.cached_tokens().unwrap().is_empty());
     assert_eq!(engine.start_from_cache(&[5, 17, 3]).unwrap(), 0);
+}
+
+/// The tokens of a request alone, with their log-probabilities, or the error.
+fn alone(engine: &mut Engine, request: &Request<'_>) -> Result<Vec<Token>, String> {
+    let mut generation = Generation::start(engine, None, request).unwrap();
+    let tokens: Result<Vec<Token>, EngineError> = (&mut generation).collect();
+    tokens.map_err(|error| error.to_string())
+}
+
+/// Of sequences side by side, those with a token whose embedding overflows end with the error that they have alone, which
+/// names the launch; the others have the answers that they have alone.
+#[test]
+fn a_sequence_whose_logits_are_not_finite_names_the_launch_and_others_go_on() {
+    const BAD: u32 = 17;
+    let huge: Vec<u8> = [3e38f32; 64].into_iter().flat_map(f32::to_le_bytes).collect();
+    let gguf = damaged("llama-f32.gguf", "token_embd.weight", u64::from(BAD) * 64 * 4, &huge);
+    let prompts: [&[u32]; 4] = [&[5, BAD, 299], &[5, 6, 7, 8, 9], &[BAD], &[40, 41]];
+    for (temperature, logprobs) in [(0.0, None), (0.7, Some(2))] {
+        let sampling = SamplingParams { temperature, ..SamplingParams::default() };
+        let options = EngineOptions { sampling: sampling.clone(), ..EngineOptions::default() };
+        let request = |prompt: &'static [u32]| {
+            let sampling = sampling.clone();
+            Request { max_tokens: 6, logprobs, sampling, ..Request::new(prompt) }
+        };
+        let mut single = load_with(&gguf, options.clone()).unwrap();
+        let expected = prompts.map(|prompt| alone(&mut single, &request(prompt)));
+        assert!(expected[1].is_ok() && expected[3].is_ok(), "{expected:?}");
+
+        let mut engine = load_with(&gguf, EngineOptions { parallel: 3, prefill: true, ..options }).unwrap();
+        let mut scheduler = Scheduler::new(Slots::new(&mut engine).unwrap(), None);
+        let ids = prompts.map(|prompt| scheduler.add(&request(prompt)).unwrap());
+        let mut found = [const { Ok(Vec::new()) }; 4];
+        while !scheduler.is_idle() {
+            for event in scheduler.step().unwrap() {
+                let index = ids.iter().position(|&id| id == event.id()).unwrap();
+                match event {
+                    Event::Token { token, .. } => found[index].as_mut().unwrap().push(token),
+                    Event::Failed { error, .. } => found[index] = Err(error.to_string()),
+                    Event::Prompt { .. } | Event::Finished { .. } => {}
+                }
+            }
+        }
+        assert_eq!(found, expected);
+        for (index, position) in [(0, 2), (2, 0)] {
+            let error = found[index].as_ref().unwrap_err();
+            let start = format!(
+                "the logits after position {position} are not finite: the first launch with such an output is blk.0."
+            );
+            assert!(error.starts_with(&start), "{error}");
+        }
+        assert_eq!(scheduler.pages().used, 0);
+    }
 }

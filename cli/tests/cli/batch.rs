@@ -117,3 +117,27 @@ fn an_interrupted_batch_is_continued() {
             .starts_with(&kept[kept.find('{').unwrap()..kept.find('\n').unwrap()])
     );
 }
+
+/// A prompt that is longer than the context is named before anything runs; more prompts than `--parallel` wait.
+#[test]
+fn long_prompts_are_refused_and_many_prompts_wait() {
+    let tokens = |count: usize| (0..count).map(|i| (5 + i % 40).to_string()).collect::<Vec<_>>().join(",");
+    let (folder, input, out) = prompts(&format!("{{\"tokens\": [{}]}}\n", tokens(33)));
+    let small = error(&[&batch(&input, &out)[..], &["--ctx", "32"]].concat());
+    let message = "the context is full: 33 positions are needed and the cache holds 32; use --ctx 33";
+    assert!(small.contains("prompts.jsonl, line 1") && small.contains(message), "{small}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is written");
+
+    // Five prompts, two at once: the answers are those of one at once, in the order of the prompts.
+    let line =
+        |count: usize| format!("{{\"tokens\": [{}], \"n\": 3, \"ignore_eos\": true}}\n", tokens(count));
+    let (_folder, input, out) = prompts(&[3, 20, 1, 9, 4].map(line).concat());
+    let mut found = Vec::new();
+    for parallel in ["1", "2"] {
+        let ran = bespoke(&[&batch(&input, &out)[..], &["--parallel", parallel, "--force"]].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        found.push(answers(&out));
+    }
+    assert_eq!(found[0].len(), 5);
+    assert_eq!(found[0], found[1]);
+}

@@ -137,6 +137,8 @@ pub struct Engine {
     /// Whether the device holds the sampling parameters that were set last.
     sampling_set: bool,
     step_limit: Duration,
+    /// Whether the page table is that of the engine, not one that [`Slots`] left behind.
+    own_pages: bool,
     /// The sequence's prompt; empty if the cache does not hold the tokens of a sequence.
     prompt: Vec<u32>,
     /// Number of the sequence's first positions that prefill steps have processed.
@@ -210,6 +212,7 @@ impl Engine {
             cursor: DecodeCursor::default(),
             started: Cell::new(false),
             sampling_set: false,
+            own_pages: true,
             step_limit: options.step_limit.unwrap_or(STEP_LIMIT),
             prompt: Vec::new(),
             prefilled: 0,

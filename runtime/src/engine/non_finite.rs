@@ -50,7 +50,8 @@ impl Engine {
     /// Runs the step at `position` again, launch by launch, and returns the error that names the first launch whose
     /// output is not finite. Afterwards the engine must be started again; the cache is not reused.
     pub(super) fn non_finite(&mut self, position: u32) -> EngineError {
-        let first = self.first_non_finite(position);
+        let row = self.row(0, position, self.cursor.prompt, true);
+        let first = self.first_non_finite(row);
         // Keys and values of the cache may be NaN, too.
         self.prompt.clear();
         self.cursor = DecodeCursor::default();
@@ -61,9 +62,9 @@ impl Engine {
         }
     }
 
-    fn first_non_finite(&self, position: u32) -> device::Result<Option<NonFiniteOutput>> {
+    /// Runs a row's step again, launch by launch, and returns the first output that is not finite.
+    pub(super) fn first_non_finite(&self, row: Row) -> device::Result<Option<NonFiniteOutput>> {
         self.device.wait()?;
-        let row = Row { position, prompt: self.cursor.prompt, chooses: true, ..Row::default() };
         let bytes: Vec<u8> = row.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         self.device.upload(self.buffers.state(), &bytes)?;
         let launches = bind::launches(&self.plan, &self.buffers, &self.loaded);

@@ -5,7 +5,9 @@ use std::time::Duration;
 use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{BufferKind, Sampling, StepKind};
 
-use super::{DecodeCursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, SamplingParams};
+use super::{
+    DecodeCursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, NonFiniteLogits, SamplingParams,
+};
 use crate::device::Address;
 use crate::scheduler::{Limits, PageEntry, ROW_GROUP, StepRow, Steps};
 
@@ -16,8 +18,8 @@ enum DecodeStep {
     Other(usize),
 }
 
-/// An engine as [`Steps`], with the slots and pages with which it was loaded ([`super::EngineOptions`]). Dropping it gives
-/// the engine its own page table back; the engine then needs another start.
+/// An engine as [`Steps`], with the slots and pages with which it was loaded ([`super::EngineOptions`]). The next
+/// start gives the engine its own page table back.
 pub struct Slots<'a> {
     engine: &'a mut Engine,
     limits: Limits,
@@ -31,12 +33,11 @@ impl<'a> Slots<'a> {
     pub fn new(engine: &'a mut Engine) -> Result<Slots<'a>, EngineError> {
         engine.end_sequence()?;
         engine.prompt.clear();
+        engine.own_pages = false;
         for index in 0..engine.step_params().count() {
             engine.load_step(index)?;
         }
-        let (plan, addresses) = (&engine.plan, engine.buffers.addresses());
-        let table = plan.buffers.iter().position(|buffer| buffer.kind == BufferKind::PageTable);
-        let page_table = addresses[table.expect("every plan has a page table")];
+        let (plan, page_table) = (&engine.plan, engine.page_table());
         let of_kind = |kind| engine.step_params().filter(move |params| params.kind == kind);
         let mut decode = vec![1];
         decode.extend(of_kind(StepKind::Decode).map(|params| params.rows));
@@ -62,7 +63,13 @@ impl<'a> Slots<'a> {
         self.engine.row(slot, position, prompt, chooses)
     }
 
+    /// Waits for earlier steps before an upload: an upload waits for them too, and for ever if a kernel hangs.
+    fn wait_for_steps(&self) -> Result<(), EngineError> {
+        self.engine.wait_for_steps(MAX_STEPS_AHEAD)
+    }
+
     fn write_rows(&self, rows: &[StepRow], size: u32) -> Result<(), EngineError> {
+        self.wait_for_steps()?;
         self.engine.write_rows(rows.iter().map(|row| self.record(row)), size)
     }
 
@@ -73,10 +80,9 @@ impl<'a> Slots<'a> {
         }
     }
 
-    fn upload_pages(&self, entry: u32, pages: impl Iterator<Item = u32>) -> Result<(), EngineError> {
-        let bytes: Vec<u8> = pages.flat_map(u32::to_le_bytes).collect();
-        let engine = &self.engine;
-        engine.keep(engine.device.upload(self.page_table.offset(u64::from(entry) * 4), &bytes))
+    fn upload_page(&self, entry: u32, page: u32) -> Result<(), EngineError> {
+        let (engine, at) = (&self.engine, self.page_table.offset(u64::from(entry) * 4));
+        engine.keep(engine.device.upload(at, &page.to_le_bytes()))
     }
 }
 
@@ -86,6 +92,7 @@ impl Steps for Slots<'_> {
     }
 
     fn start(&mut self, slot: u32, tokens: &[u32], sampling: &SamplingParams) -> Result<(), EngineError> {
+        self.wait_for_steps()?;
         let engine = &mut *self.engine;
         let stride = u64::from(engine.plan.params.slot_tokens()) * 4;
         let first = u64::from(slot) * stride;
@@ -99,10 +106,11 @@ impl Steps for Slots<'_> {
     }
 
     fn set_pages(&mut self, entries: &[PageEntry]) -> Result<(), EngineError> {
+        self.wait_for_steps()?;
         let slot_pages = self.engine.plan.params.slot_pages();
-        entries.iter().try_for_each(|entry| {
-            self.upload_pages(entry.slot * slot_pages + entry.index, [entry.page].into_iter())
-        })
+        entries
+            .iter()
+            .try_for_each(|entry| self.upload_page(entry.slot * slot_pages + entry.index, entry.page))
     }
 
     fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError> {
@@ -163,6 +171,16 @@ impl Steps for Slots<'_> {
         self.engine.token_of(slot, position)
     }
 
+    fn explain(&mut self, slot: u32, error: NonFiniteLogits) -> Result<NonFiniteLogits, EngineError> {
+        let NonFiniteLogits { position, .. } = error;
+        self.wait_for_steps()?;
+        // The one-row step overwrites the first record.
+        self.last = None;
+        let row = self.engine.row(slot, position, position + 1, true);
+        let first = self.engine.keep(self.engine.first_non_finite(row))?;
+        Ok(NonFiniteLogits { position, first })
+    }
+
     fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError> {
         self.engine.logits_of(row, MAX_STEPS_AHEAD)
     }
@@ -183,10 +201,7 @@ impl Steps for Slots<'_> {
 
 impl Drop for Slots<'_> {
     fn drop(&mut self) {
-        let _ = self.engine.wait_for_steps(MAX_STEPS_AHEAD);
-        // If the device fails here, it fails at the next start, too.
-        let entries = self.engine.plan.params.slots * self.engine.plan.params.slot_pages();
-        let _ = self.upload_pages(0, 0..entries);
+        // The next start waits for the steps in flight.
         self.engine.started.set(false);
         self.engine.cursor = DecodeCursor::default();
     }

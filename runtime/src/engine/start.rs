@@ -6,7 +6,8 @@ use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{BufferKind, PlanParams, StepKind};
 
-use super::{DecodeCursor, Engine, EngineError, NOT_WRITTEN, OnPromptToken};
+use super::{DecodeCursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, OnPromptToken};
+use crate::device::Address;
 
 impl Engine {
     /// Starts a sequence with a prompt; the first step processes its first token. Ordered after enqueued steps of an
@@ -79,11 +80,24 @@ impl Engine {
             return Err(EngineError::SamplingNotSet);
         }
         let intact = self.started.replace(false);
-        self.wait_for_steps(self.cursor.enqueued - self.cursor.read)?;
+        let unread = self.cursor.enqueued - self.cursor.read;
+        self.wait_for_steps(if self.own_pages { unread } else { MAX_STEPS_AHEAD })?;
         if !intact {
             self.buffers.clear_counters(&self.plan, &*self.device)?;
         }
+        if !self.own_pages {
+            let entries = self.plan.params.slots * self.plan.params.slot_pages();
+            let bytes: Vec<u8> = (0..entries).flat_map(u32::to_le_bytes).collect();
+            self.device.upload(self.page_table(), &bytes)?;
+            self.own_pages = true;
+        }
         Ok(())
+    }
+
+    /// Address of the page table.
+    pub(super) fn page_table(&self) -> Address {
+        let table = self.plan.buffers.iter().position(|buffer| buffer.kind == BufferKind::PageTable);
+        self.buffers.addresses()[table.expect("every plan has a page table")]
     }
 
     /// Starts at position `depth` for timing: fills `depth` positions of the KV cache with a small constant.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::steps::Steps;
 use super::{Event, Scheduler, SequenceId};
-use crate::engine::{Backoff, EngineError, Pause};
+use crate::engine::{Backoff, EngineError, NonFiniteLogits, Pause};
 use crate::generation::TokenLogprobs;
 
 /// A step that is not known to be complete.
@@ -24,7 +24,7 @@ pub(super) struct Output {
 }
 
 /// Token, or the error of logits that are not finite.
-type Chosen = Result<u32, EngineError>;
+type Chosen = Result<u32, NonFiniteLogits>;
 
 impl<S: Steps> Scheduler<'_, S> {
     /// Waits until the oldest step is complete that chooses a token; if none does, until the device is idle.
@@ -59,14 +59,21 @@ impl<S: Steps> Scheduler<'_, S> {
             chosen.push(match self.steps.token(output.slot, output.position) {
                 Ok(Some(token)) => Ok(token),
                 Ok(None) => return Ok(false),
-                Err(error @ EngineError::NonFinite(_)) => Err(error),
+                Err(EngineError::NonFinite(error)) => Err(error),
                 Err(error) => return Err(error),
             });
         }
         let outputs = std::mem::take(&mut self.flights[index].outputs);
         self.complete(index + 1);
+        let mut failed = Vec::new();
         for (row, (output, chosen)) in outputs.into_iter().zip(chosen).enumerate() {
-            self.accept(row as u32, output, chosen)?;
+            failed.extend(self.accept(row as u32, output, chosen)?);
+        }
+        // Behind the rows that may need the step's logits.
+        for (id, slot, error) in failed {
+            self.last_decode = None;
+            let error = self.steps.explain(slot, error)?.into();
+            self.events.push(Event::Failed { id, error });
         }
         Ok(true)
     }
@@ -82,23 +89,28 @@ impl<S: Steps> Scheduler<'_, S> {
         }
     }
 
-    /// Accepts the token that was chosen after row `row` of a step. Discards it if the sequence has ended.
-    fn accept(&mut self, row: u32, output: Output, chosen: Chosen) -> Result<(), EngineError> {
-        let Some(slot) = &mut self.slots[output.slot as usize] else { return Ok(()) };
+    /// Accepts the token that was chosen after row `row` of a step. Discards it if the sequence has ended. Removes a sequence
+    /// whose logits are not finite, and returns it with its slot and the error.
+    fn accept(
+        &mut self,
+        row: u32,
+        output: Output,
+        chosen: Chosen,
+    ) -> Result<Option<(SequenceId, u32, NonFiniteLogits)>, EngineError> {
+        let Some(slot) = &mut self.slots[output.slot as usize] else { return Ok(None) };
         slot.failed |= chosen.is_err();
         if !slot.failed {
             slot.finite = output.position;
         }
-        let Some(id) = slot.sequence else { return Ok(()) };
+        let Some(id) = slot.sequence else { return Ok(None) };
         let token = match chosen {
             Ok(token) => token,
             Err(error) => {
                 self.remove(id);
-                self.events.push(Event::Failed { id, error });
-                return Ok(());
+                return Ok(Some((id, output.slot, error)));
             }
         };
-        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(None) };
         let logprobs = match sequence.logprobs {
             Some(count) => Some(TokenLogprobs::of(&self.steps.logits(row)?, token, count)),
             None => None,
@@ -109,7 +121,7 @@ impl<S: Steps> Scheduler<'_, S> {
         if sequence.answer.is_stopped() || sequence.answer.tokens_left() == 0 {
             self.end_or_shift(id)?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Ends a sequence that has stopped or reached its limit. If the limit is the context and the request allows it, the

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{EngineError, SamplingParams};
+use crate::engine::{EngineError, NonFiniteLogits, SamplingParams};
 
 /// Number of positions in a page.
 pub const PAGE: u32 = bespoke_kernels::kernels::attention::PAGE;
@@ -56,8 +56,8 @@ pub struct PageEntry {
 /// Steps of an engine over its slots and its page pool.
 ///
 /// Calls take effect in the order in which they are made, as in a CUDA stream: an enqueued step sees all earlier calls
-/// and none of the later ones. Only [`Steps::logits`], [`Steps::clear_pages`] and [`Steps::reset`] may block until
-/// earlier steps are complete.
+/// and none of the later ones. [`Steps::decode_again`], [`Steps::token`] and [`Steps::busy`] do not wait for earlier
+/// steps; the others may.
 ///
 /// An error of a method other than [`Steps::token`] means that the engine has lost all sequences; the scheduler then calls
 /// [`Steps::reset`] before it uses the engine again.
@@ -95,6 +95,16 @@ pub trait Steps {
     /// [`EngineError::NonFinite`] if the logits from which the token would be chosen are not finite: this concerns the
     /// slot's sequence only. Any other error concerns the engine.
     fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError>;
+
+    /// The error of logits that are not finite, as [`Steps::token`] returned it for a slot, with the launch that overflowed, if
+    /// the engine can tell. Waits until earlier steps are complete; a decode step with records must follow before
+    /// [`Steps::decode_again`], and the logits of the last step are lost.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn explain(&mut self, _slot: u32, error: NonFiniteLogits) -> Result<NonFiniteLogits, EngineError> {
+        Ok(error)
+    }
 
     /// Logits `f32 [vocab]` after row `row` of the last step, which chooses. Waits until the step is complete.
     fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError>;
@@ -137,6 +147,9 @@ impl<S: Steps> Steps for &mut S {
     }
     fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
         (**self).token(slot, position)
+    }
+    fn explain(&mut self, slot: u32, error: NonFiniteLogits) -> Result<NonFiniteLogits, EngineError> {
+        (**self).explain(slot, error)
     }
     fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError> {
         (**self).logits(row)

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use bespoke::device::{Checks, Device, Selector, open_with};
 use bespoke::engine::{
-    Engine, EngineError, EngineOptions, SamplingParams, Variants, read_bandwidth, tensor_throughput,
+    Engine, EngineError, EngineOptions, SamplingParams, Slots, Variants, read_bandwidth, tensor_throughput,
 };
 use bespoke::generation::{Generation, Request};
+use bespoke::scheduler::{Event, Scheduler};
 use bespoke_bench::{Subject, Workload, matrix_ceilings, measure, profile};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::plan::Tuning;
@@ -61,6 +62,11 @@ fn greedy() -> EngineOptions {
 
 fn eager() -> EngineOptions {
     EngineOptions { eager: true, ..greedy() }
+}
+
+/// Two sequences at once.
+fn pair() -> EngineOptions {
+    EngineOptions { parallel: 2, prefill: true, ..greedy() }
 }
 
 fn sampled() -> EngineOptions {
@@ -227,6 +233,27 @@ fn bandwidth(model: &mut Model) -> Outcome {
     Ok(String::new())
 }
 
+/// Three sequences, of which two run at the same time, so that prompts, decode steps of one row and of several, and waiting
+/// sequences occur.
+fn batch(model: &mut Model) -> Outcome {
+    let mut scheduler = Scheduler::new(Slots::new(&mut model.subject.engine)?, None);
+    let prompts: [&[u32]; 3] = [&PROMPT, &[40, 41], &[7, 8, 9, 10]];
+    let mut ids = Vec::new();
+    for (prompt, max_tokens) in prompts.into_iter().zip([5, 2, 3]) {
+        ids.push(scheduler.add(&Request { max_tokens, ..Request::new(prompt) })?);
+    }
+    let mut answers = vec![Vec::new(); ids.len()];
+    while !scheduler.is_idle() {
+        for event in scheduler.step()? {
+            if let Event::Finished { id, summary } = event {
+                answers[ids.iter().position(|&other| other == id).unwrap()] = summary.tokens;
+            }
+        }
+    }
+    assert_eq!(scheduler.pages().used, 0);
+    Ok(format!("{answers:?}"))
+}
+
 /// Two variants of the plan, timed and compared as `tune` does.
 fn tune(model: &mut Model) -> Outcome {
     let effort = Effort { depth: 3, replays: 2, turns: 1 };
@@ -242,6 +269,8 @@ fn tune(model: &mut Model) -> Outcome {
 /// Fails every device call of a request in every manner.
 fn check(name: &str, options: EngineOptions, run: Run) {
     let mut model = model(&options);
+    // Steps of several rows are loaded when they are first needed.
+    run(&mut model).unwrap();
     model.subject.engine.start_at_depth(0).unwrap();
     model.faults.arm(None);
     let outcome = run(&mut model).unwrap();
@@ -298,6 +327,32 @@ cases! {
     profiled greedy;
     bandwidth greedy;
     tune greedy;
+    batch pair;
+}
+
+/// A batch that cannot load a step of several rows frees the memory, and the next one has the right result.
+#[test]
+fn loading_the_steps_of_a_batch_survives_faults() {
+    let mut whole = model(&pair());
+    whole.faults.arm(None);
+    drop(Slots::new(&mut whole.subject.engine).unwrap());
+    let counts = whole.faults.counts();
+    assert!(counts[&Operation::Load] > 0 && counts[&Operation::Capture] > 0, "{counts:?}");
+    let outcome = batch(&mut whole).unwrap();
+    let mut injected = Fault::all(&counts);
+    injected.retain(|fault| {
+        let last = counts[&fault.operation] - 1;
+        matches!(fault.operation, Operation::Load | Operation::Bind | Operation::Capture)
+            && [0, last / 2, last].contains(&fault.number)
+    });
+    for fault in injected {
+        let mut model = model(&pair());
+        model.faults.arm(Some(fault));
+        let text = Slots::new(&mut model.subject.engine).err().expect("an error").to_string();
+        assert!(expected(fault).iter().all(|words| text.contains(words)), "{fault:?}: {text}");
+        model.faults.arm(None);
+        assert_eq!(batch(&mut model).unwrap(), outcome, "after {fault:?}");
+    }
 }
 
 #[test]
