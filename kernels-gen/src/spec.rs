@@ -168,12 +168,12 @@ impl KernelSpec {
     /// several warps, a candidate of 8 bytes per warp; in attention, a word for the number of splits that are done.
     pub fn static_shared(&self) -> u32 {
         match self {
-            KernelSpec::Gemv(s) if s.tokens > 1 => {
+            KernelSpec::Gemv(s) if s.is_sliced() => {
                 let inputs = if s.is_prepared() { s.schedule.several.buffers } else { 0 };
                 16 * (s.schedule.stages + inputs)
             }
             KernelSpec::Gemv(s) if s.output == Output::Argmax && s.schedule.warps > 1 => {
-                16 * s.schedule.stages + 8 * s.schedule.warps
+                16 * s.schedule.stages + 8 * s.schedule.warps * s.token_slots()
             }
             KernelSpec::Gemv(s) => 16 * s.schedule.stages,
             KernelSpec::Gemm(s) => s.static_shared(),
@@ -346,6 +346,9 @@ fn halve_name(s: &HalveShape) -> String {
 fn several_name(s: &GemvShape) -> String {
     if s.tokens == 1 {
         return String::new();
+    }
+    if s.is_few() {
+        return format!("_n{}", s.tokens);
     }
     let several = &s.schedule.several;
     let slices =

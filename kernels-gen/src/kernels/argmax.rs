@@ -56,6 +56,37 @@ pub(crate) fn block_best(mine: Candidate, threads: u32, id: u8) -> Candidate {
     best
 }
 
+/// The best candidate of each of `sets` sets of threads, valid in threads 0 to `sets` - 1: thread i belongs to set i mod
+/// `sets`, a power of two of at most 32. The threads synchronise at named barrier `id`.
+#[device]
+pub(crate) fn best_of_each(mine: Candidate, sets: u32, threads: u32, id: u8) -> Candidate {
+    let mut best = mine;
+    for step in [16u32, 8, 4, 2, 1].into_iter().filter(|&step| step >= sets) {
+        best = better(
+            best,
+            Candidate { value: shuffle_xor(best.value, step), token: shuffle_xor(best.token, step) },
+        );
+    }
+    let warps = threads / WARP;
+    if warps > 1 {
+        let values = shared_array::<f32>(warps * sets);
+        let tokens = shared_array::<u32>(warps * sets);
+        if lane() < sets {
+            let at = warp_index() * sets + lane();
+            values.at(at).store(best.value);
+            tokens.at(at).store(best.token);
+        }
+        named_barrier(id, threads);
+        if thread_index() < sets {
+            for warp in 1..warps {
+                let at = thread_index() + warp * sets;
+                best = better(best, Candidate { value: values.at(at).load(), token: tokens.at(at).load() });
+            }
+        }
+    }
+    best
+}
+
 /// The best candidate of a warp, in all lanes.
 #[device]
 fn warp_best(mine: Candidate) -> Candidate {

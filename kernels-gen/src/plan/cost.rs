@@ -12,6 +12,7 @@ use bespoke_codegen::ptx::Target;
 use crate::kernels::argmax::ChooseShape;
 use crate::kernels::attention::{AttentionShape, ChunkShape, KvType, QkNorm, Rope};
 use crate::kernels::gemm::{GemmShape, Tiling};
+use crate::kernels::gemv::FEW;
 use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Schedule};
 use crate::kernels::launching::{CopyEngine, Trigger};
@@ -136,7 +137,8 @@ pub(super) fn gemv(
     if bulk && resident == 1 {
         shape.schedule.reserve = target.shared_per_multiprocessor / 2;
     }
-    if shape.tokens > 1 {
+    let few = (2..=FEW).contains(&shape.tokens) && fitting_stages(target, &shape) >= groups;
+    if shape.tokens > 1 && !few {
         return token_cost::divide(target, shape);
     }
     while rule.warps.is_none() && fitting_stages(target, &shape) < 2 {

@@ -10,7 +10,8 @@ use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::weights::Layout;
 
-/// Largest number of tokens whose inputs each CTA quantises itself, if they fit.
+/// Largest number of tokens whose inputs each CTA quantises itself, if they fit. They come here if the ring of one token
+/// does not fit beside their inputs.
 const HELD_TOKENS: u32 = 4;
 
 /// Instructions of a warp that decode 32 columns of a tile, and that multiply them with four tokens.

@@ -175,7 +175,7 @@ fn halve(s: &HalveShape) -> Result<(), String> {
 /// Checks the division of a product of several tokens.
 fn tokens(s: &GemvShape) -> Result<(), String> {
     let (schedule, several) = (&s.schedule, &s.schedule.several);
-    if s.tokens == 1 {
+    if !s.is_sliced() {
         return Ok(());
     }
     within(&[

@@ -247,7 +247,7 @@ fn several_tokens() -> Vec<KernelSpec> {
         trigger: Trigger::AtStart,
         ..Schedule::MINIMAL
     };
-    let held = |tiles| TokenSchedule { tiles, ..TokenSchedule::ONE };
+    let (whole, held) = (TokenSchedule::ONE, |tiles| TokenSchedule { tiles, ..TokenSchedule::ONE });
     let sliced =
         |slice, buffers, parts, tiles| TokenSchedule { prepared: true, slice, buffers, parts, tiles };
     let spec = |tokens, cols, segments: &[(WeightType, u32)], output, schedule, several| {
@@ -268,11 +268,18 @@ fn several_tokens() -> Vec<KernelSpec> {
     let mut specs = Vec::new();
     for ty in WeightType::ALL {
         let cols = 3 * ty.block_cols().max(128);
+        specs.push(spec(4, cols, &[(ty, 40)], Output::Store, in_turns(2), whole));
+        specs.push(spec(2, 4 * cols, &[(ty, 40)], Output::Residual, in_turns(2), whole));
         specs.push(spec(4, cols, &[(ty, 40)], Output::Store, in_turns(2), held(2)));
         specs.push(spec(16, 2 * cols, &[(ty, 20)], Output::Residual, bulk, sliced(1024, 2, 2, 1)));
     }
     let silu = Output::Glu(Activation::Silu);
     specs.extend([
+        spec(3, 1024, &[(Q4_K, 50), (Q4_K, 50)], silu, asynchronous, whole),
+        spec(2, 600 * 4, &[(F32, 20)], Output::Argmax, bulk, whole),
+        spec(3, 1536, &[(Q6_K, 700)], Output::Argmax, in_turns(2), whole),
+        spec(4, 1536, &[(Q4_K, 100), (Q6_K, 30)], Output::Argmax, in_turns(4), whole),
+        spec(4, 512, &[(Q2_K, 20), (Q4_K, 24), (Q3_K, 17), (F16, 9)], Output::Store, asynchronous, whole),
         spec(2, 1024, &[(Q4_K, 50), (Q4_K, 50)], silu, asynchronous, held(1)),
         spec(2, 600 * 4, &[(F32, 20)], Output::Argmax, bulk, held(4)),
         spec(4, 1536, &[(Q4_K, 100), (Q6_K, 30)], Output::Argmax, in_turns(4), held(3)),

@@ -53,6 +53,43 @@ fn outputs_do_not_depend_on_the_schedule() {
     }
 }
 
+/// Every type with two, three and four tokens in the loop of one token: units whose inputs are held in registers and not,
+/// each output, stacks with several forms of inputs, batches of tiles.
+#[test]
+fn outputs_of_a_few_tokens_equal_those_of_one() {
+    use WeightType::{F16, Q2_K, Q4_K, Q6_K, Q8_0};
+    let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
+    let schedule = Schedule { grid: 2, stages: 4, in_flight: 4, copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
+    let normed = Input::Normed { eps: 1e-5 };
+    let silu = Output::Glu(Activation::Silu);
+    let mut cases = Vec::new();
+    for ty in WeightType::ALL {
+        let cols = if ty.ggml().block_elements() == 256 { 1280 } else { 1056 };
+        cases.push((2, 4, shape(cols, &[(ty, 20)], normed, Output::Store)));
+        cases.push((3, 4, shape(cols, &[(ty, 20)], Input::Plain, Output::Residual)));
+        // A unit has two blocks; a tile has two units.
+        cases.push((4, 2, shape(4 * ty.block_cols(), &[(ty, 40)], normed, Output::Store)));
+        cases.push((2, 2, shape(4 * ty.block_cols(), &[(ty, 40)], normed, Output::Store)));
+    }
+    let stack = [(Q4_K, 24), (Q6_K, 40), (F16, 20), (Q2_K, 17)];
+    for tokens in [2, 3, 4] {
+        cases.push((tokens, 4, shape(2560, &stack, normed, Output::Store)));
+        cases.push((tokens, 2, shape(1056, &[(Q8_0, 50), (Q8_0, 50)], normed, silu)));
+        cases.push((tokens, 4, shape(512, &[(Q6_K, 700)], normed, Output::Residual)));
+        cases.push((tokens, 4, shape(512, &[(Q4_K, 700)], Input::Plain, Output::Residual)));
+    }
+    for (tokens, warps, one) in cases {
+        let groups = if warps == 4 { 2 } else { 1 };
+        let schedule = Schedule { warps, groups, ..schedule };
+        for bias in [false, true] {
+            let one = GemvShape { bias, ..one.clone() };
+            let many = GemvShape { tokens, schedule, ..one.clone() };
+            let differing = differing_token(&*device, &many, &one).expect("the device has a target");
+            assert_eq!(differing, None);
+        }
+    }
+}
+
 /// Every type, with inputs that each CTA quantises and with prepared inputs.
 #[test]
 fn outputs_do_not_depend_on_the_number_of_tokens() {

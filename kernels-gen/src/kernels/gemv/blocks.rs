@@ -19,6 +19,8 @@ const FRAGMENTS: u32 = 512;
 
 /// Position of lane 4g + t in the fragments of `mma.m16n8k32`; see the module's documentation.
 pub(crate) struct LaneMap {
+    /// Lane whose words of scales this lane uses; `None` for its own.
+    scales: Option<Val<u32>>,
     /// t = lane mod 4: the chunk whose sums the lane holds, and the lane's quarter of the words.
     pub(super) quarter: Val<u32>,
     /// g = lane / 4: the lane holds rows g and g + 8 of A, and column g of B.
@@ -38,11 +40,28 @@ impl LaneMap {
         let quarter = lane() & 3;
         let part = (lane() >> 2) & 1;
         LaneMap {
+            scales: None,
             quarter,
             group: lane() >> 2,
             in_chunk: std::array::from_fn(|chunk| column == chunk as u32),
             nibble_scale: select((quarter & 1) == 0, 1.0f32, 1.0f32 / 16.0),
             half_chunk: (column >> 1) * 64 + part * 32 + quarter * 8 + (column & 1) * 4,
+        }
+    }
+
+    /// Lane whose words of scales this lane uses.
+    fn scales_lane(&self) -> Val<u32> {
+        self.scales.unwrap_or_else(|| lane())
+    }
+
+    /// The map of this lane, but with the scales of chunk `chunk` of a group.
+    #[device]
+    pub fn with_scales_of(&self, chunk: Val<u32>) -> LaneMap {
+        LaneMap {
+            scales: Some((lane() & 28) + chunk),
+            quarter: chunk,
+            nibble_scale: select((chunk & 1) == 0, 1.0f32, 1.0f32 / 16.0),
+            ..*self
         }
     }
 }
@@ -262,25 +281,27 @@ impl ChunkScales {
         match format.scales {
             Scales::F16 => match format.codes {
                 Codes::Unsigned => {
-                    let at = part(BlockPart::Scale).bytes(lane() * 8);
+                    let at = part(BlockPart::Scale).bytes(map.scales_lane() * 8);
                     let [d, m] = at.cast::<u32>().load_vector::<2>().map(unpack);
                     ChunkScales::Chunks { d: nibble_scaled(d), offset: Some(m) }
                 }
                 Codes::Centred(centre) => {
-                    let d = halves(part(BlockPart::Scale).bytes(lane() * 4));
+                    let d = halves(part(BlockPart::Scale).bytes(map.scales_lane() * 4));
                     ChunkScales::Chunks { d: nibble_scaled(d), offset: Some(times(d, -f32::from(centre))) }
                 }
-                _ => {
-                    ChunkScales::Chunks { d: halves(part(BlockPart::Scale).bytes(lane() * 4)), offset: None }
-                }
+                _ => ChunkScales::Chunks {
+                    d: halves(part(BlockPart::Scale).bytes(map.scales_lane() * 4)),
+                    offset: None,
+                },
             },
             Scales::E8M0 => {
-                let exponents = part(BlockPart::Scale).bytes(lane() * 2).cast::<u16>().load().cast::<u32>();
+                let exponents =
+                    part(BlockPart::Scale).bytes(map.scales_lane() * 2).cast::<u16>().load().cast::<u32>();
                 let d = [exponents & 0xFF, exponents >> 8].map(|e| e8m0_half(e));
                 ChunkScales::Chunks { d, offset: None }
             }
             Scales::SixBitMin => {
-                let arrays = part(BlockPart::Scales6).bytes(lane() * 2);
+                let arrays = part(BlockPart::Scales6).bytes(map.scales_lane() * 2);
                 let array = |index: u32| arrays.bytes(index * 64).cast::<u16>().load().cast::<u32>();
                 let [a, b, c] = [array(0), array(1), array(2)];
                 let words = part(BlockPart::Head).bytes(map.group * 8).cast::<u32>().load_vector::<2>();
@@ -458,14 +479,14 @@ impl HalfChunkScales {
     #[device]
     pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> HalfChunkScales {
         let part = |part: BlockPart| block.bytes(ty.part(part));
-        let bytes = || part(BlockPart::Scales8).bytes(lane() * 8).cast::<u32>().load_vector::<2>();
+        let bytes = || part(BlockPart::Scales8).bytes(map.scales_lane() * 8).cast::<u32>().load_vector::<2>();
         match ty.format().scales {
             Scales::HalfEightBit => {
                 let quarter_d = halves(part(BlockPart::Head).bytes(map.group * 4)).map(|d| d * 0.25);
                 HalfChunkScales::EightBit { scales: bytes(), quarter_d }
             }
             Scales::HalfSixBit => {
-                let arrays = part(BlockPart::Scales6).bytes(lane() * 2);
+                let arrays = part(BlockPart::Scales6).bytes(map.scales_lane() * 2);
                 let array = |index: u32| arrays.bytes(index * 64).cast::<u16>().load().cast::<u32>();
                 let [a, b, c] = [array(0), array(1), array(2)];
                 HalfChunkScales::SixBit {

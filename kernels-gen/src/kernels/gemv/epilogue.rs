@@ -5,10 +5,11 @@ use bespoke_codegen::prelude::*;
 use super::operands::{CONSUMER_BARRIER, Operands};
 use super::shape::{GemvShape, Input, Output, Segment};
 use crate::kernels::activation::{Activation, softcap};
-use crate::kernels::argmax::{Candidate, better, block_best};
+use crate::kernels::argmax::{Candidate, best_of_each, better, block_best};
 use crate::weights::{Layout, TILE_ROWS};
 
-/// Computes the outputs of a CTA, one row per thread.
+/// Computes the outputs of a CTA, one row and token per thread. With several tokens, consecutive threads have the tokens of
+/// a row, and `operands.y` is the output vector of the thread's token.
 pub(super) struct Epilogue<'a> {
     operands: Operands,
     /// Biases and residuals of this thread's first rows, per segment; loaded before the products.
@@ -34,7 +35,7 @@ struct Rows<'a> {
     tiles: [Val<u32>; 2],
     /// Index of the segment's first row among the rows of all segments.
     first: u32,
-    /// The partial sums of the run, f32 `[tile][unit][16]`.
+    /// The partial sums of the run, f32 `[tile][unit][row][token]`; with several tokens, those of the thread's token.
     partial: Ptr<Shared, f32>,
     /// Factor 1 / √(mean(x²) + ε) of the sums, if the input is normalised.
     scale: Option<Val<f32>>,
@@ -48,6 +49,7 @@ pub(super) fn no_candidate() -> Candidate {
 impl<'a> Epilogue<'a> {
     /// Epilogue of a CTA that has `tiles` of each segment. Loads the biases, which depend on no earlier launch.
     pub fn new(operands: Operands, tiles: &[[Val<u32>; 2]], s: &'a GemvShape) -> Epilogue<'a> {
+        let operands = Operands { y: operands.y.at(token_offset(s.outputs(), s)), ..operands };
         let bias = operands.w.bytes(s.offsets().bias).cast::<f32>();
         let segments = s.segments.iter().zip(tiles).zip(first_rows(s));
         let early = if s.loads_early() {
@@ -75,11 +77,15 @@ impl<'a> Epilogue<'a> {
         let s = self.s;
         let scale = norm_scale(s);
         let layouts = s.layouts();
-        let mut partial = dynamic_shared::<u8>().bytes(s.shared_map().partial).cast::<f32>();
+        let partial = dynamic_shared::<u8>().bytes(s.shared_map().partial).cast::<f32>();
+        let mut partial = match token_slot(s) {
+            Some(slot) => partial.at(slot),
+            None => partial,
+        };
         let mut runs = Vec::new();
         for ((layout, &tiles), first) in layouts.iter().zip(tiles).zip(first_rows(s)) {
             runs.push(Rows { layout, tiles, first, partial, scale });
-            partial = partial.at((tiles[1] - tiles[0]) * (s.units(layout) * TILE_ROWS));
+            partial = partial.at((tiles[1] - tiles[0]) * (s.units(layout) * s.unit_sums()));
         }
         if let Output::Glu(activation) = s.output {
             gated(activation, runs[0], runs[1], &self.operands, s);
@@ -94,10 +100,47 @@ impl<'a> Epilogue<'a> {
     /// Writes the CTA's largest output, with [`Output::Argmax`]. All tiles must be finished.
     pub fn end(&self, best: Candidate) {
         if let Some((values, tokens)) = self.operands.best {
-            let best = block_best(best, self.s.consumers(), CONSUMER_BARRIER);
-            store_best(best, values, tokens);
+            if self.s.is_few() {
+                let best = best_of_each(best, self.s.token_slots(), self.s.consumers(), CONSUMER_BARRIER);
+                store_best_of_tokens(best, values, tokens, self.s);
+            } else {
+                let best = block_best(best, self.s.consumers(), CONSUMER_BARRIER);
+                store_best(best, values, tokens);
+            }
         }
     }
+}
+
+/// Index of the thread's first row in a run of tiles.
+#[device]
+fn first_index(s: &GemvShape) -> Val<u32> {
+    if s.is_few() { thread_index() / s.token_slots() } else { thread_index() }
+}
+
+/// The place of the thread's token among the partial sums of a row; `None` with one token.
+fn token_slot(s: &GemvShape) -> Option<Val<u32>> {
+    s.is_few().then(|| slot_of_thread(s))
+}
+
+#[device]
+fn slot_of_thread(s: &GemvShape) -> Val<u32> {
+    thread_index() % s.token_slots()
+}
+
+/// Offset of the thread's token in an array with `stride` elements for each token. A thread without a token has that of the
+/// last token.
+#[device]
+fn token_offset(stride: u32, s: &GemvShape) -> Val<u32> {
+    match token_slot(s) {
+        None => val(0u32),
+        Some(slot) => slot.min(s.tokens - 1) * stride,
+    }
+}
+
+/// Whether `inside` holds and the thread has a token.
+#[device]
+fn has_token(inside: Val<bool>, s: &GemvShape) -> Val<bool> {
+    if s.is_few() && s.token_slots() != s.tokens { inside & (slot_of_thread(s) < s.tokens) } else { inside }
 }
 
 /// Index of each segment's first row among the rows of all segments.
@@ -119,8 +162,8 @@ fn early_rows(
 ) -> Vec<EarlyRow> {
     let end = (tiles[1] * TILE_ROWS).min(segment.rows);
     let one = |pass: u32| {
-        let row = tiles[0] * TILE_ROWS + thread_index() + pass * s.consumers();
-        let inside = row < end;
+        let row = tiles[0] * TILE_ROWS + first_index(s) + pass * s.rows_at_once();
+        let inside = has_token(row < end, s);
         EarlyRow { row, inside, bias: s.bias.then(|| load_if(bias, row, inside)), residual: None }
     };
     (0..s.early_passes()).map(one).collect()
@@ -136,6 +179,7 @@ pub(super) fn load_if(from: Ptr<Global, f32>, row: Val<u32>, inside: Val<bool>) 
 fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
     let Input::Normed { eps } = s.input else { return None };
     let squares = dynamic_shared::<u8>().bytes(s.shared_map().squares).cast::<f32>();
+    let squares = squares.at(token_offset(s.squares_groups(), s));
     let sum = (1..s.squares_groups()).fold(squares.load(), |sum, group| sum + squares.at(group).load());
     Some((sum * (1.0 / s.cols as f32) + eps).rsqrt())
 }
@@ -144,10 +188,10 @@ fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
 #[device]
 fn gated(activation: Activation, gate: Rows<'_>, up: Rows<'_>, operands: &Operands, s: &GemvShape) {
     let rows = (gate.tiles[1] - gate.tiles[0]) * TILE_ROWS;
-    let mut index = thread_index();
+    let mut index = first_index(s);
     while index < rows {
         let row = gate.tiles[0] * TILE_ROWS + index;
-        if row < gate.layout.rows {
+        if has_token(row < gate.layout.rows, s) {
             let [gate, up] = [gate, up].map(|rows| {
                 let sum = row_sum(&rows, index, s);
                 if s.bias { sum + bias(row + rows.first, operands.w, s) } else { sum }
@@ -155,7 +199,7 @@ fn gated(activation: Activation, gate: Rows<'_>, up: Rows<'_>, operands: &Operan
             let divisor = activation.divisor(gate);
             operands.y.at(row).store(scaled(gate.div_approx(divisor) * up, s));
         }
-        index += s.consumers();
+        index += s.rows_at_once();
     }
 }
 
@@ -165,17 +209,26 @@ fn finish_segment(rows: Rows<'_>, early: &[EarlyRow], epilogue: &Epilogue<'_>, b
     let s = epilogue.s;
     for (pass, early) in (0u32..).zip(early) {
         if early.inside {
-            finish_row(&rows, thread_index() + pass * s.consumers(), Some(*early), epilogue, best);
+            finish_row(&rows, first_index(s) + pass * s.rows_at_once(), Some(*early), epilogue, best);
         }
     }
     let passes = early.len() as u32;
     if passes < s.passes() {
         let start = rows.tiles[0] * TILE_ROWS;
         let count = (rows.tiles[1] * TILE_ROWS).min(rows.layout.rows).max(start) - start;
-        let mut index = thread_index() + passes * s.consumers();
-        while index < count {
-            finish_row(&rows, index, None, epilogue, best);
-            index += s.consumers();
+        let mut index = first_index(s) + passes * s.rows_at_once();
+        if s.token_slots() == s.tokens {
+            while index < count {
+                finish_row(&rows, index, None, epilogue, best);
+                index += s.rows_at_once();
+            }
+        } else {
+            while index < count {
+                if has_token(index < count, s) {
+                    finish_row(&rows, index, None, epilogue, best);
+                }
+                index += s.rows_at_once();
+            }
         }
     }
 }
@@ -237,6 +290,17 @@ fn store_best(best: Candidate, values: Ptr<Global, f32>, rows: Ptr<Global, u32>)
     }
 }
 
+/// Stores the largest output of each token, which is in thread `token`.
+#[device]
+fn store_best_of_tokens(best: Candidate, values: Ptr<Global, f32>, rows: Ptr<Global, u32>, s: &GemvShape) {
+    let token = thread_index();
+    if token < s.tokens {
+        let at = token * s.schedule.grid + block_index();
+        values.at(at).store(best.value);
+        rows.at(at).store(best.token);
+    }
+}
+
 /// Maximum number of partial sums whose loads are unrolled.
 const UNROLLED: u32 = 32;
 
@@ -245,18 +309,19 @@ const UNROLLED: u32 = 32;
 fn row_sum(rows: &Rows<'_>, index: Val<u32>, s: &GemvShape) -> Val<f32> {
     let units = s.units(rows.layout);
     let (tile, row) = (index / TILE_ROWS, index % TILE_ROWS);
-    let mut parts = rows.partial.at(tile * (units * TILE_ROWS) + row);
+    let sums = s.unit_sums();
+    let mut parts = rows.partial.at(tile * (units * sums) + row * s.token_slots());
     let unrolled = (units - 1) % UNROLLED + 1;
     let add = |sum: Val<f32>, from: Ptr<Shared, f32>, count: u32| {
-        (0..count).fold(sum, |sum, unit| sum + from.at(unit * TILE_ROWS).load())
+        (0..count).fold(sum, |sum, unit| sum + from.at(unit * sums).load())
     };
-    let mut sum = add(parts.load(), parts.at(TILE_ROWS), unrolled - 1);
+    let mut sum = add(parts.load(), parts.at(sums), unrolled - 1);
     if unrolled < units {
-        parts = parts.at(unrolled * TILE_ROWS);
+        parts = parts.at(unrolled * sums);
         let mut left = val(units - unrolled);
         while left > 0 {
             sum = add(sum, parts, UNROLLED);
-            parts = parts.at(UNROLLED * TILE_ROWS);
+            parts = parts.at(UNROLLED * sums);
             left -= UNROLLED;
         }
     }

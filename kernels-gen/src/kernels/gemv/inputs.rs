@@ -41,12 +41,18 @@ pub(crate) const UNIT: u32 = 8;
 const UNITS_IN_FLIGHT: u32 = 8;
 
 impl Inputs {
-    /// The input vector in dynamic shared memory.
-    pub fn new(s: &GemvShape) -> Inputs {
+    /// The input vector of token `token` in dynamic shared memory.
+    pub fn new(token: u32, s: &GemvShape) -> Inputs {
         let (shared, map) = (dynamic_shared::<u8>(), s.shared_map());
-        let base = shared.bytes(map.inputs);
+        let squares = shared.bytes(map.squares).cast::<f32>();
+        let base = shared.bytes(map.inputs + token * s.input_stride());
+        Inputs::at(base, squares.at(token * s.squares_groups()), s)
+    }
+
+    /// The input vector at `base`, with its sums of squares at `squares`.
+    pub fn at(base: Ptr<Shared, u8>, squares: Ptr<Shared, f32>, s: &GemvShape) -> Inputs {
         Inputs {
-            squares: shared.bytes(map.squares).cast(),
+            squares,
             fragments: base,
             scales: base.bytes(s.input_chunks() * 64),
             half_sums: base.bytes(s.half_sums()).cast(),
@@ -104,21 +110,56 @@ pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs,
             loaded.push(load_unit(x, unit(pass), s.cols));
         }
         for (pass, values) in (first..last).zip(loaded) {
-            let mut values = values;
-            if s.normed() {
-                store_squares(&values, unit(pass), inputs, s);
-                values = values.iter().zip(&norm[pass as usize]).map(|(&value, &n)| value * n).collect();
-            }
-            if s.quantised() {
-                quantise(&values, unit(pass), inputs, s);
-            }
-            if s.floats() && unit(pass) * UNIT < s.padded_cols() {
-                let to = inputs.floats.at(unit(pass) * UNIT);
-                to.store_vector([values[0], values[1], values[2], values[3]]);
-                to.at(4).store_vector([values[4], values[5], values[6], values[7]]);
-            }
+            store_inputs(values, norm.get(pass as usize), unit(pass), inputs, s);
         }
         first = last;
+    }
+}
+
+/// As [`fill`], for several tokens. Loads of later units are issued while earlier ones are quantised.
+pub(super) fn fill_tokens(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], s: &GemvShape) {
+    let of_token: Vec<Inputs> = (0..s.tokens).map(|token| Inputs::new(token, s)).collect();
+    let unit = |pass: u32| thread_index() + pass * s.consumers();
+    let all: Vec<(u32, u32)> =
+        (0..passes(s)).flat_map(|pass| (0..s.tokens).map(move |token| (pass, token))).collect();
+    let load = |at: &(u32, u32)| load_unit(x.at(at.1 * s.cols), unit(at.0), s.cols);
+    let mut loaded: Vec<_> = all.iter().take(UNITS_IN_FLIGHT as usize).map(load).collect();
+    for (index, at) in all.iter().enumerate() {
+        let norm = norm.get(at.0 as usize);
+        store_inputs(std::mem::take(&mut loaded[index]), norm, unit(at.0), &of_token[at.1 as usize], s);
+        if let Some(next) = all.get(loaded.len()) {
+            loaded.push(load(next));
+        }
+    }
+}
+
+/// Writes unit `unit` of the inputs, multiplied by `norm` if there is one, to shared memory, and for a norm the sum of the
+/// squares.
+fn store_inputs(
+    values: Vec<Val<f32>>,
+    norm: Option<&Vec<Val<f32>>>,
+    unit: Val<u32>,
+    inputs: &Inputs,
+    s: &GemvShape,
+) {
+    let mut values = values;
+    if let Some(norm) = norm {
+        store_squares(&values, unit, inputs, s);
+        values = values.iter().zip(norm).map(|(&value, &n)| value * n).collect();
+    }
+    if s.quantised() {
+        quantise(&values, unit, inputs, s);
+    }
+    store_floats(&values, unit, inputs, s);
+}
+
+/// Stores a unit of eight inputs as f32, if a segment has a float type.
+#[device]
+fn store_floats(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape) {
+    if s.floats() && unit * UNIT < s.padded_cols() {
+        let to = inputs.floats.at(unit * UNIT);
+        to.store_vector([values[0], values[1], values[2], values[3]]);
+        to.at(4).store_vector([values[4], values[5], values[6], values[7]]);
     }
 }
 

@@ -10,7 +10,8 @@
 //! # Order of sums
 //!
 //! The bits of an output depend on the row of the matrix, the input and the depth of a unit ([`GemvShape::depth`]) alone:
-//! neither on the schedule, nor on the target, nor on the number of tokens. [`tokens`] has the products of several tokens.
+//! neither on the schedule, nor on the target, nor on the number of tokens. `few` has the products of two to four tokens, and
+//! [`tokens`] those of more.
 //!
 //! - A unit has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for types
 //!   with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃).
@@ -19,6 +20,7 @@
 
 mod blocks;
 mod epilogue;
+mod few;
 mod inputs;
 mod operands;
 mod ring;
@@ -35,10 +37,12 @@ pub(crate) use blocks::{
 };
 use epilogue::{Epilogue, no_candidate};
 pub(crate) use epilogue::{bias, scaled};
+use few::FewInputs;
 use inputs::Inputs;
 pub(crate) use inputs::{UNIT, load_unit};
 use operands::{CONSUMER_BARRIER, Operands};
 use ring::{RingProducer, TileRun, ring, stream};
+pub(crate) use shape::FEW;
 use shape::{Cut, CutSegment};
 pub use shape::{GemvShape, Input, Offsets, Output, Schedule, Segment};
 
@@ -65,16 +69,16 @@ pub fn gemv(
 ) {
     let operands = Operands { w, x, y, best: values.zip(rows) };
     s.schedule.trigger.at_start();
-    if s.tokens > 1 {
-        several(&operands, s);
+    if s.is_sliced() {
+        sliced(&operands, s);
     } else {
-        one(&operands, s);
+        whole(&operands, s);
     }
 }
 
-/// The product of one token.
+/// The product of one token or a few, whose whole inputs are in shared memory.
 #[device]
-fn one(operands: &Operands, s: &GemvShape) {
+fn whole(operands: &Operands, s: &GemvShape) {
     let ring = ring(s);
     barrier();
     let layouts = s.layouts();
@@ -87,9 +91,9 @@ fn one(operands: &Operands, s: &GemvShape) {
     }
 }
 
-/// The product of several tokens.
+/// The product of several tokens, in slices of the columns.
 #[device]
-fn several(operands: &Operands, s: &GemvShape) {
+fn sliced(operands: &Operands, s: &GemvShape) {
     let rings = tokens::rings(s);
     barrier();
     let tiles = tiles(s);
@@ -168,13 +172,14 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
     let shared = dynamic_shared::<u8>();
     let map = s.shared_map();
     let tiles = tiles(s);
-    let inputs = Inputs::new(s);
+    let inputs = Inputs::new(0, s);
     let epilogue = prologue(operands, &tiles, &inputs, s);
     named_barrier(CONSUMER_BARRIER, s.consumers());
 
     let partial = shared.bytes(map.partial).cast::<f32>();
     let lane_map = LaneMap::new();
-    let multiplier = Multiplier { inputs: &inputs, lane_map: &lane_map, s };
+    let few = s.is_few().then(|| FewInputs::new(&lane_map, s));
+    let multiplier = Multiplier { inputs: &inputs, few: few.as_ref(), lane_map: &lane_map, s };
     let mut stage = ring.consumer();
     let mut best = no_candidate();
     if s.batched() {
@@ -191,7 +196,7 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
         let mut before = val(0u32);
         for (layout, &tiles) in layouts.iter().zip(&tiles) {
             dot_run(layout, tiles, partial.at(before), &multiplier, &mut stage);
-            before += (tiles[1] - tiles[0]) * (s.units(layout) * TILE_ROWS);
+            before += (tiles[1] - tiles[0]) * (s.units(layout) * s.unit_sums());
         }
         named_barrier(CONSUMER_BARRIER, s.consumers());
         epilogue.finish(&tiles, &mut best);
@@ -214,19 +219,25 @@ fn prologue<'a>(
     };
     s.schedule.trigger.wait();
     epilogue.load_residual();
-    inputs::fill(operands.x, &norm, inputs, s);
+    if s.is_few() {
+        inputs::fill_tokens(operands.x, &norm, s);
+    } else {
+        inputs::fill(operands.x, &norm, inputs, s);
+    }
     epilogue
 }
 
-/// What a consumer warp needs besides the weights: the inputs, the lane's position in fragments, and the shape.
+/// What a consumer warp needs besides the weights: the inputs of one token or of a few, the lane's position in fragments,
+/// and the shape.
 struct Multiplier<'a> {
     inputs: &'a Inputs,
+    few: Option<&'a FewInputs<'a>>,
     lane_map: &'a LaneMap,
     s: &'a GemvShape,
 }
 
 /// Multiplies the units of a run of tiles that are this warp's: one unit per stage of the warp's group. Writes the
-/// partial sums to `partial`, f32 `[tile][unit][16]`.
+/// partial sums to `partial`, f32 `[tile][unit][16]`, or with a few tokens `[tile][unit][16][token]`.
 #[device]
 fn dot_run(
     layout: &Layout,
@@ -246,8 +257,10 @@ fn dot_run(
     // A group of warps must wait for every phase of its stages, because a phase is identified by parity alone.
     assert!(schedule.stages.is_multiple_of(groups), "{} stages for {groups} groups", schedule.stages);
     // If a tile has exactly one unit per warp, a warp multiplies with the same inputs in every tile.
-    let held_inputs = (units_per_tile == warps && s.holds_inputs())
-        .then(|| inputs_of_unit(layout.ty, warp_index(), multiplier));
+    let holds = units_per_tile == warps && s.holds_inputs();
+    let held_inputs =
+        (holds && multiplier.few.is_none()).then(|| inputs_of_unit(layout.ty, warp_index(), multiplier));
+    let few_held = multiplier.few.filter(|_| holds).map(|few| few.load_unit(layout.ty, warp_index()));
     let mut unit = warp_index();
     let mut streamed = val(0u32);
     let mut stage_group = val(0u32);
@@ -257,8 +270,13 @@ fn dot_run(
             if unit < units {
                 let block = stage.data().bytes(warp_index() % units_per_stage * unit_bytes);
                 let within_tile = unit % units_per_tile;
-                let sums = dot_unit(block, layout.ty, within_tile, held_inputs.as_deref(), multiplier);
-                store_partials(&sums, partial.at(unit * TILE_ROWS));
+                if let Some(few) = multiplier.few {
+                    let sums = few.dot_unit(block, layout.ty, within_tile, few_held.as_deref());
+                    few.store_partials(&sums, partial.at(unit * s.unit_sums()));
+                } else {
+                    let sums = dot_unit(block, layout.ty, within_tile, held_inputs.as_deref(), multiplier);
+                    store_partials(&sums, partial.at(unit * TILE_ROWS));
+                }
             }
             stage.release();
             unit += warps;

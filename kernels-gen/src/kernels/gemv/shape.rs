@@ -153,6 +153,9 @@ pub(super) struct SharedMap {
 /// Registers per thread that hold the inputs of a block: 16 words of fragments, scales and sums.
 const HELD_REGISTERS: u32 = 20;
 
+/// The same for the inputs of two tokens.
+const HELD_REGISTERS_OF_PAIR: u32 = 24;
+
 /// Registers of a multiprocessor, of 64 Ki, that held inputs may use; weights, sums and addresses need the rest.
 const SPARE_REGISTERS: u32 = 24 * 1024;
 
@@ -162,10 +165,28 @@ const BATCH: u32 = 16;
 /// Maximum size of the partial sums of a batch of several tiles, in bytes.
 const BATCH_BYTES: u32 = 16 * 1024;
 
+/// Largest number of tokens of a product in the loop of one token; see [`super::few`].
+pub(crate) const FEW: u32 = 4;
+
 /// Number of columns per sum of squares: eight for each lane of a warp. The sums are added in the order of columns.
 pub(super) const SQUARES_GROUP: u32 = 8 * WARP;
 
 impl GemvShape {
+    /// Whether this is a product of a few tokens in the loop of one token ([`super::few`]).
+    pub fn is_few(&self) -> bool {
+        (2..=FEW).contains(&self.tokens) && self.schedule.several == TokenSchedule::ONE
+    }
+
+    /// Whether this is a product of several tokens that goes over the columns in slices ([`super::tokens`]).
+    pub fn is_sliced(&self) -> bool {
+        self.tokens > 1 && !self.is_few()
+    }
+
+    /// Number of tokens that partial sums have room for, unless the product is sliced: a power of two.
+    pub(crate) fn token_slots(&self) -> u32 {
+        self.tokens.next_power_of_two()
+    }
+
     /// Number of rows of all segments.
     pub fn rows(&self) -> u32 {
         self.segments.iter().map(|segment| segment.rows).sum()
@@ -227,7 +248,7 @@ impl GemvShape {
     /// Size of a stage of the ring, in bytes.
     pub fn stage_bytes(&self) -> u32 {
         let block = self.segments.iter().map(|segment| segment.ty.block_bytes()).max().unwrap_or(0);
-        let units = if self.tokens > 1 { self.strip() } else { self.schedule.units_per_stage() };
+        let units = if self.is_sliced() { self.strip() } else { self.schedule.units_per_stage() };
         (block * units * self.depth()).next_multiple_of(128)
     }
 
@@ -248,7 +269,8 @@ impl GemvShape {
     /// Whether registers suffice for a warp to keep the inputs of a unit.
     pub(super) fn holds_inputs(&self) -> bool {
         let schedule = &self.schedule;
-        self.depth() * HELD_REGISTERS * (schedule.warps + 1) * WARP * schedule.resident <= SPARE_REGISTERS
+        let of_block = if self.is_few() { HELD_REGISTERS_OF_PAIR * self.pairs() } else { HELD_REGISTERS };
+        self.depth() * of_block * (schedule.warps + 1) * WARP * schedule.resident <= SPARE_REGISTERS
     }
 
     /// Whether a segment has a quantised type.
@@ -279,20 +301,25 @@ impl GemvShape {
 
     /// Dynamic shared memory, in bytes.
     pub fn shared_bytes(&self) -> u32 {
-        let bytes = if self.tokens > 1 { self.token_map().bytes } else { self.shared_map().bytes };
+        let bytes = if self.is_sliced() { self.token_map().bytes } else { self.shared_map().bytes };
         bytes.max(self.schedule.reserve)
     }
 
     pub(super) fn shared_map(&self) -> SharedMap {
         let inputs = self.stage_bytes() * self.schedule.stages;
-        let squares = inputs + self.input_bytes();
-        let partial = squares + self.squares_groups().next_multiple_of(4) * 4;
+        let squares = inputs + self.tokens * self.input_stride();
+        let partial = squares + (self.tokens * self.squares_groups()).next_multiple_of(4) * 4;
         let units = if self.batched() {
             self.batch() * self.units(&self.layouts()[0])
         } else {
             self.most(|layout| self.units(layout))
         };
-        SharedMap { inputs, squares, partial, bytes: partial + units * TILE_ROWS * 4 }
+        SharedMap { inputs, squares, partial, bytes: partial + units * self.unit_sums() * 4 }
+    }
+
+    /// Number of partial sums of a unit: `[row][token]`.
+    pub(super) fn unit_sums(&self) -> u32 {
+        TILE_ROWS * self.token_slots()
     }
 
     /// Number of sums of squares of the input; see [`SQUARES_GROUP`].
@@ -321,10 +348,17 @@ impl GemvShape {
         self.float_inputs() + if self.floats() { self.padded_cols() * 4 } else { 0 }
     }
 
+    /// Distance of the input vectors of consecutive tokens in shared memory, in bytes.
+    pub(super) fn input_stride(&self) -> u32 {
+        let bytes = self.input_bytes();
+        // An odd multiple of 64, so that the operands of two tokens are in different banks.
+        if self.tokens > 1 { (bytes + 63) / 128 * 128 + 64 } else { bytes }
+    }
+
     /// Number of tiles per batch. If a CTA with one segment has more tiles than this, shared memory holds the partial sums
     /// of one batch at a time; otherwise, of all tiles of the CTA.
     pub(super) fn batch(&self) -> u32 {
-        let tile = self.units(&self.layouts()[0]) * TILE_ROWS * 4;
+        let tile = self.units(&self.layouts()[0]) * self.unit_sums() * 4;
         (BATCH_BYTES / tile).clamp(1, BATCH)
     }
 
@@ -345,7 +379,12 @@ impl GemvShape {
 
     /// Number of rows per thread in the CTA with the most tiles, rounded up.
     pub(super) fn passes(&self) -> u32 {
-        (self.most_tiles() * TILE_ROWS).div_ceil(self.consumers())
+        (self.most_tiles() * TILE_ROWS).div_ceil(self.rows_at_once())
+    }
+
+    /// Number of rows that the consumer threads reduce at once: each thread has a row and a token.
+    pub(super) fn rows_at_once(&self) -> u32 {
+        self.consumers() / self.token_slots()
     }
 
     /// The division of the tiles among CTAs.

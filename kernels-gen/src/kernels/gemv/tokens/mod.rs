@@ -1,4 +1,5 @@
-//! Products of several tokens with the same matrices: the weights are read and decoded once.
+//! Products of several tokens with the same matrices, in slices of the columns: the weights are read and decoded once. A few
+//! tokens are multiplied in the loop of one token (`few`) if they fit.
 //!
 //! The arithmetic of a token is that of a product of one token, so its outputs have the same bits; the parent module
 //! describes the order of sums. What differs is the division of the work:

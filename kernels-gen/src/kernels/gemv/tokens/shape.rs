@@ -8,7 +8,8 @@ use super::prepare::PrepareShape;
 use crate::kernels::gemv::shape::{GemvShape, Output};
 use crate::weights::{Layout, TILE_ROWS};
 
-/// Division of a product of several tokens. A product of one token has [`TokenSchedule::ONE`].
+/// Division of a product of several tokens. A product in the loop of one token, of one to four tokens, has
+/// [`TokenSchedule::ONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TokenSchedule {
     /// Whether the inputs come from a launch of [`prepare`](super::prepare()). Otherwise each CTA quantises all inputs.
@@ -25,7 +26,7 @@ pub struct TokenSchedule {
 }
 
 impl TokenSchedule {
-    /// The schedule of a product of one token, which does not use it.
+    /// The schedule of a product in the loop of one token, which does not use it.
     pub const ONE: TokenSchedule =
         TokenSchedule { prepared: false, slice: 0, buffers: 0, parts: 1, tiles: 0 };
 }
