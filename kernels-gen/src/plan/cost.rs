@@ -137,9 +137,9 @@ pub(super) fn gemv(
     if bulk && resident == 1 {
         shape.schedule.reserve = target.shared_per_multiprocessor / 2;
     }
-    let few = (2..=FEW).contains(&shape.tokens) && fitting_stages(target, &shape) >= groups;
-    if shape.tokens > 1 && !few {
-        return token_cost::divide(target, shape);
+    if shape.tokens > 1 {
+        let few = (shape.tokens <= FEW).then(|| divide_few(target, &shape)).flatten();
+        return few.unwrap_or_else(|| token_cost::divide(target, shape));
     }
     while rule.warps.is_none() && fitting_stages(target, &shape) < 2 {
         let half = shape.schedule.warps / 2;
@@ -160,33 +160,58 @@ pub(super) fn gemv(
     shape
 }
 
-/// Warps of a CTA of a product of many tokens along rows and tokens, and the tokens of a warp, for steps of few tokens and for
+/// Warps of a CTA of a product of many tokens along rows and tokens, and the tokens of a warp, for prefill steps of few tokens and for
 /// others.
-const FEW_TOKENS: ([u32; 2], u32) = ([2, 2], 32);
-const MANY_TOKENS: ([u32; 2], u32) = ([4, 2], 64);
+const SMALL_STEP: ([u32; 2], u32) = ([2, 2], 32);
+const LARGE_STEP: ([u32; 2], u32) = ([4, 2], 64);
 
-/// Largest number of tokens with [`FEW_TOKENS`].
-const MOST_FEW_TOKENS: u32 = 64;
+/// Largest number of tokens with [`SMALL_STEP`].
+const SMALL_STEP_TOKENS: u32 = 64;
 
 /// Columns of a stage of inputs, and stages of weights and inputs: the first that fits.
-const STAGES_OF_MANY_TOKENS: [(u32, [u32; 2]); 5] =
+const STAGES_OF_PRODUCTS: [(u32, [u32; 2]); 5] =
     [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
 
 /// Divides a product of many tokens.
 pub(super) fn gemm(target: &TargetProperties, product: GemvShape) -> GemmShape {
     let copy = if target.programmatic { CopyEngine::Bulk } else { CopyEngine::Async };
-    let (warps, warp_tokens) = if product.tokens <= MOST_FEW_TOKENS { FEW_TOKENS } else { MANY_TOKENS };
+    let (warps, warp_tokens) = if product.tokens <= SMALL_STEP_TOKENS { SMALL_STEP } else { LARGE_STEP };
     let budget = target.shared_budget(1);
     let mut shape =
         GemmShape { product, tiling: Tiling { warps, warp_tokens, stages: [2, 2], stage_cols: 32, copy } };
     // If nothing fits, the smallest; the plan's check reports its size.
-    for (stage_cols, stages) in STAGES_OF_MANY_TOKENS {
+    for (stage_cols, stages) in STAGES_OF_PRODUCTS {
         shape.tiling = Tiling { stage_cols, stages, ..shape.tiling };
         if shape.shared_bytes() <= budget {
             break;
         }
     }
     shape
+}
+
+/// Divides a product of a few tokens, if a ring fits beside their inputs: as a product of one token, or into more warps with
+/// smaller stages if that makes a larger ring.
+fn divide_few(target: &TargetProperties, shape: &GemvShape) -> Option<GemvShape> {
+    let mut best: Option<GemvShape> = None;
+    for (warps, groups) in [(WARPS, 2), (WARPS * 3 / 2, 4)] {
+        let mut trial = shape.clone();
+        (trial.schedule.warps, trial.schedule.groups) = (warps, groups);
+        let units = warps / groups;
+        let needed = needed_stages(&trial);
+        let wanted = (STAGES * (WARPS / 2) / units).min(needed.next_multiple_of(groups));
+        let fitting = fitting_stages(target, &trial);
+        let stages = fitting.min(wanted) / groups * groups;
+        if stages > 0 && best.as_ref().is_none_or(|best| best.ring_units() < stages * units) {
+            let in_flight = if needed * units > LONG_STREAM * (WARPS / 2) { 3 } else { 2 };
+            trial.schedule.stages = stages;
+            trial.schedule.in_flight = (in_flight * (WARPS / 2)).div_ceil(units).min(stages);
+            best = Some(trial);
+        }
+        if fitting >= wanted {
+            break;
+        }
+    }
+    best
 }
 
 /// Number of stages that a CTA's share of the weights fills, plus one because shares differ by up to a tile.

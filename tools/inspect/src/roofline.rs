@@ -1,6 +1,7 @@
 //! Rooflines: bytes and operations of a kernel, and the least time a GPU needs for them.
 
 use bespoke_codegen::ptx::Target;
+use bespoke_kernels::kernels::gemv::GemvShape;
 use bespoke_kernels::spec::KernelSpec;
 use serde::Serialize;
 
@@ -113,14 +114,19 @@ impl Work {
     pub fn of(spec: &KernelSpec, length: u64) -> Work {
         let (operations, unit) = match spec {
             KernelSpec::Gemv(s) => {
-                let weights: u64 =
-                    s.segments.iter().map(|segment| u64::from(segment.rows) * u64::from(s.cols)).sum();
                 let quantised = s.segments.iter().all(|segment| segment.ty.is_quantised());
-                (2 * u64::from(s.tokens) * weights, if quantised { Unit::Int8 } else { Unit::F32 })
+                (product(s), if quantised { Unit::Int8 } else { Unit::F32 })
             }
+            KernelSpec::Gemm(s) => (product(&s.product), Unit::F16),
             // Scores, then the weighted sum of the values.
             KernelSpec::Attention(s) => {
                 (4 * u64::from(s.tokens) * u64::from(s.heads) * u64::from(s.head_dim) * length, Unit::F16)
+            }
+            // Each row attends to the positions before it and to half of the step's.
+            KernelSpec::AttentionChunk(s) => {
+                let s = &s.attention;
+                let positions = length + u64::from(s.tokens) / 2;
+                (4 * u64::from(s.tokens) * u64::from(s.heads * s.head_dim) * positions, Unit::F16)
             }
             _ => (0, Unit::F32),
         };
@@ -141,6 +147,12 @@ impl Work {
         };
         (self.bytes as f64 / gpu.bandwidth).max(self.operations as f64 / peak)
     }
+}
+
+/// Multiplications and additions of a matrix product.
+fn product(s: &GemvShape) -> u64 {
+    let weights: u64 = s.segments.iter().map(|segment| u64::from(segment.rows) * u64::from(s.cols)).sum();
+    2 * u64::from(s.tokens) * weights
 }
 
 #[cfg(test)]

@@ -279,7 +279,7 @@ fn step_of(args: &InspectArgs, rows: Option<u32>, base: &PlanParams) -> miette::
     }
     let slots = if args.prefill { 1 } else { size };
     let params = base.clone().with_slots(slots, slots * base.slot_pages());
-    Ok(if args.prefill { params.prefill(size, 1) } else { params.decode(size) })
+    Ok(if args.prefill { params.prefill(size) } else { params.decode(size) })
 }
 
 /// The plan of a model's step, with `context` positions unless `--ctx` was given.

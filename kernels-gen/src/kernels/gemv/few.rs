@@ -86,31 +86,31 @@ impl<'a> FewInputs<'a> {
 
     /// The inputs of group `group` of block `index` of a tile.
     fn group(&self, ty: WeightType, index: Val<u32>, group: u32, pair: &PairInputs) -> PairGroup {
-        let first = index * (ty.block_cols() / 32);
+        let (first, size) = (index * (ty.block_cols() / 32), self.s.scale_bytes());
         let own = |words: [Val<u32>; 2]| self.in_chunk.map(|own| words.map(|word| select(own, word, 0u32)));
         let scale = |at: Ptr<Shared, u8>| at.cast::<f32>().load();
         if ty.has_half_chunks() {
             let chunk = first + 2 * group;
             let at = pair.of_column.fragments.bytes(chunk * 64).bytes(self.half_chunk_offset);
             let words = [at, at.bytes(64)].map(|at| at.cast::<u32>().load());
-            let scales = pair.of_sums.scales.bytes(chunk * 8);
+            let scales = pair.of_sums.scales.bytes(chunk * size);
             let sums = pair.of_sums.half_sums.at(chunk * 2 + self.upper);
             return PairGroup {
                 columns: words.map(|word| self.in_chunk.map(|own| select(own, word, 0u32))).to_vec(),
-                scales: [scale(scales), scale(scales.bytes(8))],
+                scales: [scale(scales), scale(scales.bytes(size))],
                 sums: ty.has_offset().then(|| [sums.load(), sums.at(2).load()]),
             };
         }
         let chunk = first + 4 * group;
         let at = pair.of_column.fragments.bytes(chunk * 64).bytes(self.chunk_offset);
         let words = [at, at.bytes(128)].map(|at| at.cast::<u32>().load_vector::<2>());
-        let at = pair.of_sums.scales.bytes((chunk + self.upper) * 8);
+        let at = pair.of_sums.scales.bytes((chunk + self.upper) * size);
         let columns = words.into_iter().flat_map(own).collect();
         if ty.has_offset() {
             let [low, high] = [at, at.bytes(16)].map(|at| at.cast::<f32>().load_vector::<2>());
             PairGroup { columns, scales: [low[0], high[0]], sums: Some([low[1], high[1]]) }
         } else {
-            PairGroup { columns, scales: [scale(at), scale(at.bytes(16))], sums: None }
+            PairGroup { columns, scales: [scale(at), scale(at.bytes(2 * size))], sums: None }
         }
     }
 

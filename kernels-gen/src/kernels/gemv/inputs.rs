@@ -9,7 +9,7 @@
 //! | offset | contents |
 //! | --- | --- |
 //! | 64·c | chunk c: 32 high bytes, then 32 low bytes; byte 8t + 4h + b of each is that of input 16h + 4t + b |
-//! | 64·chunks + 8·c | f32 d and, if a segment's type has an offset, f32 d·Σq |
+//! | 64·chunks + 8·c | f32 d and, if a segment's type has an offset, f32 d·Σq. With a few tokens and no offsets, 4·c |
 //! | [`GemvShape::half_sums`], if a segment's type has an offset per half chunk | f32 d·Σq of each 16 inputs |
 //! | [`GemvShape::float_inputs`], if a segment has a float type | the inputs as f32 |
 
@@ -193,7 +193,7 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
         at.store_vector([words[0], words[1], words[2], words[3]]);
         let part = unit & 3;
         if part == 0 {
-            let to = inputs.scales.bytes((unit >> 2) * 8).cast::<f32>();
+            let to = inputs.scales.bytes((unit >> 2) * s.scale_bytes()).cast::<f32>();
             match quantised.sum {
                 Some(sum) => to.store_vector([quantised.scale, quantised.scale * sum]),
                 None => to.store(quantised.scale),

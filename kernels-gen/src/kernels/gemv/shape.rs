@@ -252,6 +252,11 @@ impl GemvShape {
         (block * units * self.depth()).next_multiple_of(128)
     }
 
+    /// Number of units that the ring of weights holds, unless the product is sliced.
+    pub(crate) fn ring_units(&self) -> u32 {
+        self.schedule.stages * self.schedule.units_per_stage()
+    }
+
     /// Number of blocks per unit: 2, or 1 if a tile of a segment has an odd number of blocks.
     ///
     /// A unit is the consecutive blocks of a tile that a warp multiplies together, so that their latencies overlap. It is
@@ -334,7 +339,12 @@ impl GemvShape {
 
     /// Offset of the sums of half chunks behind the quantised inputs and their scales, in bytes; see [`super::inputs`].
     pub(super) fn half_sums(&self) -> u32 {
-        self.input_chunks() * 72
+        self.input_chunks() * (64 + self.scale_bytes())
+    }
+
+    /// Bytes of a chunk's scale and scaled sum in shared memory; see [`super::inputs`].
+    pub(super) fn scale_bytes(&self) -> u32 {
+        if self.is_few() && !self.has_offsets() { 4 } else { 8 }
     }
 
     /// Offset of the f32 inputs behind the quantised ones, in bytes; see [`super::inputs`].
