@@ -237,17 +237,21 @@ impl QuantisedUnit {
         let largest = bits.bitcast::<f32>();
         // q = 0 for chunks of zeros, and for chunks so small that the inverse would overflow.
         let inverse = select(largest > 1e-30, LARGEST * largest.rcp_approx(), 0.0f32);
-        // Adding 1.5·2²³ rounds to an integer in the low bits, ties to even.
-        let magic = 12_582_912.0f32;
-        let shifted: Vec<Val<f32>> = values.iter().map(|&value| fma(value, inverse, magic)).collect();
-        let of_half = (sum || half_sum).then(|| {
-            let mut of_unit = val(0.0f32);
-            for &value in &shifted {
-                of_unit += value - magic;
-            }
+        // Adding 1.5·2²³ rounds to an integer in the low bits, ties to even. 128 more make the high byte that of q + 128: the low
+        // byte is signed.
+        let magic = 12_582_912.0f32 + 128.0;
+        let shifted: Vec<Val<u32>> =
+            values.iter().map(|&value| fma(value, inverse, magic).bitcast::<u32>()).collect();
+        // The sum of `count` integers, from the sum of their words.
+        let total = |words: Val<u32>, count: u32| {
+            (words - magic.to_bits().wrapping_mul(count)).bitcast::<i32>().cast::<f32>()
+        };
+        let words_of_half = (sum || half_sum).then(|| {
+            let of_unit = shifted[1..].iter().fold(shifted[0], |sum, &word| sum + word);
             of_unit + shuffle_xor(of_unit, 1)
         });
-        let of_chunk = of_half.filter(|_| sum).map(|half| half + shuffle_xor(half, 2));
+        let of_chunk = words_of_half.filter(|_| sum).map(|half| total(half + shuffle_xor(half, 2), 4 * UNIT));
+        let of_half = words_of_half.filter(|_| half_sum).map(|half| total(half, 2 * UNIT));
 
         // Parts 0 and 1 are the first half of the chunk (h = 0), parts 2 and 3 the second. Parts with the same t exchange
         // words, so that lanes of the first half store the high bytes and lanes of the second half the low bytes, 16
@@ -255,22 +259,14 @@ impl QuantisedUnit {
         let is_second = (unit & 3) >= 2;
         let mut words = Vec::new();
         for four in shifted.chunks_exact(4) {
-            let low: Vec<Val<u32>> = four.iter().map(|value| value.bitcast::<u32>()).collect();
-            // The low byte is signed, so the high byte is that of q + 128.
-            let high: Vec<Val<u32>> = low.iter().map(|&word| word + 128).collect();
-            let (high, low) = (bytes_of(&high, 1), bytes_of(&low, 0));
+            let pairs = [0, 2].map(|first| permute_bytes(four[first], four[first + 1], 0x5410u32));
+            let high = permute_bytes(pairs[0], pairs[1], 0x7531u32);
+            // The low byte of q is that of q + 128 with the upper bit inverted.
+            let low = permute_bytes(pairs[0], pairs[1], 0x6420u32) ^ 0x8080_8080;
             let received = shuffle_xor(select(is_second, high, low), 2);
             words.extend([select(is_second, received, high), select(is_second, low, received)]);
         }
         let scale = largest * (1.0 / LARGEST);
-        QuantisedUnit { words, scale, sum: of_chunk, half_sum: of_half.filter(|_| half_sum) }
+        QuantisedUnit { words, scale, sum: of_chunk, half_sum: of_half }
     }
-}
-
-/// Packs byte `index` of four words into one word.
-#[device]
-fn bytes_of(words: &[Val<u32>], index: u32) -> Val<u32> {
-    let pair = index | (index + 4) << 4;
-    let low = permute_bytes(words[0], words[1], pair);
-    permute_bytes(low, permute_bytes(words[2], words[3], pair), 0x5410u32)
 }
