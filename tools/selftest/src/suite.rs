@@ -477,7 +477,7 @@ fn attentions() -> Vec<AttentionShape> {
 fn chunks() -> Vec<ChunkShape> {
     let of = |tokens, heads_per_block, row_groups, index: usize| {
         let one = attentions()[index].clone();
-        let copy = if index % 2 == 0 { CopyEngine::Bulk } else { CopyEngine::Async };
+        let copy = if index.is_multiple_of(2) { CopyEngine::Bulk } else { CopyEngine::Async };
         let stages = 1 + index as u32 % 3;
         let stage_tiles = AttentionShape::PAGE_TILES;
         let attention = AttentionShape {

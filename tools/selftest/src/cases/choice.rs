@@ -4,7 +4,7 @@ use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::state;
 use bespoke_kernels::spec::KernelSpec;
 
-use crate::case::{Arg, Case, Coordinates, Element, POISON, Want};
+use crate::case::{Case, Coordinates, Element, POISON, Want};
 use crate::cases::rows::{self, StepRow};
 use crate::inputs::{Noise, f32s, u32s};
 
