@@ -46,26 +46,22 @@ impl Sequence {
     }
 }
 
-/// Logits after every token of a sequence in decode steps, as bits: the sequence alone, with a prefill step for each token.
+/// Rows of a prefill step of a sequence alone.
+const CHUNK: usize = 24;
+
+/// Logits after every token of a sequence in decode steps, as bits: the sequence alone.
 fn alone(steps: &mut Slots<'_>, sequence: &Sequence) -> Vec<Vec<u32>> {
     steps.start(0, &sequence.tokens, &SamplingParams::default()).unwrap();
-    let pages = (0..(sequence.tokens.len() as u32).div_ceil(PAGE)).map(|index| PageEntry {
-        slot: 0,
-        index,
-        page: index,
-    });
+    let length = sequence.tokens.len() as u32;
+    let pages = (0..length.div_ceil(PAGE)).map(|index| PageEntry { slot: 0, index, page: index });
     steps.set_pages(&pages.collect::<Vec<_>>()).unwrap();
-    let mut logits = Vec::new();
-    for position in 0..sequence.tokens.len() as u32 {
-        let row = sequence.row(0, position);
-        if row.chooses {
-            steps.decode(&[row]).unwrap();
-            logits.push(steps.logits(0).unwrap().into_iter().map(f32::to_bits).collect());
-        } else {
-            steps.prefill(&[row]).unwrap();
-        }
-    }
-    logits
+    let prompt: Vec<StepRow> = (0..sequence.prefilled).map(|position| sequence.row(0, position)).collect();
+    prompt.chunks(CHUNK).for_each(|rows| steps.prefill(rows).unwrap());
+    let decode = |position| {
+        steps.decode(&[sequence.row(0, position)]).unwrap();
+        steps.logits(0).unwrap().into_iter().map(f32::to_bits).collect()
+    };
+    (sequence.prefilled..length).map(decode).collect()
 }
 
 /// Rows of a random step: for a decode step the next token of random sequences, for a prefill step random chunks.
@@ -89,7 +85,7 @@ fn logits_have_the_bits_of_the_sequence_alone() {
     let (mut one, mut steps) = (Slots::new(&mut one).unwrap(), Slots::new(&mut engine).unwrap());
     let (pages, vocab) = (steps.limits().pages, steps.limits().vocab);
     let (mut compared, mut kinds) = (0, [0; 2]);
-    for seed in 0..4 {
+    for seed in 0..3 {
         let mut random = Random(seed);
         // Lengths around the borders of tiles, pages and blocks of tokens.
         let lengths = [(3, 0), (17, 9), (72, 64), (75, 65), (140, 131)];
@@ -131,5 +127,5 @@ fn logits_have_the_bits_of_the_sequence_alone() {
             }
         }
     }
-    assert!(compared > 100 && kinds.iter().all(|&count| count > 10), "{compared} rows, {kinds:?} steps");
+    assert!(compared > 80 && kinds.iter().all(|&count| count > 8), "{compared} rows, {kinds:?} steps");
 }

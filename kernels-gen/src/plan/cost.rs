@@ -270,30 +270,31 @@ pub(super) fn attention(
     divided_attention(target, attention, rule)
 }
 
-/// Most consumer warps of a CTA of attention in prefill steps, by whether the accumulators of a head leave few registers.
-const CHUNK_WARPS: [u32; 2] = [8, 4];
+/// Most warps of a CTA of attention in prefill steps.
+const CHUNK_WARPS: u32 = 8;
 
 /// Most stages of the ring of such a CTA.
 const CHUNK_STAGES: u32 = 4;
 
 /// Divides attention of a prefill step with `rows` rows, from that of a step with one row: a warp for each query head of a
-/// CTA and 16 rows.
+/// CTA and 16 rows. As many warps as possible share the pages that a CTA loads.
 pub(super) fn chunk(target: &TargetProperties, one: AttentionShape, rows: u32) -> ChunkShape {
-    let most = CHUNK_WARPS[usize::from(one.head_dim > 128)];
-    let group = one.group();
-    let heads = (1..=most.min(group)).rev().find(|n| group.is_multiple_of(*n)).unwrap_or(1);
-    let mut attention = AttentionShape {
+    let (most, group) = (CHUNK_WARPS, one.group());
+    let divisors = (1..=most.min(group)).filter(|n| group.is_multiple_of(*n));
+    let heads_per_block = divisors.max_by_key(|heads| (most / heads * heads, *heads)).unwrap_or(1);
+    let attention = AttentionShape {
         tokens: rows,
-        heads_per_block: heads,
+        heads_per_block,
         splits: 1,
         run_blocks: 1,
         min_pages: 1,
         stage_tiles: AttentionShape::PAGE_TILES,
         ..one
     };
-    let fitting = target.shared_budget(1) / attention.stage_bytes();
-    attention.stages = fitting.clamp(1, CHUNK_STAGES);
-    ChunkShape { attention, row_groups: (most / heads).clamp(1, 8) }
+    let mut shape = ChunkShape { attention, row_groups: most / heads_per_block };
+    let fitting = target.shared_budget(1) / shape.attention.stage_bytes();
+    shape.attention.stages = fitting.clamp(1, CHUNK_STAGES);
+    shape
 }
 
 /// CTAs of attention per multiprocessor in a step with several rows, if the context has enough splits.
@@ -311,7 +312,7 @@ fn divided_attention(target: &TargetProperties, mut shape: AttentionShape, rule:
         _ => (CTAS_OF_ROWS * target.multiprocessors / blocks).clamp(1, shape.splits),
     };
     let fixed = shape.shared_bytes() - shape.stages * shape.stage_bytes();
-    let budget = target.shared_budget(shape.min_blocks()).saturating_sub(fixed);
+    let budget = target.shared_budget(1).saturating_sub(fixed);
     let whole_pages = 2 * shape.stage_bytes();
     while shape.stage_tiles > 1 && 2 * shape.stage_bytes() > budget {
         shape.stage_tiles /= 2;

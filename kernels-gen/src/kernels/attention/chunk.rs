@@ -1,8 +1,9 @@
 //! Attention of the rows of a prefill step, whose keys and values are in the cache: many queries against the same pages.
 //!
 //! A CTA has some query heads of one key head, and a block of consecutive rows. The rows of one sequence in the block are
-//! a *pass*: the producer warp streams the pages up to its last row's position through a ring, and each consumer warp
-//! multiplies them with the queries of one head and 16 rows. These 16 rows are of one sequence, because zero weights do not
+//! a *pass*: the pages up to its last row's position go through a ring, and each warp multiplies them with the queries of
+//! one head and 16 rows. Warp 0 also loads the pages, one whenever it has finished one: a warp more would leave too few
+//! registers for the accumulators. These 16 rows are of one sequence, because zero weights do not
 //! keep values that are not finite from other rows of a product.
 //!
 //! A row attends to 32 positions at a time, from the first page of the pass on, with a running maximum for each row. Masked
@@ -50,14 +51,14 @@ impl ChunkShape {
         [s.heads / s.heads_per_block, s.tokens.div_ceil(self.block_rows()), 1]
     }
 
-    /// Consumer warps of a CTA.
+    /// Warps of a CTA.
     fn warps(&self) -> u32 {
         self.attention.heads_per_block * self.row_groups
     }
 
     /// Threads of a CTA.
     pub fn threads(&self) -> u32 {
-        (self.warps() + 1) * WARP
+        self.warps() * WARP
     }
 
     /// Dynamic shared memory of a CTA in bytes.
@@ -116,17 +117,21 @@ pub fn attention_chunk(
         if thread_index() == 0 {
             ring.init();
         }
-        let ends = shared_array::<u32>(s.end_words());
-        find_ends(ends, first_row, &operands, s);
+        let block = Block { first_row, ends: shared_array(s.end_words()), operands, s };
+        find_ends(&block);
         barrier();
-        if warp_index() == s.warps() {
-            if s.attention.copy.takes_lane() {
-                load(first_row, ends, &operands, ring, s);
-            }
-        } else {
-            attend(first_row, ends, &operands, ring, s);
-        }
+        attend(&block, ring);
     }
+}
+
+/// The rows of a CTA.
+struct Block<'a> {
+    /// The first row.
+    first_row: Val<u32>,
+    /// A bit for each row: whether it is the last one of its sequence in the block.
+    ends: Ptr<Shared, u32>,
+    operands: Operands,
+    s: &'a ChunkShape,
 }
 
 impl Operands {
@@ -152,7 +157,8 @@ fn is_active(record: Ptr<Global, u32>) -> Val<bool> {
 
 /// Sets the bit of each row of the CTA that is the last one of its sequence in the block. A CTA barrier must follow.
 #[device]
-fn find_ends(ends: Ptr<Shared, u32>, first_row: Val<u32>, operands: &Operands, s: &ChunkShape) {
+fn find_ends(block: &Block<'_>) {
+    let &Block { first_row, ends, operands, s } = block;
     // Whole warps have the rows of a word.
     if warp_index() < s.end_words() {
         let (rows, tokens) = (s.block_rows(), s.attention.tokens);
@@ -186,7 +192,8 @@ struct Pass {
 impl Pass {
     /// The pass whose first row is `start`.
     #[device]
-    fn new(start: Val<u32>, first_row: Val<u32>, ends: Ptr<Shared, u32>, operands: &Operands) -> Pass {
+    fn new(start: Val<u32>, block: &Block<'_>) -> Pass {
+        let (ends, operands, first_row) = (block.ends, &block.operands, block.first_row);
         let mut word = start / 32;
         let mut bits = ends.at(word).load() & (val(u32::MAX) << (start % 32));
         while bits == 0 {
@@ -225,34 +232,57 @@ fn window_start(position: Val<u32>, window: u32) -> Val<u32> {
 
 /// Whether a pass begins at row `row` of the CTA.
 #[device]
-fn begins(row: Val<u32>, first_row: Val<u32>, operands: &Operands, s: &ChunkShape) -> Val<bool> {
+fn begins(row: Val<u32>, block: &Block<'_>) -> Val<bool> {
     let mut begins = val(false);
-    if (row < s.block_rows()) & (first_row + row < s.attention.tokens) {
-        begins = is_active(operands.record(first_row + row));
+    if (row < block.s.block_rows()) & (block.first_row + row < block.s.attention.tokens) {
+        begins = is_active(block.operands.record(block.first_row + row));
     }
     begins
 }
 
-/// Producer warp: streams the pages of each pass.
+/// The next page to load.
+#[derive(Clone, Copy, Carry)]
+struct Feed {
+    producer: Producer,
+    /// Half-open range of pages of the pass that are not loaded; empty after the last pass.
+    pages: [Val<u32>; 2],
+    /// The page table of the pass.
+    table: Ptr<Global, u32>,
+    /// First row of the next pass.
+    next_row: Val<u32>,
+}
+
+impl Feed {
+    fn new(block: &Block<'_>, ring: Pipeline) -> Feed {
+        let pass = Pass::new(val(0u32), block);
+        let (pages, next_row) = (pass.page_range(block.s), pass.next_row());
+        Feed { producer: ring.producer(lane()), pages, table: pass.pages, next_row }
+    }
+}
+
+/// Loads the next page, if there is one. Called by all lanes.
 #[device]
-fn load(first_row: Val<u32>, ends: Ptr<Shared, u32>, operands: &Operands, ring: Pipeline, s: &ChunkShape) {
-    let kv_head = block_index() * s.attention.heads_per_block / s.attention.group();
-    let bytes = s.attention.page_bytes();
-    let mut producer = ring.producer(lane());
-    let mut row = val(0u32);
-    while begins(row, first_row, operands, s) {
-        let pass = Pass::new(row, first_row, ends, operands);
-        let [mut page, end] = pass.page_range(s);
-        while page < end {
-            let at = mul_wide(pass.pages.at(page).load() * s.attention.kv_heads + kv_head, bytes);
-            producer.acquire(bytes * 2);
-            producer.copy(0, operands.keys.bytes(at), bytes, None);
-            producer.copy(bytes, operands.values.bytes(at), bytes, None);
-            producer.commit();
-            producer.advance();
-            page += 1;
+fn load_next(feed: &mut Feed, block: &Block<'_>) {
+    let a = &block.s.attention;
+    if (warp_index() == 0) & a.copy.takes_lane() {
+        if feed.pages[0] < feed.pages[1] {
+            let (kv_head, bytes) = (block_index() * a.heads_per_block / a.group(), a.page_bytes());
+            let at = mul_wide(feed.table.at(feed.pages[0]).load() * a.kv_heads + kv_head, bytes);
+            feed.producer.acquire(bytes * 2);
+            feed.producer.copy(0, block.operands.keys.bytes(at), bytes, None);
+            feed.producer.copy(bytes, block.operands.values.bytes(at), bytes, None);
+            feed.producer.commit();
+            feed.producer.advance();
+            feed.pages[0] += 1;
+            if feed.pages[0] == feed.pages[1] {
+                if begins(feed.next_row, block) {
+                    let pass = Pass::new(feed.next_row, block);
+                    feed.pages = pass.page_range(block.s);
+                    feed.table = pass.pages;
+                    feed.next_row = pass.next_row();
+                }
+            }
         }
-        row = pass.next_row();
     }
 }
 
@@ -293,14 +323,18 @@ impl Bounds {
     }
 }
 
-/// Consumer warps: attend to the pages of each pass, and write the outputs.
+/// Attends to the pages of each pass, and writes the outputs.
 #[device]
-fn attend(first_row: Val<u32>, ends: Ptr<Shared, u32>, operands: &Operands, ring: Pipeline, s: &ChunkShape) {
-    let a = &s.attention;
+fn attend(block: &Block<'_>, ring: Pipeline) {
+    let (s, a, operands) = (block.s, &block.s.attention, &block.operands);
+    let mut feed = Feed::new(block, ring);
+    for _ in 0..a.stages.max(2) - 1 {
+        load_next(&mut feed, block);
+    }
     let head = block_index() * a.heads_per_block + warp_index() % a.heads_per_block;
     // This warp's first row of the CTA.
     let own_row = warp_index() / a.heads_per_block * ROW_GROUP;
-    let query = load_query(first_row + own_row, head, operands, a);
+    let query = load_query(block.first_row + own_row, head, operands, a);
     let mut running = Running {
         largest: [val(LOWEST_SCORE); 2],
         denominators: [val(0.0f32); 2],
@@ -308,8 +342,8 @@ fn attend(first_row: Val<u32>, ends: Ptr<Shared, u32>, operands: &Operands, ring
     };
     let mut consumer = ring.consumer();
     let mut row = val(0u32);
-    while begins(row, first_row, operands, s) {
-        let pass = Pass::new(row, first_row, ends, operands);
+    while begins(row, block) {
+        let pass = Pass::new(row, block);
         let ranges = ranges(&pass, own_row, s);
         let [mut page, end] = pass.page_range(s);
         while page < end {
@@ -329,11 +363,12 @@ fn attend(first_row: Val<u32>, ends: Ptr<Shared, u32>, operands: &Operands, ring
             }
             consumer.release_by_warp();
             consumer.advance();
+            load_next(&mut feed, block);
             page += 1;
         }
         row = pass.next_row();
     }
-    store(&running, first_row + own_row, head, operands, a);
+    store(&running, block.first_row + own_row, head, operands, a);
 }
 
 /// Whether a row of the warp attends to positions of the unit from `first` on.
@@ -401,8 +436,8 @@ fn attend_to_unit(
         (0..UNIT_TILES).map(|tile| TileReader::of_keys(at.bytes(tile * s.tile_bytes()), s)).collect();
     // Scores of eight positions each.
     let mut scores = vec![FragmentC::<f32>::zero(); 2 * UNIT_TILES as usize];
-    for (step, &query) in (0u32..).zip(query) {
-        for (tile, reader) in readers.iter().enumerate() {
+    for (tile, reader) in readers.iter().enumerate() {
+        for (step, &query) in (0u32..).zip(query) {
             for (half, keys) in reader.fragments(step).into_iter().enumerate() {
                 scores[2 * tile + half] = mma(query, keys, scores[2 * tile + half]);
             }
