@@ -87,7 +87,9 @@ impl KernelSpec {
             KernelSpec::Halve(s) => halve_name(s),
             KernelSpec::NormAdd(s) => {
                 let (eps, scale) = (s.eps.to_bits(), scale_name(s.scale));
-                format!("norm_add_c{}_e{eps:08x}{scale}{}_t{}", s.cols, rows_name(s.tokens), s.threads)
+                let rows = rows_name(s.tokens);
+                let existing = if s.only_existing { "_x" } else { "" };
+                format!("norm_add_c{}_e{eps:08x}{scale}{rows}{existing}_t{}", s.cols, s.threads)
             }
             KernelSpec::Attention(s) => attention_name(s),
             KernelSpec::Append(s) => append_name(s),

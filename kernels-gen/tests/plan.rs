@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::plan::{Access, BufferKind, BufferName, Plan, PlanParams, Sampling};
-use bespoke_kernels::shape::{ModelShape, builtin};
+use bespoke_kernels::shape::{FeedForward, ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
+use bespoke_kernels::weights::WeightType;
 
 fn shapes() -> impl Iterator<Item = ModelShape> {
     builtin().into_iter().flat_map(|file| file.shapes().unwrap())
@@ -103,6 +104,23 @@ fn the_cache_has_the_size_of_the_context() {
     assert_eq!(
         plan.bytes_per_token(1000) - bytes.bytes_per_token(1000),
         1000 * (plan.kv_bytes() - bytes.kv_bytes())
+    );
+}
+
+#[test]
+fn gate_and_up_of_different_widths_have_no_prefill_steps() {
+    let mut shape = shape("llama-3.2-1b");
+    let plan = |shape: &ModelShape| Plan::new(shape, Target::Sm90, PlanParams::single(128).prefill(64));
+    plan(&shape).unwrap().check().unwrap();
+    let FeedForward::Dense { up, .. } = &mut shape.layers[3].feed_forward;
+    up.ty = WeightType::Q6_K;
+    plan(&shape).unwrap().check().unwrap();
+    let FeedForward::Dense { up, .. } = &mut shape.layers[3].feed_forward;
+    up.ty = WeightType::Q8_0;
+    assert_eq!(
+        plan(&shape).unwrap_err().to_string(),
+        "blk.3.ffn_gate_up has matrices of types Q4_K and Q8_0, whose blocks have different widths: prompts cannot be \
+         processed many tokens at a time"
     );
 }
 

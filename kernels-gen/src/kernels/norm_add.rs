@@ -3,6 +3,8 @@
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::state;
+
 /// Compile-time parameters of [`norm_add`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NormAddShape {
@@ -16,6 +18,8 @@ pub struct NormAddShape {
     pub scale: f32,
     /// Threads per CTA: a multiple of 32, at most 1024.
     pub threads: u32,
+    /// Whether rows that do not exist are left out: in prefill steps, which do not write x for them.
+    pub only_existing: bool,
 }
 
 /// Largest number of threads that [`NormAddShape::new`] chooses. Up to a width of 8192, a thread holds at most 48
@@ -26,7 +30,7 @@ impl NormAddShape {
     /// Shape for a step of `tokens` rows of a width: a thread per four columns, but at most 512 threads.
     pub fn new(tokens: u32, cols: u32, eps: f32, scale: f32) -> NormAddShape {
         let threads = cols.div_ceil(4).next_multiple_of(WARP).min(MOST_THREADS);
-        NormAddShape { tokens, cols, eps, scale, threads }
+        NormAddShape { tokens, cols, eps, scale, threads, only_existing: false }
     }
 
     /// Columns per load: 4, or 1 if rows are not whole vectors.
@@ -42,12 +46,30 @@ impl NormAddShape {
 
 /// y[i] += scale · w[i] · x[i] / √(mean(x²) + ε), for each row of x and y.
 ///
-/// `x` and `y` are f32 [rows of the step, cols], `w` f32 [cols], aligned to 16 bytes; `x` and `y` are different buffers. A
-/// CTA has a row; a thread has
-/// the columns of every `threads`-th vector. It loads all its values before the barrier, so that the latencies overlap.
-/// The sum of squares has a fixed order: columns of a thread, lanes of a warp, warps.
+/// `x` and `y` are f32 [rows of the step, cols], `w` f32 [cols], aligned to 16 bytes; `x` and `y` are different buffers;
+/// `state`, if rows that do not exist are left out: the rows' records. A CTA has a row; a thread has the columns of every
+/// `threads`-th vector. It loads all its values before the barrier, so that the latencies overlap. The sum of squares has a
+/// fixed order: columns of a thread, lanes of a warp, warps.
 #[kernel(threads = s.threads)]
-pub fn norm_add(x: Ptr<Global, f32>, w: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &NormAddShape) {
+pub fn norm_add(
+    x: Ptr<Global, f32>,
+    w: Ptr<Global, f32>,
+    y: Ptr<Global, f32>,
+    #[present(s.only_existing)] state: Option<Ptr<Global, u32>>,
+    s: &NormAddShape,
+) {
+    if let Some(state) = state {
+        if state::exists(state, block_index()) {
+            add_row(x, w, y, s);
+        }
+    } else {
+        add_row(x, w, y, s);
+    }
+}
+
+/// Adds the normalised row of this CTA.
+#[device]
+fn add_row(x: Ptr<Global, f32>, w: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &NormAddShape) {
     let warps = s.threads / WARP;
     let row = |all: Ptr<Global, f32>| if s.tokens == 1 { all } else { all.at(block_index() * s.cols) };
     let (x, y) = (row(x), row(y));

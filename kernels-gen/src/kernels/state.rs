@@ -78,6 +78,12 @@ pub fn record(state: Ptr<Global, u32>, row: Val<u32>, tokens: u32) -> Ptr<Global
     if tokens == 1 { state } else { state.at(row * WORDS) }
 }
 
+/// Whether row `row` of a step of several rows exists.
+#[device]
+pub fn exists(state: Ptr<Global, u32>, row: Val<u32>) -> Val<bool> {
+    (state.at(row * WORDS).at(FLAGS).load() & ACTIVE) != 0
+}
+
 /// Whether the next token is chosen after the row of a record.
 #[device]
 pub fn chooses(record: Ptr<Global, u32>) -> Val<bool> {

@@ -430,9 +430,12 @@ impl Builder<'_> {
         let output = memory.block_output.expect("models with norms after blocks have this buffer");
         self.product(stack, x, output, memory);
         let Dimensions { hidden, eps, .. } = self.plan.shape.dimensions;
-        let spec = NormAddShape::new(self.plan.params.rows, hidden, eps, scale);
+        let only_existing = self.plan.params.kind == StepKind::Prefill;
+        let shape = NormAddShape::new(self.plan.params.rows, hidden, eps, scale);
+        let spec = NormAddShape { only_existing, ..shape };
         let weights = self.vector(norm, hidden);
-        let args = vec![output.read("x"), weights.read("w"), memory.residual.read_write("y")];
+        let mut args = vec![output.read("x"), weights.read("w"), memory.residual.read_write("y")];
+        args.extend(only_existing.then(|| memory.state.read("state")));
         self.launch(label, KernelSpec::NormAdd(spec), args);
     }
 

@@ -21,6 +21,7 @@ use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::attention::{KvType, PAGE};
+use crate::kernels::gemm::GemmShape;
 use crate::kernels::sample::SampleShape;
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
@@ -299,6 +300,16 @@ impl Plan {
         tuning.check(&plan)?;
         let limit = target.shared_memory_per_block();
         for launch in &plan.launches {
+            if let KernelSpec::Gemm(s) = &plan.kernels[launch.kernel].spec
+                && !GemmShape::supports(&s.product)
+            {
+                let [gate, up] = [0, 1].map(|i| s.product.segments[i].ty);
+                return Err(PlanError::Unsupported(format!(
+                    "{} has matrices of types {gate} and {up}, whose blocks have different widths: prompts cannot be \
+                     processed many tokens at a time",
+                    launch.label
+                )));
+            }
             let shared = launch.dynamic_shared + plan.kernels[launch.kernel].spec.static_shared();
             if shared > limit {
                 return Err(PlanError::Unsupported(format!(

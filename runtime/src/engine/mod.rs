@@ -69,7 +69,8 @@ pub struct EngineOptions {
     pub path: PathBuf,
     /// Number of slots: sequences that run at the same time; 0 counts as 1. More than one are for [`Slots`].
     pub parallel: u32,
-    /// Whether prompts are processed in steps of many rows, whose kernels are loaded when they are first needed.
+    /// Whether prompts but for their last tokens are processed in prefill steps, whose kernels are loaded when they are first
+    /// needed. Logits have other bits than without.
     pub prefill: bool,
     /// Bytes of the KV cache. The default is the whole context of every slot, or with several slots as much of it as the
     /// free memory allows.

@@ -140,6 +140,9 @@ impl Steps for Slots<'_> {
                 self.engine.write_records(records, size)?;
                 self.engine.enqueue_step(index)
             }
+            None if self.engine.step_for(StepKind::Prefill, 1).is_some() => {
+                Err(EngineError::NoStep { rows: records.len() as u32 })
+            }
             // Without prefill steps, a decode step of one row processes a prompt token.
             None => rows.iter().try_for_each(|row| {
                 self.write_rows(std::slice::from_ref(row), 1)?;

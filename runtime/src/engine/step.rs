@@ -2,7 +2,7 @@
 
 use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state::{self, Row};
-use bespoke_kernels::plan::{Plan, PlanParams, StepKind};
+use bespoke_kernels::plan::{Plan, PlanError, PlanParams, StepKind};
 
 use super::{Engine, EngineError, EngineOptions, bind, capture, check_shared_memory, kernels};
 use crate::device::{Address, Device, LaunchSequence, MemoryInfo};
@@ -61,11 +61,20 @@ pub(super) fn plans(
         steps.push(tuned(base.params.clone().decode(rows))?);
     }
     if options.prefill {
-        for rows in PREFILL_ROWS {
-            let step = tuned(base.params.clone().prefill(rows))?;
-            if !options.no_jit || kernels::are_built_in(&step.plan) {
-                steps.push(step);
+        let prefill: Result<Vec<Step>, EngineError> =
+            PREFILL_ROWS.into_iter().map(|rows| tuned(base.params.clone().prefill(rows))).collect();
+        match prefill {
+            Ok(prefill)
+                if !options.no_jit || prefill.iter().all(|step| kernels::are_built_in(&step.plan)) =>
+            {
+                steps.extend(prefill);
             }
+            Ok(_) => tracing::warn!(
+                "kernels of prefill steps are not built in: prompts are processed a token at a time, and logits have other bits"
+            ),
+            // Decode steps process prompts, too.
+            Err(EngineError::Plan(error @ PlanError::Unsupported(_))) => tracing::warn!("{error}"),
+            Err(error) => return Err(error),
         }
     }
     let mut merged = base.clone();

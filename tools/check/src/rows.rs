@@ -1,10 +1,11 @@
 //! Check of the steps of several rows of a model: a prefill step and decode steps.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bespoke::device::{self, Journal};
 use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots, step_rows};
-use bespoke::scheduler::{PAGE, PageEntry, StepRow, Steps};
+use bespoke::scheduler::{PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::plan::StepKind;
 use bespoke_kernels::shape::ModelShape;
@@ -13,8 +14,8 @@ use super::kernels::Progress;
 use super::report::Report;
 use super::{CheckError, Options};
 
-/// Checks a model's steps of several rows, with their real edges: a prefill step of `rows` sequences, which the last
-/// sequence fills up with a longer prompt, then `steps` decode steps of all sequences.
+/// Checks a model's steps of several rows, with their real edges: prefill steps of `rows` sequences, the last of which the
+/// last sequence fills up with a longer prompt, then `steps` decode steps of all sequences.
 ///
 /// # Errors
 /// If the model cannot be loaded, or without a finding gives logits that are not finite.
@@ -48,8 +49,8 @@ pub fn model_rows(
 /// Positions of a prompt that fills a prefill step.
 const POSITIONS: u32 = 2 * PAGE;
 
-/// Runs the prefill step and the decode steps, and reads the logits of every row.
-/// Of the prompts, the decode steps process the last tokens.
+/// Runs the prefill steps and the decode steps, and reads the logits of every row. Of the prompts, the decode steps process
+/// the last tokens.
 fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> Result<(), EngineError> {
     let limits = slots.limits().clone();
     let total = 1 + steps as usize;
@@ -64,15 +65,22 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
     slots.set_pages(&table)?;
 
     let sizes = step_rows(StepKind::Prefill);
-    let size = sizes.iter().find(|&&size| size >= rows).or(sizes.last()).copied().unwrap_or(rows);
+    // Each sequence has a group of rows in a prefill step.
+    let needed = rows * ROW_GROUP;
+    let size = sizes.iter().find(|&&size| size >= needed).or(sizes.last()).copied().unwrap_or(needed);
+    let per_step = size / ROW_GROUP;
+    let in_last = (rows - 1) % per_step + 1;
     let room = limits.context.saturating_sub(steps).max(2);
-    let prompts = Prompts { sequences: rows, extra: size.saturating_sub(rows).min(room - 2) };
+    let extra = (size - (in_last - 1) * ROW_GROUP - 1).min(room - 2);
+    let prompts = Prompts { sequences: rows, extra };
     for slot in 0..rows {
         let tokens: Vec<u32> =
             (0..prompts.length(slot)).map(|at| (1 + slot + 3 * at) % limits.vocab).collect();
         slots.start(slot, &tokens, &SamplingParams::default())?;
     }
-    slots.prefill(&prompts.prefill_rows())?;
+    for first in (0..rows).step_by(per_step as usize) {
+        slots.prefill(&prompts.prefill_rows(first..(first + per_step).min(rows)))?;
+    }
     for step in 0..steps {
         progress(1 + step as usize, total, "steps");
         if step == 0 {
@@ -101,11 +109,11 @@ impl Prompts {
         2 + if slot + 1 == self.sequences { self.extra } else { 0 }
     }
 
-    /// Rows of the prefill step.
-    fn prefill_rows(&self) -> Vec<StepRow> {
+    /// Rows of the prefill step of some slots.
+    fn prefill_rows(&self, slots: Range<u32>) -> Vec<StepRow> {
         let row = |slot, position| StepRow { slot, position, prompt: self.length(slot), chooses: false };
         let of_slot = |slot| (0..self.length(slot) - 1).map(move |position| row(slot, position));
-        (0..self.sequences).flat_map(of_slot).collect()
+        slots.flat_map(of_slot).collect()
     }
 
     /// Rows of the first decode step.
@@ -126,7 +134,7 @@ mod tests {
     fn every_sequence_continues_where_its_prefill_rows_end() {
         for (sequences, extra) in [(1, 15), (3, 13), (16, 0)] {
             let prompts = Prompts { sequences, extra };
-            let (prefill, decode) = (prompts.prefill_rows(), prompts.decode_rows());
+            let (prefill, decode) = (prompts.prefill_rows(0..sequences), prompts.decode_rows());
             assert_eq!((prefill.len(), decode.len()), (16, sequences as usize));
             assert!(prefill.iter().all(|row| !row.chooses) && decode.iter().all(|row| row.chooses));
             for (slot, row) in (0..).zip(&decode) {

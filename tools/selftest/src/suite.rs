@@ -319,7 +319,14 @@ fn several_rows() -> Vec<KernelSpec> {
             embed(tokens, WeightType::Q4_K, 768, 1.0),
             embed(tokens, WeightType::F16, 75, 48.0),
             KernelSpec::NormAdd(NormAddShape::new(tokens, 576, 1e-5, 1.0)),
-            KernelSpec::NormAdd(NormAddShape { tokens, cols: 101, eps: 1e-6, scale: 0.5, threads: 64 }),
+            KernelSpec::NormAdd(NormAddShape {
+                tokens,
+                cols: 101,
+                eps: 1e-6,
+                scale: 0.5,
+                threads: 64,
+                only_existing: true,
+            }),
             KernelSpec::ChooseGreedy(ChooseShape { tokens, candidates: 33, threads: 64 }),
             KernelSpec::SampleKeys(sample.clone()),
             KernelSpec::ChooseSampled(sample),
@@ -378,7 +385,14 @@ fn scaled_embeds() -> Vec<KernelSpec> {
 /// Norms added to the residual stream: a column; a width without whole vectors; one warp and many; one vector a thread
 /// and several, also with threads that have none.
 fn norm_adds() -> Vec<KernelSpec> {
-    let shape = |cols, threads, scale| NormAddShape { tokens: 1, cols, eps: 1e-6, scale, threads };
+    let shape = |cols, threads, scale| NormAddShape {
+        tokens: 1,
+        cols,
+        eps: 1e-6,
+        scale,
+        threads,
+        only_existing: false,
+    };
     vec![
         shape(1, 32, 1.0),
         shape(1101, 64, 0.5),

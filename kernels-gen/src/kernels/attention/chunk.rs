@@ -112,7 +112,7 @@ pub fn attention_chunk(
     let operands = Operands { queries, keys, values, page_table, y, state };
     // The last rows of a prompt have the most work, and start first.
     let first_row = (s.grid()[1] - 1 - block_index_y()) * s.block_rows();
-    if is_active(operands.record(first_row)) {
+    if state::exists(operands.state, first_row) {
         let ring = ring(s);
         if thread_index() == 0 {
             ring.init();
@@ -150,11 +150,6 @@ fn ring(s: &ChunkShape) -> Pipeline {
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))
 }
 
-#[device]
-fn is_active(record: Ptr<Global, u32>) -> Val<bool> {
-    (record.at(state::FLAGS).load() & state::ACTIVE) != 0
-}
-
 /// Sets the bit of each row of the CTA that is the last one of its sequence in the block. A CTA barrier must follow.
 #[device]
 fn find_ends(block: &Block<'_>) {
@@ -165,8 +160,8 @@ fn find_ends(block: &Block<'_>) {
         let within = thread_index();
         let row = (first_row + within).min(tokens - 1);
         let next = (row + 1).min(tokens - 1);
-        let exists = (within < rows) & (first_row + within < tokens) & is_active(operands.record(row));
-        let has_next = (within + 1 < rows) & (row + 1 < tokens) & is_active(operands.record(next));
+        let exists = (within < rows) & (first_row + within < tokens) & state::exists(operands.state, row);
+        let has_next = (within + 1 < rows) & (row + 1 < tokens) & state::exists(operands.state, next);
         let pages = |row| operands.record(row).at(state::PAGES).load();
         let is_last = exists & (!has_next | (pages(row) != pages(next)));
         let word = ballot(is_last);
@@ -235,7 +230,7 @@ fn window_start(position: Val<u32>, window: u32) -> Val<u32> {
 fn begins(row: Val<u32>, block: &Block<'_>) -> Val<bool> {
     let mut begins = val(false);
     if (row < block.s.block_rows()) & (block.first_row + row < block.s.attention.tokens) {
-        begins = is_active(block.operands.record(block.first_row + row));
+        begins = state::exists(block.operands.state, block.first_row + row);
     }
     begins
 }
@@ -527,7 +522,7 @@ fn store(running: &Running, first: Val<u32>, head: Val<u32>, operands: &Operands
         let denominator = denominator + shuffle_xor(denominator, 1);
         let factor = (denominator + shuffle_xor(denominator, 2)).rcp();
         let mut exists = row < s.tokens;
-        exists &= is_active(operands.record(row.min(s.tokens - 1)));
+        exists &= state::exists(operands.state, row.min(s.tokens - 1));
         if exists {
             let y = operands.y.bytes(mul_wide(row, s.y_width() * 4)).at(head * s.head_dim);
             let y = y.at((lane() & 3) * 2);

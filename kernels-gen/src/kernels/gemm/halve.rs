@@ -105,10 +105,10 @@ pub fn halve(
 ) {
     let token = block_index();
     let first = token / s.block_tokens * s.block_tokens;
-    if is_active(state, first) {
+    if state::exists(state, first) {
         // Rows past the step's last one have no record.
         let existing = token.min(s.tokens - 1);
-        let exists = (token < s.tokens) & is_active(state, existing);
+        let exists = (token < s.tokens) & state::exists(state, existing);
         let x = x.bytes(mul_wide(existing, s.cols * 4));
         let units = s.padded_cols / UNIT;
         let (mut squares, mut largest) = (val(0.0f32), val(0.0f32));
@@ -151,11 +151,6 @@ pub fn halve(
             unit += THREADS;
         }
     }
-}
-
-#[device]
-fn is_active(state: Ptr<Global, u32>, row: Val<u32>) -> Val<bool> {
-    (state.at(row * state::WORDS).at(state::FLAGS).load() & state::ACTIVE) != 0
 }
 
 /// The values of a unit, multiplied by the norm's weights if there are any.

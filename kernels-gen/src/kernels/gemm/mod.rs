@@ -64,7 +64,8 @@ pub fn gemm(
     s: &GemmShape,
 ) {
     let operands = Operands { w, x, y };
-    if is_used(state, s.block_tokens()) {
+    // Of a block that is used, the first row exists.
+    if state::exists(state, block_index() * s.block_tokens()) {
         let rings = rings(s);
         barrier();
         for block in s.blocks_of_rows() {
@@ -73,13 +74,6 @@ pub fn gemm(
             }
         }
     }
-}
-
-/// Whether the first row of this CTA's block of tokens exists.
-#[device]
-fn is_used(state: Ptr<Global, u32>, block_tokens: u32) -> Val<bool> {
-    let record = state.at(block_index() * (block_tokens * state::WORDS));
-    (record.at(state::FLAGS).load() & state::ACTIVE) != 0
 }
 
 /// Places and initialises the rings. A CTA barrier must follow.

@@ -1,10 +1,11 @@
 //! Case of the norm that is added to the residual stream.
 
 use bespoke_kernels::kernels::norm_add::NormAddShape;
+use bespoke_kernels::kernels::state::{Row, WORDS};
 use bespoke_kernels::spec::KernelSpec;
 
 use crate::case::{Case, Close, Coordinates, Limit, Want};
-use crate::inputs::{Noise, f32s};
+use crate::inputs::{Noise, f32s, u32s};
 use crate::reference;
 
 const LIMIT: Limit = Limit { nmse: 1e-13, reason: "sums and roundings in f32" };
@@ -21,12 +22,22 @@ pub(crate) fn norm_add(s: &NormAddShape) -> Case {
     }
     let weights = noise.uniform(cols, 0.5, 1.5);
     let before = noise.normal(rows * cols, 1.0);
-    let normed = x.chunks(cols).flat_map(|x| reference::rms_norm(x, &weights, s.eps));
+    // Every third row does not exist.
+    let exists = |row: usize| !s.only_existing || row % 3 != 1;
+    let normed = x.chunks(cols).enumerate().flat_map(|(row, x)| match exists(row) {
+        true => reference::rms_norm(x, &weights, s.eps),
+        false => vec![0.0; cols],
+    });
     let add = |(normed, &before): (f64, &f32)| f64::from(before) + f64::from(s.scale) * normed;
     let want = normed.zip(&before).map(add).collect();
 
     let mut case = Case::new("random x, weights and residual");
-    let args = [case.input("x", f32s(&x)), case.input("w", f32s(&weights)), case.input("y", f32s(&before))];
+    let mut args =
+        vec![case.input("x", f32s(&x)), case.input("w", f32s(&weights)), case.input("y", f32s(&before))];
+    if s.only_existing {
+        let record = |row| if exists(row) { Row::default().words() } else { [0; WORDS as usize] };
+        args.push(case.input("state", u32s(&(0..rows).flat_map(record).collect::<Vec<u32>>())));
+    }
     case.launch(spec, &args);
     let place = Coordinates::Axes(vec![("row", rows), ("column", cols)]);
     case.expect(args[2], place, Want::Close(Close::all(want, LIMIT)));
