@@ -216,10 +216,10 @@ fn mutants_of_kernels_are_found() {
         narrow an atomic operation               2         2          0      0        0
         shift by one more bit                   20        11          7      2        0
         store to the next word                  20        19          1      0        0
-        swap operands                           16         8          7      1        0
+        swap operands                           16         9          5      2        0
         swap selected values                    20         7         13      0        0
         wait without a loop                     12        10          0      2        0
-        all                                    317       218         77     22        0
+        all                                    317       219         75     23        0
 
         Survivors:
     "#]]

@@ -117,7 +117,7 @@ fn a_sequence_whose_logits_are_not_finite_names_the_launch_and_others_go_on() {
     let prompts: [&[u32]; 4] = [&[5, BAD, 299], &[5, 6, 7, 8, 9], &[BAD], &[40, 41]];
     for (temperature, logprobs) in [(0.0, None), (0.7, Some(2))] {
         let sampling = SamplingParams { temperature, ..SamplingParams::default() };
-        let options = EngineOptions { sampling: sampling.clone(), ..EngineOptions::default() };
+        let options = EngineOptions { sampling: sampling.clone(), prefill: true, ..EngineOptions::default() };
         let request = |prompt: &'static [u32]| {
             let sampling = sampling.clone();
             Request { max_tokens: 6, logprobs, sampling, ..Request::new(prompt) }
@@ -126,7 +126,7 @@ fn a_sequence_whose_logits_are_not_finite_names_the_launch_and_others_go_on() {
         let expected = prompts.map(|prompt| alone(&mut single, &request(prompt)));
         assert!(expected[1].is_ok() && expected[3].is_ok(), "{expected:?}");
 
-        let mut engine = load_with(&gguf, EngineOptions { parallel: 3, prefill: true, ..options }).unwrap();
+        let mut engine = load_with(&gguf, EngineOptions { parallel: 3, ..options }).unwrap();
         let mut scheduler = Scheduler::new(Slots::new(&mut engine).unwrap(), None);
         let ids = prompts.map(|prompt| scheduler.add(&request(prompt)).unwrap());
         let mut found = [const { Ok(Vec::new()) }; 4];
