@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use bespoke::engine::step_rows;
+use bespoke::scheduler::ROW_GROUP;
 use bespoke_kernels::plan::StepKind;
 use expect_test::{Expect, expect};
 use serde_json::Value;
@@ -363,7 +364,8 @@ fn steps_of_several_rows_of_a_model_are_clean() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/llama-q4_k_m.gguf");
     for (rows, decode) in [("1", ""), ("3", "_n4"), ("20", "_n32")] {
         let number: u32 = rows.parse().unwrap();
-        let prefill = step_rows(StepKind::Prefill).iter().find(|&&size| size >= number).unwrap();
+        let needed = number * ROW_GROUP;
+        let prefill = step_rows(StepKind::Prefill).iter().find(|&&size| size >= needed).unwrap();
         let report = json(0, &[model.to_str().unwrap(), "--rows", rows, "--steps", "2", "--profile"]);
         assert_eq!(report["findings"], Value::Array(Vec::new()), "{rows}");
         let launches = |part: &str| -> u64 {
