@@ -172,7 +172,7 @@ pub(crate) const FEW: u32 = 4;
 pub(super) const SQUARES_GROUP: u32 = 8 * WARP;
 
 impl GemvShape {
-    /// Whether this is a product of a few tokens in the loop of one token ([`super::few`]).
+    /// Whether this is a product of a few tokens in the loop of one token (`gemv/few.rs`).
     pub fn is_few(&self) -> bool {
         (2..=FEW).contains(&self.tokens) && self.schedule.several == TokenSchedule::ONE
     }
