@@ -115,12 +115,12 @@ pub(super) fn u32s(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Encodes the record of the one row of a step that chooses a token: the position, and the length of the prompt.
+/// Encodes the records of `rows` rows at the first positions of one sequence.
 pub(super) fn state_records(rows: u32) -> Vec<u8> {
     (0..rows).flat_map(|position| state_record(position, rows)).collect()
 }
 
-/// The record of a row at a position of the first sequence.
+/// Encodes the record of a row that chooses a token, of the first sequence: its position, and the length of the prompt.
 pub(super) fn state_record(position: u32, prompt: u32) -> Vec<u8> {
     u32s(&Row { position, prompt, chooses: true, ..Row::default() }.words())
 }
