@@ -410,11 +410,6 @@ fn kv_name(kv: KvType) -> Option<String> {
     (kv != KvType::F16).then(|| format!("_{kv}"))
 }
 
-/// Part of a name for the number of rows; empty for 1.
-fn tokens_name(tokens: u32) -> String {
-    if tokens == 1 { String::new() } else { format!("_n{tokens}") }
-}
-
 /// Name of an append to the cache.
 fn append_name(s: &AppendShape) -> String {
     let options = [s.qk_norm.map(qk_norm_name), scores_name(s.scale, s.softcap, s.head_dim), kv_name(s.kv)];
@@ -426,7 +421,7 @@ fn append_name(s: &AppendShape) -> String {
         rope_name(s.rope),
         options.into_iter().flatten().collect::<String>(),
         s.heads_per_block,
-        tokens_name(s.tokens),
+        rows_name(s.tokens),
     )
 }
 
@@ -455,7 +450,7 @@ fn chunk_name(chunk: &ChunkShape) -> String {
         chunk.row_groups,
         s.stages,
         copy_name(s.copy),
-        tokens_name(s.tokens)
+        rows_name(s.tokens)
     )
 }
 
@@ -485,7 +480,7 @@ fn attention_name(s: &AttentionShape) -> String {
         s.min_pages,
         s.stages,
         launch_name(s.copy, s.trigger),
-        tokens_name(s.tokens)
+        rows_name(s.tokens)
     )
 }
 

@@ -31,6 +31,17 @@ pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
     params.extend((units as u32).to_le_bytes());
     params.extend([0; 4]);
     params.extend(out.address().0.to_le_bytes());
+    Ok((units * 16) as f64 / median_seconds(device, kernel, &spec, params, passes)?)
+}
+
+/// Median time of a launch of a measurement's kernel in seconds, by the device's clock, over `passes` launches.
+pub(super) fn median_seconds(
+    device: &dyn Device,
+    kernel: Kernel,
+    spec: &KernelSpec,
+    params: Vec<u8>,
+    passes: usize,
+) -> Result<f64, EngineError> {
     let geometry = spec.geometry();
     let launch = Launch {
         kernel,
@@ -46,7 +57,7 @@ pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
     sequence.time_replays(1)?;
     let mut times = (0..passes).map(|_| sequence.time_replays(1)).collect::<Result<Vec<f64>, _>>()?;
     times.sort_by(f64::total_cmp);
-    Ok((units * 16) as f64 / (times[times.len() / 2] * 1e-3))
+    Ok(times[times.len() / 2] * 1e-3)
 }
 
 /// Loads the kernel of a measurement: the built-in one, or one compiled for the device.

@@ -4,8 +4,8 @@ use bespoke_kernels::kernels::probe::MmaProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 
 use super::EngineError;
-use super::read_bandwidth::probe_kernel;
-use crate::device::{Device, Kind, Launch};
+use super::read_bandwidth::{median_seconds, probe_kernel};
+use crate::device::{Device, Kind};
 
 /// Measures the throughput of dense matrix products in floating-point operations per second: the median of several
 /// launches, timed by the device. All multiprocessors multiply f16 operands that stay in registers, with f32 sums
@@ -22,7 +22,6 @@ pub fn tensor_throughput(device: &dyn Device) -> Result<f64, EngineError> {
     let shape = MmaProbeShape::filling(device.info().multiprocessors);
     let spec = KernelSpec::MmaProbe(shape.clone());
     let kernel = probe_kernel(device, &spec)?;
-    let geometry = spec.geometry();
     let words = 32 * MmaProbeShape::LANE_WORDS;
     let operands = device.alloc("mma probe", u64::from(words) * 4)?;
     device.upload(operands.address(), &random_halves(words))?;
@@ -30,21 +29,7 @@ pub fn tensor_throughput(device: &dyn Device) -> Result<f64, EngineError> {
     let mut params = operands.address().0.to_le_bytes().to_vec();
     params.extend(u64::from(rounds).to_le_bytes());
     params.extend(out.address().0.to_le_bytes());
-    let launch = Launch {
-        kernel,
-        grid: geometry.grid,
-        block: [geometry.threads, 1, 1],
-        dynamic_shared: 0,
-        params,
-        programmatic: false,
-    };
-    let mut sequence = device.sequence(vec![launch])?;
-    sequence.capture()?;
-    // The first replay loads code and raises the clocks.
-    sequence.time_replays(1)?;
-    let mut times = (0..passes).map(|_| sequence.time_replays(1)).collect::<Result<Vec<f64>, _>>()?;
-    times.sort_by(f64::total_cmp);
-    Ok(shape.operations(rounds) as f64 / (times[times.len() / 2] * 1e-3))
+    Ok(shape.operations(rounds) as f64 / median_seconds(device, kernel, &spec, params, passes)?)
 }
 
 /// `words` pairs of f16 numbers between 0.5 and 1 with random signs and mantissas: a GPU may clock higher when it

@@ -33,7 +33,8 @@ const LOWEST_SCORE: f32 = -1e30;
 /// Compile-time parameters of [`attention_chunk()`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChunkShape {
-    /// Rows, heads, cache, query heads of a CTA and the ring. Splits are not used, and a stage has a page.
+    /// Rows of the step, heads, cache, query heads per CTA, and ring, whose stages hold a whole page. The context is not split;
+    /// the fields of splits have no effect.
     pub attention: AttentionShape,
     /// Groups of 16 rows of a CTA; at most 8.
     pub row_groups: u32,
