@@ -41,6 +41,11 @@ pub enum FindingKind {
     ProxyFence,
     /// An access of the shared memory of another CTA of the cluster that may not have started, or may have exited.
     PeerNotRunning,
+    /// An operand of a `wgmma` in flight used before `wgmma.wait_group`, a missing `wgmma.fence`, or warps of a
+    /// warpgroup that issue different operations.
+    Wgmma,
+    /// An operand that is not a tensor map, or a tensor map of another number of dimensions than the instruction.
+    TensorMap,
     /// A programmatically dependent launch that accesses memory before `griddepcontrol.wait`, though an earlier launch
     /// may still access it, or that never executes `griddepcontrol.wait`.
     ProgrammaticDependency,

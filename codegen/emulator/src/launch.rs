@@ -3,9 +3,10 @@
 use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::GridDetector;
-use crate::context::{Counters, Launch};
+use crate::context::{Counters, Launch, Printed};
 use crate::exec::numeric::instrument;
 use crate::exec::resolve::resolver;
+use crate::exec::wgmma::operands::watch;
 use crate::finding::FindingKind;
 use crate::geometry::{Geometry, MAX_CLUSTER};
 use crate::load::ast::Clusters;
@@ -51,18 +52,23 @@ pub(crate) fn run_in(
     params: &[u8],
     options: &Options,
 ) -> Result<Stats, Box<Finding>> {
-    validate(kernel, config, params)?;
+    validate(kernel, config, params, options)?;
     let module_base = kernel.module_base(memory);
+    let workspace = config.cooperative.then(|| grid_workspace(memory));
     let cluster = config.cluster.or(kernel.required_cluster());
     let numeric = NumericChecks {
         values: options.checks.values,
         overflow: options.checks.overflow,
         effects: &kernel.numeric_effects,
     };
+    let instrumented = instrument(&kernel.insts, numeric);
+    let own = if instrumented.is_empty() { &kernel.insts } else { &instrumented };
+    let watched = if options.checks.memory { watch(own, &kernel.program) } else { Vec::new() };
     let launch = Launch {
         program: &kernel.program,
         insts: &kernel.insts,
-        instrumented: instrument(&kernel.insts, numeric),
+        instrumented,
+        watched,
         numeric,
         table: memory.snapshot(),
         params,
@@ -78,17 +84,24 @@ pub(crate) fn run_in(
         races: options.checks.races.then(GridDetector::default),
         resolver: resolver(),
         module_base,
+        grid_workspace: workspace.unwrap_or(0),
+        printed: Printed::default(),
         order,
     };
     let threads = if options.threads == 0 { rayon::current_num_threads() } else { options.threads };
     let outcome = Grid::new(&launch, options).run(threads);
     let started = outcome.started * launch.geometry.cluster_size() as u64;
+    let printed = launch.printed.into_text();
+    if let Some(workspace) = workspace {
+        let freed = memory.free(workspace);
+        debug_assert_eq!(freed, Ok(()));
+    }
     let threads = started * config.block.iter().map(|&n| u64::from(n)).product::<u64>();
     let profile = outcome
         .tally
         .map(|tally| Box::new(Profile::new(&kernel.program, &kernel.profile_traits, threads, &tally)));
     match outcome.finding {
-        Some((_, finding)) => Err(Box::new(Finding { profile, ..*finding })),
+        Some((_, finding)) => Err(Box::new(Finding { printed, profile, ..*finding })),
         None => {
             let Counters { lane_instructions, warp_instructions, global_bytes_loaded, global_bytes_stored } =
                 outcome.counters;
@@ -97,6 +110,7 @@ pub(crate) fn run_in(
                 warp_instructions,
                 global_bytes_loaded,
                 global_bytes_stored,
+                printed,
                 profile,
             })
         }
@@ -108,7 +122,23 @@ fn volume(axes: [u32; 3]) -> u64 {
     axes.iter().fold(1, |product: u64, &n| product.saturating_mul(n.into()))
 }
 
-fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(), Box<Finding>> {
+/// Allocates the memory with which the CTAs of a cooperative launch synchronise: its size, and a counter of arrivals
+/// that starts at 0 (`grid_workspace` of CUDA's cooperative groups).
+fn grid_workspace(memory: &Memory) -> u64 {
+    const BYTES: u32 = 8;
+    let address = memory.alloc("workspace of the cooperative launch", BYTES.into());
+    // Cannot fail: the range is the allocation.
+    let written = memory.write(address, &u64::from(BYTES).to_le_bytes());
+    debug_assert_eq!(written, Ok(()));
+    address
+}
+
+fn validate(
+    kernel: &Kernel,
+    config: &LaunchConfig,
+    params: &[u8],
+    options: &Options,
+) -> Result<(), Box<Finding>> {
     let LaunchConfig { grid, block, dynamic_shared, .. } = *config;
     let threads = volume(block);
     let shared = kernel.static_shared_bytes() + dynamic_shared as u64;
@@ -144,6 +174,12 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
         format!("{shared} bytes of shared memory are more than {MAX_SHARED}")
     } else if let Some(detail) = refused_cluster(kernel, config) {
         detail
+    } else if config.cooperative && volume(grid) > options.resident_ctas {
+        format!(
+            "a cooperative launch of {} CTAs, of which the device holds {} at once",
+            volume(grid),
+            options.resident_ctas
+        )
     } else {
         return Ok(());
     };
@@ -161,6 +197,7 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
         space: None,
         nearest: None,
         other: None,
+        printed: String::new(),
         profile: None,
     }))
 }

@@ -73,9 +73,25 @@
 //! threads that have observed its phase complete and to those that have synchronised with one; an access by any other
 //! thread is a race.
 //!
+//! `cp.async.bulk.tensor` copies boxes of a tensor, in tile mode. A [`TensorMap`] encodes what `cuTensorMapEncodeTiled`
+//! encodes on a device, in a format of the emulator; a kernel takes it as a parameter of 128 bytes, or finds it in global or
+//! constant memory. Other bytes, and a map of another number of dimensions, are [`FindingKind::TensorMap`]. A copy signals
+//! the bytes of the whole box; elements outside the tensor are filled and not stored. Not supported: `im2col`, interleaved
+//! tensors, rows of a box that are shorter than the swizzle, `cp.reduce.async.bulk`, `tensormap.replace`. The NaN that fills
+//! a box has all bits set but the sign; the ISA leaves it open.
+//!
 //! Misuse of an mbarrier (phases, pending arrivals, transaction bytes) is [`FindingKind::Mbarrier`]. When all warps
 //! wait and nothing in flight can release one, the run stops at once with [`FindingKind::Deadlock`], which lists what
 //! each warp waits for.
+//!
+//! # Products of warpgroups
+//!
+//! The results of a `wgmma.mma_async` appear in its registers when the warp executes a `wgmma.wait_group` that covers it.
+//! Until then a use of its registers by another instruction, and a write of its operands in shared memory, are
+//! [`FindingKind::Wgmma`]; so is a register that was used after the last `wgmma.fence`, unless only operations of the same
+//! shape accumulated in it. An operation completes as a whole: a warp that waits for it also waits until the other warps
+//! of its warpgroup have issued it. Operands that ordinary stores wrote need `fence.proxy.async`
+//! ([`FindingKind::ProxyFence`]). Not supported: `.sp` and `.b1`.
 //!
 //! # Races
 //!
@@ -145,9 +161,11 @@
 //!
 //! # Code of other compilers
 //!
-//! Ordinary kernels from nvcc and Triton load and run: functions and calls (inlined at load, so neither recursive nor
-//! through pointers), local and constant memory, generic addresses, branch tables, `wmma`. A failed device assertion is
-//! [`FindingKind::Trap`]. Textures, surfaces and `printf` are refused.
+//! Ordinary kernels from nvcc and Triton load and run: functions and calls, also through pointers (inlined at load, so not
+//! recursive), local and constant memory, `alloca`, generic addresses, branch tables, `wmma`. A failed device assertion is
+//! [`FindingKind::Trap`]. What threads print with `printf` is [`Stats::printed`] and [`Finding::printed`]. The CTAs of a
+//! cooperative launch ([`LaunchConfig::cooperative`]) may synchronise as a grid, as CUDA's `grid_group::sync` does through
+//! `%envreg1` and `%envreg2`; other `%envreg` are zero. Textures and surfaces are refused.
 
 mod asynchronous;
 mod checks;
@@ -167,6 +185,7 @@ mod outcome;
 mod profile;
 mod programmatic;
 mod schedule;
+mod tensor_map;
 
 pub use finding::{FindingKind, Neighbour, OtherAccess, SourceLine, Space};
 pub use launch::run;
@@ -180,3 +199,4 @@ pub use profile::{
     Thresholds,
 };
 pub use programmatic::ProgrammaticOrder;
+pub use tensor_map::{Swizzle, TENSOR_MAP_BYTES, TensorMap, TensorMapError, TensorType};

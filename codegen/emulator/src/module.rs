@@ -1,6 +1,6 @@
 //! Loaded modules and kernels.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,8 @@ use crate::code::cursor::Symbol;
 use crate::code::program::{Place, Program, SharedVariable, Source};
 use crate::context::Inst;
 use crate::decode::{self, Decoded, opcodes};
-use crate::load::ast::{Ast, Clusters, Function, Instruction, Operand, ParamDecl, Variable};
+use crate::load::addresses::add_names;
+use crate::load::ast::{Ast, Clusters, Function, InitialAddress, Instruction, ParamDecl, Variable};
 use crate::load::calls::CallGraph;
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::{link, parser};
@@ -53,15 +54,18 @@ impl Module {
             data.extend_from_slice(&variable.init);
             data.resize(end, 0);
         }
+        let mut graph = CallGraph::new(&ast);
+        names.extend(graph.addresses.iter().map(|(name, at)| (name.to_string(), Symbol::Function(at))));
+        let addresses = initial_addresses(&ast, &names, &mut data, &mut errors);
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let source = Arc::new(Source {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             lines: text.lines().map(str::to_string).collect(),
             files: ast.files.clone(),
             data,
+            addresses,
         });
         let mut kernels = Vec::new();
-        let mut graph = CallGraph::new(&ast);
         for function in &ast.functions {
             let expanded = link::inline_calls(&ast, &mut graph, function, &mut errors);
             match Kernel::new(&expanded, &ast, &names, &source) {
@@ -116,6 +120,8 @@ fn first_errors(mut errors: Vec<ParseError>) -> Vec<ParseError> {
 const MAX_GLOBAL: u64 = 1 << 28;
 /// Maximum bytes of local memory per thread.
 const MAX_LOCAL: u64 = 512 << 10;
+/// Size in bytes of a thread's stack, from which `alloca` allocates.
+const STACK: u64 = 64 << 10;
 /// Granularity in bytes of a thread's local memory.
 const LOCAL_ALIGN: u64 = 16;
 
@@ -169,9 +175,9 @@ impl Kernel {
         for param in &params {
             symbols.insert(param.name.clone(), Symbol::Param(param.offset));
         }
-        let local = lay_out_local(function, &mut symbols)?;
+        let (local, stack) = lay_out_local(function, &mut symbols)?;
         let shared = lay_out_shared(function, &ast.shared, &mut symbols);
-        let Decoded { insts, register_checks, tracked, lists, layout, writes } =
+        let Decoded { insts, register_checks, tracked, lists, layout, writes, wgmma } =
             decode::decode(function, &symbols)?;
         let place = |at: &Instruction| Place { line: at.line, source: at.source };
         let numeric_effect = |(instruction, writes)| NumericEffect::new(instruction, writes);
@@ -189,11 +195,13 @@ impl Kernel {
                 shared: shared.sized,
                 dynamic_shared: shared.dynamic,
                 local,
+                stack,
                 layout,
                 register_names: function.registers.iter().map(|register| register.name.clone()).collect(),
                 register_checks,
                 tracked,
                 lists,
+                wgmma,
             },
             insts,
             // Every decoded instruction has a row in the opcode table.
@@ -256,28 +264,71 @@ impl Kernel {
         memory.module_base(source.id, |memory| {
             let base = memory.alloc("module variables", source.data.len() as u64);
             // Cannot fail: the range is the allocation.
-            let written = memory.write(base, &source.data);
+            let mut data = source.data.clone();
+            for &(at, offset) in &source.addresses {
+                data[at..at + 8].copy_from_slice(&base.wrapping_add_signed(offset).to_le_bytes());
+            }
+            let written = memory.write(base, &data);
             debug_assert_eq!(written, Ok(()));
             base
         })
     }
 }
 
-/// Assigns offsets to the function's local variables; returns the bytes of local memory per thread.
-fn lay_out_local(function: &Function, symbols: &mut HashMap<String, Symbol>) -> Result<u64, Vec<ParseError>> {
+/// Writes the addresses of functions into the initial bytes of the module's variables. Returns the offsets at which a
+/// variable's address belongs, each with the offset of that address from the start of all variables.
+fn initial_addresses(
+    ast: &Ast,
+    names: &HashMap<String, Symbol>,
+    data: &mut [u8],
+    errors: &mut Vec<ParseError>,
+) -> Vec<(usize, i64)> {
+    let mut of_variables = Vec::new();
+    for variable in &ast.globals {
+        let Some(&Symbol::Module(start)) = names.get(&variable.name) else { continue };
+        for InitialAddress { at, name, offset, place } in &variable.addresses {
+            let at = (start + at) as usize;
+            match names.get(name) {
+                Some(&Symbol::Module(address)) => of_variables.push((at, address as i64 + offset)),
+                Some(&Symbol::Function(address)) => {
+                    let address = address.wrapping_add_signed(*offset);
+                    data[at..at + 8].copy_from_slice(&address.to_le_bytes());
+                }
+                _ if ast.device.contains_key(name) => {
+                    let message = format!("the function `{name}` has no body in this module");
+                    errors.push(ParseError::new(ParseErrorKind::Unsupported, *place, message));
+                }
+                _ => {
+                    let message = format!("unknown name `{name}`");
+                    errors.push(ParseError::new(ParseErrorKind::Undefined, *place, message));
+                }
+            }
+        }
+    }
+    of_variables
+}
+
+/// Assigns offsets to the function's local variables. Returns the bytes of local memory per thread, and the offset of
+/// the stack of `alloca`.
+fn lay_out_local(
+    function: &Function,
+    symbols: &mut HashMap<String, Symbol>,
+) -> Result<(u64, u64), Vec<ParseError>> {
     let mut end = 0u64;
     for variable in &function.locals {
         let at = end.next_multiple_of(variable.align as u64);
         symbols.insert(variable.name.clone(), Symbol::Local(at));
         end = at + variable.bytes;
     }
-    let bytes = end.next_multiple_of(LOCAL_ALIGN);
+    let stack = end.next_multiple_of(LOCAL_ALIGN);
+    let allocates = function.body.iter().any(|instruction| instruction.opcode == "alloca");
+    let bytes = stack + if allocates { STACK } else { 0 };
     if bytes > MAX_LOCAL {
         let line = function.body.first().map_or(0, |first| first.line);
         let message = format!("{bytes} bytes of local memory are more than {MAX_LOCAL}");
         return Err(vec![ParseError::new(ParseErrorKind::Target, (line, 1), message)]);
     }
-    Ok(bytes)
+    Ok((bytes, stack))
 }
 
 /// Assigns offsets to the function's shared variables, and to the module's shared variables that the function names.
@@ -287,12 +338,12 @@ fn lay_out_shared(
     module: &[Variable],
     symbols: &mut HashMap<String, Symbol>,
 ) -> SharedVariables {
-    let mut used = HashSet::new();
+    let mut used = BTreeSet::new();
     function
         .body
         .iter()
         .flat_map(|instruction| &instruction.operands)
-        .for_each(|operand| names(operand, &mut used));
+        .for_each(|operand| add_names(operand, &mut used));
     let used = module.iter().filter(|variable| used.contains(variable.name.as_str()));
     let variables: Vec<&Variable> = used.chain(&function.shared).collect();
     let (mut sized, mut end) = (Vec::new(), 0u64);
@@ -312,16 +363,6 @@ fn lay_out_shared(
     }
     let bytes = if dynamic_shared.is_some() { at } else { end };
     SharedVariables { sized, dynamic: dynamic_shared, bytes }
-}
-
-/// Adds the symbols that an operand names.
-fn names<'a>(operand: &'a Operand, symbols: &mut HashSet<&'a str>) {
-    match operand {
-        Operand::Symbol(name, _) => _ = symbols.insert(name),
-        Operand::Address(base, _) => names(base, symbols),
-        Operand::Vector(elements) => elements.iter().for_each(|element| names(element, symbols)),
-        _ => {}
-    }
 }
 
 fn lay_out_params(function: &Function) -> Vec<Param> {

@@ -13,12 +13,21 @@ pub struct LaunchConfig {
     /// each axis. A cluster has at most 16 CTAs; every device with clusters supports 8. `None` if there are no
     /// clusters, or if the kernel sets the cluster size itself (`.reqnctapercluster`).
     pub cluster: Option<[u32; 3]>,
+    /// Whether the launch is cooperative: its CTAs, which must all fit on the device at once
+    /// ([`Options::resident_ctas`]), may synchronise as a grid. CUDA's `grid_group::sync` traps in other launches.
+    pub cooperative: bool,
 }
 
 impl LaunchConfig {
     /// A one-dimensional launch without dynamic shared memory.
     pub fn linear(ctas: u32, threads: u32) -> LaunchConfig {
-        LaunchConfig { grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_shared: 0, cluster: None }
+        LaunchConfig {
+            grid: [ctas, 1, 1],
+            block: [threads, 1, 1],
+            dynamic_shared: 0,
+            cluster: None,
+            cooperative: false,
+        }
     }
 
     /// The same launch in clusters of `ctas` CTAs along x.

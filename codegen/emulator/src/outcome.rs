@@ -16,6 +16,9 @@ pub struct Stats {
     pub global_bytes_loaded: u64,
     /// Bytes of global memory that lanes stored and copies wrote.
     pub global_bytes_stored: u64,
+    /// Text that the threads printed with `printf`: that of each CTA (of each cluster) in the order in which it was
+    /// printed, in the order of the grid. A launch prints up to 1 MiB.
+    pub printed: String,
     /// Profile of the launch, if [`Options::profile`](crate::Options::profile) is set.
     pub profile: Option<Box<Profile>>,
 }
@@ -50,6 +53,8 @@ pub struct Finding {
     pub nearest: Option<Neighbour>,
     /// The earlier access, for findings about two accesses.
     pub other: Option<OtherAccess>,
+    /// Text that the threads printed up to the finding, as [`Stats::printed`].
+    pub printed: String,
     /// Profile of the launch up to the finding, its instruction included, if
     /// [`Options::profile`](crate::Options::profile) is set. The progress of other CTAs depends on how worker threads
     /// were scheduled.
@@ -76,6 +81,8 @@ impl fmt::Display for Finding {
             FindingKind::NotFinite => "not finite",
             FindingKind::WrappedAddress => "wrapped address",
             FindingKind::ProxyFence => "missing proxy fence",
+            FindingKind::Wgmma => "misused wgmma",
+            FindingKind::TensorMap => "misused tensor map",
             FindingKind::PeerNotRunning => "peer not running",
         };
         write!(f, "{kind} in kernel `{}`", self.kernel)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Layers from the lowest to the highest, each a list of files and folders of `src`.
 const LAYERS: [&[&str]; 12] = [
-    &["finding", "lanes", "options"],
+    &["finding", "lanes", "options", "tensor_map"],
     &["geometry", "memory"],
     &["load"],
     &["asynchronous", "code"],

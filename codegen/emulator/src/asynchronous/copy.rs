@@ -1,5 +1,8 @@
 //! Asynchronous copies.
 
+use std::sync::Arc;
+
+use super::tile::Tile;
 use crate::lanes::lanes_of;
 
 /// How the completion of a copy is signalled.
@@ -32,10 +35,20 @@ pub(crate) struct AsyncCopy {
     pub(crate) into_shared: bool,
     /// Address of the source, if source and target are both in shared memory.
     pub(crate) from_shared: Option<u64>,
-    /// The operand of `st.async` and `red.async`, which have no source in memory.
-    pub(crate) stored: Option<Box<StoredValue>>,
+    pub(crate) content: Content,
     /// Whether a wait for the copy has failed; the next wait completes it.
     pub(crate) is_due: bool,
+}
+
+/// What an asynchronous copy moves.
+#[derive(Clone)]
+pub(crate) enum Content {
+    /// The bytes at `source`.
+    Bytes,
+    /// The operand of `st.async` and `red.async`, which have no source in memory.
+    Value(Box<StoredValue>),
+    /// A box of a tensor. The pointer into global memory, `source` or `target`, is not used.
+    Tile(Arc<Tile>),
 }
 
 /// Operand of an asynchronous store or reduction.
@@ -49,12 +62,12 @@ pub(crate) struct StoredValue {
 
 impl AsyncCopy {
     pub(crate) fn reads_global(&self) -> bool {
-        self.into_shared && self.from_shared.is_none() && self.stored.is_none()
+        self.into_shared && self.from_shared.is_none() && !matches!(self.content, Content::Value(_))
     }
 
     /// Whether this is a `red.async`.
     pub(crate) fn is_atomic(&self) -> bool {
-        self.stored.as_ref().is_some_and(|stored| stored.update.is_some())
+        matches!(&self.content, Content::Value(stored) if stored.update.is_some())
     }
 
     /// Performs the copy, store or reduction.
@@ -63,13 +76,17 @@ impl AsyncCopy {
         // SAFETY: source and target were checked over these lengths when the copy was issued, and live as long as
         // the launch; a stored value has at most as many bytes as its array.
         unsafe {
-            match &self.stored {
-                None => {
+            match &self.content {
+                Content::Bytes => {
                     self.target.copy_from_nonoverlapping(self.source, self.copied as usize);
                     let rest = self.target.add(self.copied as usize);
                     rest.write_bytes(0, (self.bytes - self.copied) as usize);
                 }
-                Some(stored) => {
+                Content::Tile(tile) if self.into_shared => {
+                    tile.load(self.target, self.shared, self.bytes as u64);
+                }
+                Content::Tile(tile) => tile.store(self.source, self.shared),
+                Content::Value(stored) => {
                     let mut value = stored.value;
                     if let Some(update) = stored.update {
                         let mut old = [0; 8];

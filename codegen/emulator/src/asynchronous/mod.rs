@@ -8,12 +8,16 @@ mod copy;
 mod groups;
 mod mbarrier;
 mod reservations;
+mod tile;
+mod wgmma;
 
 use crate::lanes::{LANES, lanes_of};
-pub(crate) use copy::{AsyncCopy, Signal, StoredValue};
+pub(crate) use copy::{AsyncCopy, Content, Signal, StoredValue};
 pub(crate) use groups::{DeferredArrival, GroupedCopies};
 pub(crate) use mbarrier::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 pub(crate) use reservations::{Reservations, Reserved, ReservedBy};
+pub(crate) use tile::{Tile, TilePart};
+pub(crate) use wgmma::{CHUNK, Operation, WARPS_PER_WARPGROUP, WgmmaOperations};
 
 /// mbarriers of a cluster, and the cluster's asynchronous operations in flight.
 #[derive(Default)]
@@ -30,6 +34,7 @@ pub(crate) struct AsyncOperations {
     pub(crate) arrivals: Vec<DeferredArrival>,
     /// Deferred arrivals that have taken place and that the race detector has not seen yet.
     pub(crate) arrived: Vec<DeferredArrival>,
+    pub(crate) wgmma: WgmmaOperations,
 }
 
 impl AsyncOperations {
@@ -40,6 +45,7 @@ impl AsyncOperations {
         self.bulk.clear();
         self.arrivals.clear();
         self.arrived.clear();
+        self.wgmma.reset();
     }
 
     /// The mbarrier at an address.
@@ -63,6 +69,10 @@ impl AsyncOperations {
         if self.mbarriers.iter().any(|mbarrier| overlaps(&mbarrier)) {
             return Some(ReservedBy::Mbarrier);
         }
+        let meets = |&(start, size): &(u64, u64)| start < address + bytes && address < start + size;
+        if let Some((_, part)) = self.wgmma.in_flight().find(|(_, part)| part.reads.iter().any(meets)) {
+            return Some(ReservedBy::Wgmma(part.pc));
+        }
         let copy = self.copies().find(|copy| copy.overlaps(address, bytes))?;
         Some(match copy.writes(address, bytes) {
             true => ReservedBy::CopyTarget(copy.pc),
@@ -79,7 +89,9 @@ impl AsyncOperations {
     /// Warp, lane and instruction of an operation in flight, if there is one.
     pub(crate) fn in_flight(&self) -> Option<(usize, u32, usize)> {
         let copy = self.copies().map(|copy| (copy.warp, copy.lanes.trailing_zeros(), copy.pc)).next();
-        copy.or_else(|| self.arrivals.first().map(|a| (a.warp, a.lanes.trailing_zeros(), a.pc)))
+        let arrival = || self.arrivals.first().map(|a| (a.warp, a.lanes.trailing_zeros(), a.pc));
+        let wgmma = || self.wgmma.in_flight().map(|(warp, part)| (warp, 0, part.pc)).next();
+        copy.or_else(arrival).or_else(wgmma)
     }
 
     /// Warp, lane and instruction of a copy in flight into shared memory for which `is_there` accepts the target

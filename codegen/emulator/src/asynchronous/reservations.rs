@@ -11,6 +11,8 @@ pub(crate) enum ReservedBy {
     CopyTarget(usize),
     /// The copy issued at this instruction reads the byte.
     CopySource(usize),
+    /// The `wgmma` issued at this instruction reads the byte.
+    Wgmma(usize),
 }
 
 /// Granularity of reservations in bytes: the size of the smallest copy.

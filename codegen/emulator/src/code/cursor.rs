@@ -22,6 +22,8 @@ pub(crate) enum Symbol {
     Module(u64),
     /// Byte offset in the thread's local memory.
     Local(u64),
+    /// Address of a device function.
+    Function(u64),
 }
 
 /// Tables that the instructions of a function share while they are decoded.
@@ -31,6 +33,8 @@ pub(crate) struct FunctionTables<'f> {
     pub(crate) layout: Layout,
     /// Operand lists of instructions that have more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
+    /// Numbers of the registers that are operands of some `wgmma`.
+    pub(crate) wgmma: HashMap<RegId, u32>,
 }
 
 /// A decoded instruction without the function that executes it.
@@ -291,6 +295,9 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
             Some(&Symbol::Local(at)) if width >= Width::W32 => {
                 Ok(layout.constant(width, at.wrapping_add_signed(offset)))
             }
+            Some(&Symbol::Function(at)) if width == Width::W64 && offset == 0 => {
+                Ok(layout.constant(width, at))
+            }
             Some(&Symbol::Param(at)) if width >= Width::W32 => {
                 Ok(layout.constant(width, PARAM_WINDOW.wrapping_add(at as u64).wrapping_add_signed(offset)))
             }
@@ -308,6 +315,12 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         self.tables.lists.len() as u64 - 1
     }
 
+    /// Number of a register that is an operand of a `wgmma`.
+    pub(crate) fn wgmma_register(&mut self, register: RegId) -> u32 {
+        let next = self.tables.wgmma.len() as u32;
+        *self.tables.wgmma.entry(register).or_insert(next)
+    }
+
     pub(crate) fn constant(&mut self, width: Width, bits: u64) -> u32 {
         self.tables.layout.constant(width, bits)
     }
@@ -322,11 +335,30 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
 
     /// The slot and width of an address operand's base; sets `imm` to the offset.
     pub(crate) fn address(&mut self, index: usize) -> Result<(u32, AddressWidth), ParseError> {
-        let Operand::Address(base, offset) = self.operand(index)? else {
-            return Err(self.error(format!("operand {} of `{}` must be an address", index + 1, self.text())));
+        match self.operand(index)? {
+            Operand::Address(base, offset) => self.base_and_offset(base, *offset),
+            _ => Err(self.error(format!("operand {} of `{}` must be an address", index + 1, self.text()))),
+        }
+    }
+
+    /// The slot of the address of a tensor map, with the offset in `imm`, and the slots of the coordinates.
+    pub(crate) fn tensor(&mut self, index: usize) -> Result<(u32, AddressWidth, Vec<u32>), ParseError> {
+        let Operand::Tensor(map, coordinates) = self.operand(index)? else {
+            return Err(self.error(format!(
+                "operand {} of `{}` must be a tensor map with coordinates",
+                index + 1,
+                self.text()
+            )));
         };
-        self.imm = *offset as u64;
-        match &**base {
+        let Operand::Address(base, offset) = &**map else { return Err(self.unsupported()) };
+        let (slot, width) = self.base_and_offset(base, *offset)?;
+        let coordinates = coordinates.iter().map(|coordinate| self.value(coordinate, Ty::S32));
+        Ok((slot, width, coordinates.collect::<Result<_, _>>()?))
+    }
+
+    fn base_and_offset(&mut self, base: &Operand, offset: i64) -> Result<(u32, AddressWidth), ParseError> {
+        self.imm = offset as u64;
+        match base {
             Operand::Reg(register) => match self.register_ty(*register).width() {
                 Width::W32 => Ok((self.read_register(*register), AddressWidth::W32)),
                 Width::W64 => Ok((self.read_register(*register), AddressWidth::W64)),

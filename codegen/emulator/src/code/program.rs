@@ -35,6 +35,8 @@ pub(crate) struct Source {
     pub(crate) files: HashMap<u32, String>,
     /// The initial bytes of the `.global` and `.const` variables.
     pub(crate) data: Vec<u8>,
+    /// Addresses of variables in `data`: the offset in `data`, and the offset of the address in the variables.
+    pub(crate) addresses: Vec<(usize, i64)>,
 }
 
 /// A variable in shared memory.
@@ -43,6 +45,23 @@ pub(crate) struct SharedVariable {
     pub(crate) name: String,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
+}
+
+/// Registers that are operands of some `wgmma`: accumulators, and operand `A`. The loader numbers them.
+#[derive(Debug, Default)]
+pub(crate) struct WgmmaRegisters {
+    /// The register with each number.
+    pub(crate) registers: Vec<RegId>,
+    /// For each instruction but `wgmma`, the numbers of the registers that it uses, and whether it writes them; empty
+    /// if the kernel has no `wgmma`.
+    pub(crate) uses: Vec<Box<[(u32, bool)]>>,
+}
+
+impl WgmmaRegisters {
+    /// Name of the register with a number.
+    pub(crate) fn name<'p>(&self, program: &'p Program, number: u32) -> &'p str {
+        &program.register_names[self.registers[number as usize] as usize]
+    }
 }
 
 /// A kernel's code and declarations, without the functions that execute its instructions.
@@ -60,6 +79,8 @@ pub(crate) struct Program {
     pub(crate) dynamic_shared: Option<(String, u64)>,
     /// Bytes of local memory per thread.
     pub(crate) local: u64,
+    /// Offset in a thread's local memory of the stack of `alloca`.
+    pub(crate) stack: u64,
     pub(crate) layout: Layout,
     pub(crate) register_names: Vec<String>,
     pub(crate) register_checks: Vec<RegisterCheck>,
@@ -67,6 +88,7 @@ pub(crate) struct Program {
     pub(crate) tracked: usize,
     /// Operand lists of instructions that have more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
+    pub(crate) wgmma: WgmmaRegisters,
 }
 
 impl Program {

@@ -3,6 +3,7 @@
 
 pub(crate) mod barrier;
 pub(crate) mod cluster;
+mod printed;
 pub(crate) mod warp;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::lanes::{LANES, lanes_of};
 use crate::memory::AllocationTable;
 use crate::profile::Tally;
 use crate::profile::traffic::ProfileTraits;
+pub(crate) use printed::Printed;
 
 /// What a warp does after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +35,8 @@ pub(crate) enum Flow {
     Yield,
     /// A wait for an mbarrier has failed: lets other warps run, then continues with the next instruction.
     Stall,
+    /// Lets other warps run, then executes the same instruction again.
+    Retry,
     /// Waits at a barrier; continues with the next instruction once released.
     Wait,
     /// Ends: the warp has no thread left.
@@ -72,6 +76,9 @@ pub(crate) struct Launch<'a> {
     pub(crate) insts: &'a [Inst],
     /// Instructions to run instead of `insts` if numeric checks are on; else empty.
     pub(crate) instrumented: Vec<Inst>,
+    /// Instructions to run instead of those, with checks of the registers that are operands of `wgmma`; empty if the
+    /// kernel has no `wgmma`, or memory is not checked.
+    pub(crate) watched: Vec<Inst>,
     pub(crate) numeric: NumericChecks<'a>,
     pub(crate) table: Arc<AllocationTable>,
     pub(crate) params: &'a [u8],
@@ -84,6 +91,10 @@ pub(crate) struct Launch<'a> {
     pub(crate) resolver: Resolver,
     /// Address of the module's variables in global memory.
     pub(crate) module_base: u64,
+    /// Address of the memory with which the CTAs of a cooperative launch synchronise; 0 for other launches.
+    pub(crate) grid_workspace: u64,
+    /// Text that the threads have printed.
+    pub(crate) printed: Printed,
     /// Accesses of the clusters that have ended, if races are checked.
     pub(crate) races: Option<GridDetector>,
     /// The launch's position in programmatic order, if that is checked.

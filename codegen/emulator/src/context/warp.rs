@@ -31,12 +31,16 @@ pub(crate) struct LocalMemory {
     pub(crate) bytes: u64,
     data: ZeroedBytes,
     pub(crate) map: InitMap,
+    /// Offset of the stack of `alloca` in a lane's local memory, and the top of each lane's stack.
+    pub(crate) stack: u64,
+    pub(crate) top: [u64; LANES],
 }
 
 impl LocalMemory {
-    fn new(bytes: u64) -> LocalMemory {
+    fn new((bytes, stack): (u64, u64)) -> LocalMemory {
         let all = bytes * LANES as u64;
-        LocalMemory { bytes, data: ZeroedBytes::new(all as usize), map: InitMap::private(all) }
+        let (data, map) = (ZeroedBytes::new(all as usize), InitMap::private(all));
+        LocalMemory { bytes, data, map, stack, top: [stack; LANES] }
     }
 
     /// Host address of the byte at offset `at` in the local memory of all lanes.
@@ -79,11 +83,13 @@ pub(crate) struct Warp {
 }
 
 impl Warp {
-    pub(crate) fn new(index: usize, register_bytes: u32, tracked: usize, local_bytes: u64) -> Warp {
+    /// A warp with registers of `register_bytes` bytes. `local` is the bytes of local memory per lane, and the offset of
+    /// the stack in them.
+    pub(crate) fn new(index: usize, register_bytes: u32, tracked: usize, local: (u64, u64)) -> Warp {
         Warp {
             index,
             regs: RegisterFile::new(register_bytes),
-            local: LocalMemory::new(local_bytes),
+            local: LocalMemory::new(local),
             written: vec![0; tracked],
             carry: 0,
             launched: 0,
@@ -105,6 +111,7 @@ impl Warp {
     pub(crate) fn reset(&mut self, launched: u32) {
         self.written.fill(0);
         self.local.map.clear();
+        self.local.top = [self.local.stack; LANES];
         self.carry = 0;
         self.launched = launched;
         self.live = launched;

@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::code::cursor::{FunctionTables, InstructionCursor, Operands, Symbol};
 use crate::code::operands::NONE;
-use crate::code::program::RegisterCheck;
+use crate::code::program::{RegisterCheck, WgmmaRegisters};
 use crate::context::{Exec, Inst};
-use crate::load::ast::{Function, Instruction, Operand};
+use crate::load::ast::{Function, Instruction, Operand, RegId};
 use crate::load::control_flow::Cfg;
 use crate::load::dataflow::{self, Effects};
 use crate::load::error::{ParseError, ParseErrorKind};
@@ -27,6 +27,7 @@ pub(crate) struct Decoded {
     pub(crate) layout: Layout,
     /// Register slots that each instruction writes.
     pub(crate) writes: Vec<Box<[u32]>>,
+    pub(crate) wgmma: WgmmaRegisters,
 }
 
 /// Largest size of a data-flow analysis, in bits: registers times basic blocks.
@@ -48,7 +49,13 @@ pub(crate) fn decode(
         let message = "the function has too many registers and branches";
         return Err(vec![ParseError::new(ParseErrorKind::Unsupported, (line, 1), message)]);
     }
-    let tables = FunctionTables { function, symbols, layout: Layout::unshared(&widths), lists: Vec::new() };
+    let tables = FunctionTables {
+        function,
+        symbols,
+        layout: Layout::unshared(&widths),
+        lists: Vec::new(),
+        wgmma: HashMap::new(),
+    };
     let mut decoder = Decoder { tables, targets: &targets, cfg: &cfg, effects: Vec::new() };
     // The first pass finds the registers that each instruction reads and writes. Register slots are allocated from this
     // result, and the second pass decodes with these slots.
@@ -62,17 +69,44 @@ pub(crate) fn decode(
     }
     let effects = std::mem::take(&mut decoder.effects);
     let uninitialised = dataflow::maybe_uninitialised(&cfg, &effects, widths.len());
-    let (slots, bytes) = dataflow::allocate(&cfg, &effects, &widths, &uninitialised);
+    // A `wgmma` writes its accumulators when it is waited for, whether or not they are live then.
+    let mut pinned = uninitialised.clone();
+    decoder.tables.wgmma.keys().for_each(|&register| pinned[register as usize] = true);
+    let (slots, bytes) = dataflow::allocate(&cfg, &effects, &widths, &pinned);
     decoder.tables.layout = Layout::new(slots, bytes);
     decoder.tables.lists.clear();
     let mut insts = decoder.instructions()?;
     let (register_checks, tracked) = register_checks(&mut insts, &effects, &uninitialised);
     count_unconditional(&mut insts, &cfg);
-    let FunctionTables { layout, lists, .. } = decoder.tables;
+    let FunctionTables { layout, lists, wgmma, .. } = decoder.tables;
+    let wgmma = wgmma_registers(function, &effects, &wgmma);
     let slots_of =
         |effect: &Effects| effect.writes.iter().map(|&register| layout.register(register)).collect();
     let writes = effects.iter().map(slots_of).collect();
-    Ok(Decoded { insts, register_checks, tracked, lists, layout, writes })
+    Ok(Decoded { insts, register_checks, tracked, lists, layout, writes, wgmma })
+}
+
+/// Uses of the numbered registers by instructions other than `wgmma`.
+fn wgmma_registers(
+    function: &Function,
+    effects: &[Effects],
+    numbers: &HashMap<RegId, u32>,
+) -> WgmmaRegisters {
+    if numbers.is_empty() {
+        return WgmmaRegisters::default();
+    }
+    let mut registers = vec![0; numbers.len()];
+    numbers.iter().for_each(|(&register, &number)| registers[number as usize] = register);
+    let uses = |(instruction, effect): (&Instruction, &Effects)| {
+        if instruction.opcode == "wgmma" {
+            return Box::default();
+        }
+        let numbered = |registers: &[RegId], writes| -> Vec<(u32, bool)> {
+            registers.iter().filter_map(|register| Some((*numbers.get(register)?, writes))).collect()
+        };
+        [numbered(&effect.reads, false), numbered(&effect.writes, true)].concat().into()
+    };
+    WgmmaRegisters { registers, uses: function.body.iter().zip(effects).map(uses).collect() }
 }
 
 /// Target of each instruction that is a branch, and an error for each branch without a valid target.

@@ -14,7 +14,7 @@ use crate::code::cursor::InstructionCursor;
 use crate::context::Exec;
 use crate::exec::{
     atomic, bits, cluster, collective, compare, control, convert, copy, float, float_special, half, integer,
-    load_store, matrix_move, mbarrier, mma, moves, remote, wmma,
+    load_store, load_store_256, matrix_move, mbarrier, mma, moves, print, remote, stack, wgmma, wmma,
 };
 use crate::load::ast::Instruction;
 use crate::load::error::ParseError;
@@ -56,6 +56,8 @@ impl Family {
 
 /// Form that matches all modifiers.
 const ANY: &str = "";
+/// Accesses of 256 bits per lane by four elements.
+const WIDE_V4: &str = "v4 b64|u64|s64|f64";
 const HALF: &str = "f16|f16x2|bf16|bf16x2";
 const SINGLE_OR_DOUBLE: &str = "f32|f64";
 const FLOAT: &str = "f16|f16x2|bf16|bf16x2|f32|f64";
@@ -120,6 +122,18 @@ const FAMILIES: &[Family] = &[
     family("isspacep", ANY, Move, cluster::decode).requires(&[("shared::cta", since(75, (7, 8)))]),
     family("mapa|getctarank", ANY, Move, cluster::decode).requires(&[(ANY, CLUSTERS)]),
     // Memory.
+    family("ld", "v8", Memory, load_store_256::decode)
+        .traffic(TrafficKind::Load)
+        .requires(&[(ANY, since(100, (8, 8)))]),
+    family("ld", WIDE_V4, Memory, load_store_256::decode)
+        .traffic(TrafficKind::Load)
+        .requires(&[(ANY, since(100, (8, 8)))]),
+    family("st", "v8", Memory, load_store_256::decode)
+        .traffic(TrafficKind::Store)
+        .requires(&[(ANY, since(100, (8, 8)))]),
+    family("st", WIDE_V4, Memory, load_store_256::decode)
+        .traffic(TrafficKind::Store)
+        .requires(&[(ANY, since(100, (8, 8)))]),
     family("ld|ldu", ANY, Memory, load_store::decode)
         .traffic(TrafficKind::Load)
         .requires(&[("shared::cta", since(75, (7, 8)))]),
@@ -130,8 +144,10 @@ const FAMILIES: &[Family] = &[
     family("atom|red", ANY, Memory, atomic::decode)
         .traffic(TrafficKind::Store)
         .requires(&[("shared::cta", since(75, (7, 8))), ("bf16|bf16x2", since(90, (7, 8)))]),
-    family("prefetch", ANY, Memory, load_store::decode)
-        .requires(&[("L2::evict_last|L2::evict_normal", since(80, (7, 4)))]),
+    family("prefetch", ANY, Memory, load_store::decode).requires(&[
+        ("L2::evict_last|L2::evict_normal", since(80, (7, 4))),
+        ("tensormap", since(90, (8, 0))),
+    ]),
     family("prefetchu", ANY, Memory, load_store::decode),
     family("createpolicy", ANY, Move, load_store::decode).requires(&[(ANY, since(80, (7, 4)))]),
     // Asynchronous copies.
@@ -141,6 +157,8 @@ const FAMILIES: &[Family] = &[
     family("cp", "commit_group|wait_group|wait_all", Control, copy::decode)
         .requires(&[(ANY, since(80, (7, 0)))]),
     family("cp", "bulk prefetch", Memory, copy::decode).requires(&[(ANY, since(90, (8, 0)))]),
+    family("cp", "bulk tensor", Memory, copy::decode)
+        .requires(&[(ANY, since(90, (8, 0))), ("shared::cta global", since(90, (8, 6)))]),
     family("cp", "bulk", Memory, copy::decode)
         .traffic(TrafficKind::BulkCopy)
         .requires(&[(ANY, since(90, (8, 0))), ("shared::cta global", since(90, (8, 6)))]),
@@ -150,12 +168,16 @@ const FAMILIES: &[Family] = &[
     // Control flow and synchronisation.
     family("bra", ANY, Control, control::decode).traffic(TrafficKind::Branch),
     family("ret|exit|trap|nanosleep", ANY, Control, control::decode),
+    // The loader expands all other calls.
+    family("call", "vprintf", Control, print::decode),
+    family("alloca|stacksave|stackrestore", ANY, Move, stack::decode).requires(&[(ANY, since(75, (7, 3)))]),
     family("barrier", "cluster", Control, cluster::decode)
         .requires(&[("release|relaxed|acquire", since(90, (8, 0)))]),
     family("bar|barrier", ANY, Control, control::decode).requires(&[("cta", since(75, (7, 8)))]),
     family("fence", ANY, Control, load_store::decode).requires(&[
         ("proxy alias", since(75, (7, 5))),
         ("proxy async", since(90, (8, 0))),
+        ("tensormap::generic", since(90, (8, 3))),
         ("mbarrier_init", since(90, (8, 0))),
     ]),
     family("membar", ANY, Control, load_store::decode),
@@ -189,6 +211,12 @@ const FAMILIES: &[Family] = &[
         .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(90, (7, 8)))]),
     family("movmatrix", ANY, Matrix, matrix_move::decode).requires(&[(ANY, since(75, (7, 8)))]),
     family("wmma", "load|store", Memory, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
+    family("wgmma", "mma_async", Matrix, wgmma::decode::decode).requires(&[
+        (ANY, since(90, (8, 0)).only()),
+        ("s8 u8", since(90, (8, 4))),
+        ("u8 s8", since(90, (8, 4))),
+    ]),
+    family("wgmma", ANY, Control, wgmma::decode::decode).requires(&[(ANY, since(90, (8, 0)).only())]),
     family("wmma", ANY, Matrix, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
 ];
 
@@ -211,19 +239,18 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("lop3", "and|or"),
     ("cvt", "rs"),
     ("isspacep", "const|param|param::entry|param::func"),
-    ("ld|st", "v8"),
+    ("ld|st", "v8 b8|u8|s8|b16|u16|s16"),
     ("st", "bulk"),
     ("atom|red", "v2|v4|v8"),
-    ("prefetch", "tensormap"),
     ("applypriority|discard|istypep|multimem", ANY),
-    ("alloca|stackrestore|stacksave", ANY),
-    ("cp", "tensor|reduce"),
+    ("cp", "reduce"),
+    ("cp", "tile::gather4|tile::scatter4|im2col|im2col::w|im2col::w::128|im2col_no_offs"),
     ("tensormap", ANY),
-    ("fence", "tensormap::generic"),
     ("brkpt|pmevent|clusterlaunchcontrol", ANY),
     ("redux", "f32"),
     ("mma", "sp|sp::ordered_metadata"),
-    ("wgmma|tcgen05", ANY),
+    ("tcgen05", ANY),
+    ("wgmma", "sp|b1"),
     ("tex|tld4|txq|suld|sust|sured|suq", ANY),
     ("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr|vmad|vset", ANY),
     ("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vset2", ANY),

@@ -5,7 +5,9 @@ use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
 use super::resolve::{resolve_cluster_range, resolve_range};
 use super::shared_access::SharedAccess;
-use crate::asynchronous::{AsyncCopy, Signal};
+use std::sync::Arc;
+
+use crate::asynchronous::{AsyncCopy, Content, Signal, Tile};
 use crate::checks::races::BulkCopy;
 use crate::code::access::Access;
 use crate::code::cursor::InstructionCursor;
@@ -17,6 +19,8 @@ use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
 const BULK_ALIGNMENT: u64 = 16;
+/// Alignment of a box of a tensor in shared memory.
+pub(super) const BOX_ALIGNMENT: u64 = 128;
 
 /// Operands of a `cp.async.bulk`: each lane copies one range of bytes.
 pub(crate) struct BulkCopies {
@@ -77,46 +81,59 @@ fn bulk_copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         };
         let target = copies.targets[lane];
         let mbarrier = copies.mbarriers.map(|mbarriers| mbarriers[lane]);
-        let part = BulkPart { lane, from: (space, from.0), source, size, target, mbarrier, own };
-        let Some(masks) = copies.masks else {
-            if !issue_part(cx, part) {
-                return Flow::Fault;
-            }
-            continue;
-        };
-        let (mask, ctas) = (masks[lane] as u64, cx.cluster.layout.ctas);
-        if mask >> ctas != 0 {
-            let detail = format!("multicast mask {mask:#x} names ranks outside a cluster of {ctas} CTAs");
-            return cx.fault(FindingKind::OutOfBounds, lane as u32, detail);
-        }
-        for rank in (0..ctas).filter(|&rank| mask >> rank & 1 != 0) {
-            let cluster = &cx.cluster.layout;
-            let there = |address: u64| cluster.base(rank) + cluster.locate(address).1;
-            let part = BulkPart { target: there(target), mbarrier: mbarrier.map(there), ..part };
-            if !issue_part(cx, part) {
-                return Flow::Fault;
-            }
+        let part = BulkPart { lane, from: (space, from.0), source, size, target, mbarrier, own, tile: None };
+        if !issue(cx, part, copies.masks.map(|masks| masks[lane])) {
+            return Flow::Fault;
         }
     }
     Flow::Next
 }
 
+/// Checks and issues a copy to its target, or for a multicast to the CTAs whose ranks are in the mask; returns false if a
+/// check reports a finding.
+pub(super) fn issue(cx: &mut ExecutionContext<'_>, part: BulkPart, mask: Option<u16>) -> bool {
+    let Some(mask) = mask else { return issue_part(cx, part) };
+    let (mask, ctas) = (mask as u64, cx.cluster.layout.ctas);
+    if mask >> ctas != 0 {
+        let detail = format!("multicast mask {mask:#x} names ranks outside a cluster of {ctas} CTAs");
+        cx.fault(FindingKind::OutOfBounds, part.lane as u32, detail);
+        return false;
+    }
+    (0..ctas).filter(|&rank| mask >> rank & 1 != 0).all(|rank| {
+        let cluster = &cx.cluster.layout;
+        let there = |address: u64| cluster.base(rank) + cluster.locate(address).1;
+        let (target, mbarrier) = (there(part.target), part.mbarrier.map(there));
+        issue_part(cx, BulkPart { target, mbarrier, ..part.clone() })
+    })
+}
+
 /// Bulk copy of one lane to one destination. The source range has already been checked.
-#[derive(Clone, Copy)]
-struct BulkPart {
-    lane: usize,
-    from: (Space, u64),
-    source: *mut u8,
-    size: u64,
-    target: u64,
-    mbarrier: Option<u64>,
+#[derive(Clone)]
+pub(super) struct BulkPart {
+    pub(super) lane: usize,
+    pub(super) from: (Space, u64),
+    pub(super) source: *mut u8,
+    pub(super) size: u64,
+    pub(super) target: u64,
+    pub(super) mbarrier: Option<u64>,
     /// Whether the target must be in the executing CTA's own shared memory.
-    own: bool,
+    pub(super) own: bool,
+    /// The box, if the copy is of a box of a tensor.
+    pub(super) tile: Option<TensorBox>,
+}
+
+/// A box of a tensor whose parts in global memory have been checked.
+#[derive(Clone)]
+pub(super) struct TensorBox {
+    pub(super) tile: Arc<Tile>,
+    /// Address and size of the parts in global memory.
+    pub(super) ranges: Arc<[(u64, u64)]>,
 }
 
 /// Checks and issues a bulk copy to one target; returns false if a check reports a finding.
 fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
-    let BulkPart { lane, from, source, size, target: to, mbarrier, own } = part;
+    let BulkPart { lane, from, source, size, target: to, mbarrier, own, tile } = part;
+    let alignment = if tile.is_some() { BOX_ALIGNMENT } else { BULK_ALIGNMENT };
     let into_shared = mbarrier.is_some();
     let space = if into_shared { Space::Shared } else { Space::Global };
     let access = Access::Store;
@@ -130,8 +147,9 @@ fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
                 own_cta_only: own,
                 asynchronous: true,
             };
-            resolve_cluster_range(cx, shared, BULK_ALIGNMENT)
+            resolve_cluster_range(cx, shared, alignment)
         }
+        _ if tile.is_some() => Some(std::ptr::null_mut()),
         _ => resolve_range(cx, lane, (space, access), (to, size), BULK_ALIGNMENT),
     };
     let Some(target) = target else { return false };
@@ -142,19 +160,21 @@ fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     }
     if cx.cluster.races.is_some() {
         let ordered = mbarrier.is_none_or(|mbarrier| races::use_mbarrier(cx, 1 << lane, mbarrier, None));
-        let bulk =
-            BulkCopy { source: Some(from), target: (space, to), bytes: size, mbarrier, is_atomic: false };
-        if !ordered || !races::issue_bulk(cx, lane, bulk) {
+        let parts = tile.as_ref().map(|tile| tile.ranges.clone());
+        let target = (space, to);
+        let bulk = BulkCopy { source: Some(from), target, bytes: size, mbarrier, is_atomic: false, parts };
+        if !ordered || !races::issue_bulk(cx, lane, &bulk) {
             return false;
         }
     }
     let (warp, pc) = (cx.warp.index, cx.warp.pc);
     let from_shared = from.0 == Space::Shared;
+    let moved = tile.as_ref().map_or(size, |tile| tile.ranges.iter().map(|(_, bytes)| bytes).sum());
     if !from_shared {
-        cx.worker.counters.global_bytes_loaded += size;
+        cx.worker.counters.global_bytes_loaded += moved;
     }
     if !into_shared {
-        cx.worker.counters.global_bytes_stored += size;
+        cx.worker.counters.global_bytes_stored += moved;
     }
     let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
     let within = if into_shared { to } else { from.1 };
@@ -176,7 +196,7 @@ fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
         copied: size as u32,
         into_shared,
         from_shared: second,
-        stored: None,
+        content: tile.map_or(Content::Bytes, |tile| Content::Tile(tile.tile)),
         is_due: false,
     };
     match into_shared {

@@ -1,6 +1,6 @@
 //! Branches, exits, traps, barriers and `griddepcontrol`.
 
-use super::lane_loop::NOP;
+use super::fragment::whole_warp;
 use super::{collective, programmatic, races};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, B, C, D, NONE};
@@ -33,11 +33,17 @@ fn trap(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 
 /// Causes of a trap: modifier of a `trap` that the loader inserts (empty for one that the text contains), message, and
 /// number in `imm`.
-const TRAPS: [(&str, &str, u64); 3] = [
+const TRAPS: [(&str, &str, u64); 4] = [
     ("", "the kernel executed `trap`", 0),
     ("brx", "the index is outside the list of targets", 1),
     ("assert", "an assertion of the kernel failed", 2),
+    ("call", "the address of the indirect call is not that of a function of its type", 3),
 ];
+
+/// `setmaxnreg` changes nothing, because the emulator does not limit registers; the whole warp must execute it.
+fn set_max_registers(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
+    if whole_warp(cx) { Flow::Next } else { Flow::Fault }
+}
 
 fn nanosleep(_: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     Flow::Yield
@@ -128,14 +134,19 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             op.src(0, Ty::U32)?;
             Ok(nanosleep)
         }
-        // `setmaxnreg` has no effect: the emulator does not limit registers.
         "setmaxnreg" => {
             let known = op.take("inc") || op.take("dec");
             if !known || !op.take("sync") || !op.take("aligned") || op.take_ty()? != Ty::U32 {
                 return Err(op.unsupported());
             }
-            op.constant_operand(0)?;
-            Ok(NOP)
+            let registers = op.constant_operand(0)?;
+            if !registers.is_multiple_of(8) || !(24..=256).contains(&registers) {
+                return Err(op.error(format!(
+                    "`{}` takes a multiple of 8 from 24 to 256 registers, not {registers}",
+                    op.text()
+                )));
+            }
+            Ok(set_max_registers)
         }
         "griddepcontrol" => {
             if op.take("wait") {

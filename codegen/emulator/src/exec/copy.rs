@@ -1,4 +1,5 @@
-//! `cp.async`: copies by lanes, groups of copies, and waits for groups. [`bulk`] has `cp.async.bulk`.
+//! `cp.async`: copies by lanes, groups of copies, and waits for groups. [`bulk`] has `cp.async.bulk`, [`tensor`] copies of
+//! boxes of tensors.
 
 use super::addresses::shared_addresses;
 use super::bulk;
@@ -7,7 +8,8 @@ use super::mbarrier::{MbarrierUse, misuse, no_mbarrier, reach_mbarriers};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
 use super::resolve::resolve_range;
-use crate::asynchronous::{AsyncCopy, DeferredArrival, Signal};
+use super::tensor;
+use crate::asynchronous::{AsyncCopy, Content, DeferredArrival, Signal};
 use crate::code::access::{Access, StateSpace};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::NONE;
@@ -125,7 +127,7 @@ fn issue(cx: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
         copied,
         into_shared: true,
         from_shared: None,
-        stored: None,
+        content: Content::Bytes,
         is_due: false,
     });
     true
@@ -210,7 +212,7 @@ fn arrive_on(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 const NO_INCREMENT: usize = 5;
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
-    if !op.take("async") || op.take("tensor") || op.take("reduce") {
+    if !op.take("async") || op.take("reduce") {
         return Err(op.unsupported());
     }
     let bulk = op.take("bulk");
@@ -230,6 +232,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         return Ok(wait_group);
     }
     match bulk {
+        true if op.take("tensor") => tensor::decode(op),
         true => bulk::decode(op),
         false if op.take("mbarrier") => decode_arrival(op),
         false => decode_copy(op),

@@ -229,6 +229,13 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         "ld" | "ldu" => load_or_store(op, Access::Load),
         "st" => load_or_store(op, Access::Store),
         "fence" | "membar" => {
+            // Kernels cannot change tensor maps (`tensormap.replace` is not supported), so the fence orders nothing.
+            if op.take("tensormap::generic") && op.has("acquire") {
+                op.address(0)?;
+                if op.constant_operand(1)? != 128 {
+                    return Err(op.error("the size of the tensor map must be 128"));
+                }
+            }
             let kind = match (op.take("proxy"), op.take("mbarrier_init")) {
                 (true, _) if op.take("async") || op.take("async.global") => FenceKind::AsyncProxy,
                 (true, _) => FenceKind::Other,
@@ -244,6 +251,8 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
                 "release",
                 "cta",
                 "cluster",
+                "gpu",
+                "sys",
                 "alias",
                 "global",
                 "shared::cta",

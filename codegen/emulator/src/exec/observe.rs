@@ -35,7 +35,7 @@ pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
             let mut at = addresses(cx, inst);
             let [global, shared] = by_space(space, &mut at, cx.active);
             if global != 0 {
-                count_global(&mut counts, sectors(&at, global, bytes.into()));
+                counts.global.add_request(sectors(&at, global, bytes.into()));
                 let moved = u64::from(global.count_ones()) * u64::from(bytes);
                 match writes {
                     true => counts.global.bytes_stored += moved,
@@ -60,7 +60,7 @@ pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
             let reading = lanes_of(cx.active).filter(|&lane| copied[lane] > 0);
             let reading = reading.fold(0u32, |mask, lane| mask | 1 << lane);
             if reading != 0 {
-                count_global(&mut counts, sectors(&sources, reading, bytes.into()));
+                counts.global.add_request(sectors(&sources, reading, bytes.into()));
                 counts.global.bytes_loaded +=
                     lanes_of(reading).map(|lane| u64::from(copied[lane])).sum::<u64>();
             }
@@ -75,7 +75,7 @@ pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
                     continue;
                 }
                 let global = if copies.into_shared { copies.sources[lane] } else { copies.targets[lane] };
-                count_global(&mut counts, sectors_of_range(global, bytes));
+                counts.global.add_request(sectors_of_range(global, bytes));
                 match copies.into_shared {
                     true => counts.global.bytes_loaded += bytes,
                     false => counts.global.bytes_stored += bytes,
@@ -108,12 +108,6 @@ fn by_space(space: TrafficSpace, addresses: &mut [u64; 32], active: u32) -> [u32
             lanes
         }
     }
-}
-
-fn count_global(counts: &mut Counts, (sectors, ideal): (u64, u64)) {
-    counts.global.requests += 1;
-    counts.global.sectors += sectors;
-    counts.global.ideal_sectors += ideal;
 }
 
 fn count_shared(counts: &mut Counts, wavefronts: Wavefronts, bytes: u64) {

@@ -90,11 +90,11 @@ pub(super) fn bulk_copy(
     cx: &mut ExecutionContext<'_>,
     lane: u32,
     conflict: BulkCopyConflict,
-    copy: BulkCopy,
+    copy: &BulkCopy,
 ) {
     match conflict {
         BulkCopyConflict::Race { space, race: found } => {
-            let BulkCopy { source, target, bytes, .. } = copy;
+            let BulkCopy { source, target, bytes, .. } = *copy;
             let within = (target.1 / 4 * 4..target.1 + bytes).contains(&found.address);
             let writes = space == target.0 && (within || source.is_none_or(|(from, _)| from != space));
             let access = if writes { Access::Store } else { Access::Load };
@@ -116,6 +116,23 @@ pub(super) fn bulk_copy(
             );
             fault(cx, FindingKind::ProxyFence, (lane, detail), (Space::Shared, address), None);
         }
+    }
+}
+
+/// Reports the conflict of a `wgmma` that reads shared memory.
+#[cold]
+pub(super) fn wgmma(cx: &mut ExecutionContext<'_>, conflict: BulkCopyConflict) {
+    match conflict {
+        BulkCopyConflict::Race { space, race: found } => race(cx, (space, Access::Load), 16, found),
+        BulkCopyConflict::MissingProxyFence { space, earlier, address } => {
+            let detail = format!(
+                "`wgmma` reads shared memory at {address:#x}, which an ordinary store wrote: execute `fence.proxy.async` \
+                 after the store and before the `wgmma`"
+            );
+            fault(cx, FindingKind::ProxyFence, (0, detail), (space, address), Some(earlier));
+        }
+        // Only copies signal mbarriers.
+        BulkCopyConflict::UnfencedMbarrier { .. } => {}
     }
 }
 

@@ -220,7 +220,7 @@ fn cluster_barrier_lanes(cx: &ExecutionContext<'_>) -> u32 {
 }
 
 /// Checks a bulk copy that `lane` issues; returns false if a check reports a finding.
-pub(crate) fn issue_bulk(cx: &mut ExecutionContext<'_>, lane: usize, copy: BulkCopy) -> bool {
+pub(crate) fn issue_bulk(cx: &mut ExecutionContext<'_>, lane: usize, copy: &BulkCopy) -> bool {
     let accessor = accessor(cx, 1 << lane);
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     match races.issue_bulk(accessor, copy) {
@@ -250,6 +250,29 @@ pub(crate) fn issue_cp_async(
             report::race(cx, (space, access), bytes, race);
             false
         }
+    }
+}
+
+/// Checks that the ranges of shared memory that the current warp's part of a `wgmma` reads were written before, and that
+/// proxy fences follow the writes; returns false if a check reports a finding.
+pub(crate) fn read_by_wgmma(cx: &mut ExecutionContext<'_>, ranges: &[(u64, u64)]) -> bool {
+    let accessor = accessor(cx, u32::MAX);
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
+    match races.read_by_wgmma(accessor, ranges) {
+        Ok(()) => true,
+        Err(conflict) => {
+            report::wgmma(cx, conflict);
+            false
+        }
+    }
+}
+
+/// Records that `wgmma` of the current warp's warpgroup are complete, with the ranges that they read, and that the warp
+/// has waited for them.
+pub(crate) fn complete_wgmma(cx: &mut ExecutionContext<'_>, reads: &[(usize, Vec<(u64, u64)>)]) {
+    let warp = cx.warp.index;
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.complete_wgmma(warp, reads);
     }
 }
 

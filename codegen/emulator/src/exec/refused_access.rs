@@ -50,6 +50,7 @@ pub(super) fn refuse(
     };
     let kind = match (kind, holder) {
         (FindingKind::OutOfBounds, Some(ReservedBy::Mbarrier)) => FindingKind::Mbarrier,
+        (FindingKind::OutOfBounds, Some(ReservedBy::Wgmma(_))) => FindingKind::Wgmma,
         (FindingKind::OutOfBounds, Some(_)) => FindingKind::AsyncCopy,
         (FindingKind::OutOfBounds, None) if inside && space != Space::Param => FindingKind::Uninitialised,
         (kind, _) => kind,
@@ -74,6 +75,12 @@ pub(super) fn refuse(
         (_, Some(ReservedBy::CopySource(pc))) => {
             format!(
                 ", which the asynchronous copy at PTX line {} reads; that copy has not been waited for",
+                line(pc)
+            )
+        }
+        (_, Some(ReservedBy::Wgmma(pc))) => {
+            format!(
+                ", which the `wgmma` at PTX line {} reads; that `wgmma` has not been waited for",
                 line(pc)
             )
         }

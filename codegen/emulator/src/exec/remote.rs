@@ -8,7 +8,7 @@ use super::operand_list::{ADDRESS, listed, push_address};
 use super::races;
 use super::resolve::resolve_cluster_range;
 use super::shared_access::SharedAccess;
-use crate::asynchronous::{AsyncCopy, Signal, StoredValue};
+use crate::asynchronous::{AsyncCopy, Content, Signal, StoredValue};
 use crate::checks::races::BulkCopy;
 use crate::code::access::Access;
 use crate::code::cursor::{InstructionCursor, quantity};
@@ -91,8 +91,9 @@ fn store(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
                 bytes,
                 mbarrier: Some(mbarrier),
                 is_atomic,
+                parts: None,
             };
-            if !races::use_mbarrier(cx, 1 << lane, mbarrier, None) || !races::issue_bulk(cx, lane, bulk) {
+            if !races::use_mbarrier(cx, 1 << lane, mbarrier, None) || !races::issue_bulk(cx, lane, &bulk) {
                 return Flow::Fault;
             }
         }
@@ -115,7 +116,7 @@ fn store(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             copied: bytes as u32,
             into_shared: true,
             from_shared: None,
-            stored: Some(Box::new(StoredValue { value, update })),
+            content: Content::Value(Box::new(StoredValue { value, update })),
             is_due: false,
         });
     }

@@ -35,6 +35,8 @@ pub(crate) enum Special {
     ClusterCtarank,
     ClusterNctarank,
     IsExplicitCluster,
+    /// `%envreg0` to `%envreg31`.
+    Envreg(u8),
     Clock,
     Clock64,
     GlobalTimer,
@@ -80,6 +82,10 @@ impl Special {
             ("%clock64", None) => Special::Clock64,
             ("%globaltimer" | "%globaltimer_lo", None) => Special::GlobalTimer,
             ("WARP_SZ", None) => Special::WarpSize,
+            (name, None) => {
+                let number = name.strip_prefix("%envreg")?;
+                Special::Envreg(number.parse().ok().filter(|&number: &u8| number < 32)?)
+            }
             _ => return None,
         })
     }
@@ -104,12 +110,25 @@ pub(crate) enum Operand {
     Vector(Vec<Operand>),
     /// `[base + offset]`.
     Address(Box<Operand>, i64),
+    /// `[map, {a, b}]`: the address of a tensor map, and coordinates.
+    Tensor(Box<Operand>, Vec<Operand>),
     /// `p|q`: two destinations.
     Pair(Box<Operand>, Box<Operand>),
     /// `!p`: a negated predicate.
     Not(Box<Operand>),
     /// `_`: a result that is discarded.
     Sink,
+    /// The type of the functions that an indirect call may call.
+    Prototype(Box<Prototype>),
+}
+
+/// Type of a function, in a `.callprototype` or `.calltargets` directive.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Prototype {
+    /// Bytes of each result and of each parameter.
+    Signature { returns: Vec<u32>, params: Vec<u32> },
+    /// Names of the functions that may be called.
+    Targets(Vec<String>),
 }
 
 /// Predicate that guards an instruction: `@p` or `@!p`.
@@ -174,6 +193,19 @@ pub(crate) struct Location {
     pub(crate) inlined_at: Option<u32>,
 }
 
+/// Address of a function or of a module's variable in the initial value of a variable.
+#[derive(Clone, Debug)]
+pub(crate) struct InitialAddress {
+    /// Byte offset in the variable.
+    pub(crate) at: u64,
+    /// Name of the function or variable.
+    pub(crate) name: String,
+    /// Bytes added to the address.
+    pub(crate) offset: i64,
+    /// Line and column of the name.
+    pub(crate) place: (u32, u32),
+}
+
 /// A variable in a memory space.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
@@ -182,6 +214,8 @@ pub(crate) struct Variable {
     pub(crate) align: u32,
     /// Initial bytes; empty if the variable starts as zeros.
     pub(crate) init: Vec<u8>,
+    /// Addresses in the initial bytes.
+    pub(crate) addresses: Vec<InitialAddress>,
     /// Whether the variable is declared `.extern .shared name[]`: the launch gives its size.
     pub(crate) dynamic: bool,
     /// Line and column of the name.

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::load::addresses::FunctionAddresses;
 use crate::load::ast::{Ast, Function, Instruction, Operand};
 use crate::load::error::{ParseError, ParseErrorKind};
 
@@ -18,6 +19,8 @@ const NAMED: usize = 3;
 /// Sizes of the functions of a module, with their calls inlined.
 pub(crate) struct CallGraph<'a> {
     ast: &'a Ast,
+    /// Functions that indirect calls may call.
+    pub(crate) addresses: FunctionAddresses<'a>,
     known: HashMap<&'a str, Inlined<'a>>,
     /// What inlining has added to the kernels so far.
     added: u64,
@@ -45,7 +48,16 @@ pub(crate) fn callee(call: &Instruction) -> Option<&str> {
 
 impl<'a> CallGraph<'a> {
     pub(crate) fn new(ast: &'a Ast) -> CallGraph<'a> {
-        CallGraph { ast, known: HashMap::new(), added: 0 }
+        CallGraph { ast, addresses: FunctionAddresses::new(ast), known: HashMap::new(), added: 0 }
+    }
+
+    /// Names of the functions that an instruction may call.
+    fn callees<'i>(&self, instruction: &'i Instruction) -> Vec<&'i str>
+    where
+        'a: 'i,
+    {
+        let indirect = self.addresses.callees(instruction).into_iter().map(|(name, _)| name);
+        indirect.chain(callee(instruction)).collect()
     }
 
     /// Checks that the calls of a kernel can be inlined.
@@ -55,7 +67,10 @@ impl<'a> CallGraph<'a> {
     pub(crate) fn check(&mut self, kernel: &'a Function) -> Result<(), ParseError> {
         let inlined = self.measure(kernel, &mut vec![&kernel.name])?;
         self.added = self.added.saturating_add(inlined.size - own_size(kernel));
-        let first = kernel.body.iter().find(|instruction| callee(instruction) == inlined.largest);
+        let calls_largest = |call: &&Instruction| {
+            inlined.largest.is_some_and(|largest| self.callees(call).contains(&largest))
+        };
+        let first = kernel.body.iter().find(calls_largest);
         match first {
             Some(call) if self.added > MAX_ADDED => {
                 let mut chain = vec![kernel.name.as_str()];
@@ -85,8 +100,8 @@ impl<'a> CallGraph<'a> {
     ) -> Result<Inlined<'a>, ParseError> {
         let mut inlined = Inlined { size: own_size(function), depth: 0, largest: None };
         let mut most = 0;
-        for call in &function.body {
-            let Some(name) = callee(call) else { continue };
+        let called = |call: &'a Instruction| self.callees(call).into_iter().map(move |name| (call, name));
+        for (call, name) in function.body.iter().flat_map(called).collect::<Vec<_>>() {
             // Other calls are errors of their own.
             let Some(Some(callee)) = self.ast.device.get(name) else { continue };
             let refused = |message: String| Err(call.error(ParseErrorKind::Unsupported, message));
@@ -115,8 +130,10 @@ impl<'a> CallGraph<'a> {
                 return refused(too_deep(chain, one.depth));
             }
             chain.pop();
-            // Parameters and results are copied, and a guard becomes a branch.
-            let size = one.size.saturating_add((callee.params.len() + callee.returns.len() + 1) as u64);
+            // Parameters and results are copied, and a guard becomes a branch. An address is compared.
+            let indirect = if crate::load::calls::callee(call).is_none() { 3 } else { 0 };
+            let copied = callee.params.len() + callee.returns.len() + 1 + indirect;
+            let size = one.size.saturating_add(copied as u64);
             inlined.size = inlined.size.saturating_add(size);
             inlined.depth = inlined.depth.max(one.depth + 1);
             if size > most {

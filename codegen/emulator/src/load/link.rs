@@ -3,12 +3,19 @@
 //! A PTX function shares only its parameters and results with its callers. An inlined call is a copy of the callee with
 //! its own registers and variables. The callee's parameters and results become aliases of the caller's `.param`
 //! variables. Its `ret` becomes a branch to the end of the copy, where diverged lanes reconverge as after any branch.
+//!
+//! An indirect call becomes a guarded call of every function whose address it may have. Lanes that call different
+//! functions run one after the other.
 
 use std::collections::HashMap;
 
-use crate::load::ast::{Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Variable};
+use crate::load::addresses::FunctionAddresses;
+use crate::load::ast::{
+    Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Register, Variable,
+};
 use crate::load::calls::CallGraph;
 use crate::load::error::{ParseError, ParseErrorKind};
+use crate::load::types::Ty;
 
 /// Copy of the kernel `function` with all calls inlined. A call that cannot be inlined is an error in `errors`, and left
 /// out. `graph` is the call graph of `ast`.
@@ -19,7 +26,8 @@ pub(crate) fn inline_calls<'a>(
     errors: &mut Vec<ParseError>,
 ) -> Function {
     let outcome = graph.check(function);
-    let mut inliner = Inliner { ast, errors, expands: outcome.is_ok(), calls: 0 };
+    let addresses = &graph.addresses;
+    let mut inliner = Inliner { ast, addresses, errors, expands: outcome.is_ok(), calls: 0 };
     let inlined = inliner.function(function);
     errors.extend(outcome.err());
     inlined
@@ -27,6 +35,7 @@ pub(crate) fn inline_calls<'a>(
 
 struct Inliner<'a> {
     ast: &'a Ast,
+    addresses: &'a FunctionAddresses<'a>,
     errors: &'a mut Vec<ParseError>,
     /// Whether calls are inlined; else they are left out.
     expands: bool,
@@ -52,8 +61,8 @@ impl<'a> Call<'a> {
                 (&returns[..], name, &arguments[..])
             }
             _ => {
-                let message = "the emulator does not support calls through pointers";
-                return Err(at.error(ParseErrorKind::Unsupported, message));
+                let message = "a call takes a function, or a register and a `.callprototype`";
+                return Err(at.error(ParseErrorKind::Operand, message));
             }
         };
         Ok(Call { at, name, returns, arguments })
@@ -100,8 +109,60 @@ impl Inliner<'_> {
         result
     }
 
+    /// Expands a call through a register: compares the address with those of all functions of the call's type.
+    fn indirect_call(&mut self, caller: &mut Function, at: &Instruction) -> Result<(), ParseError> {
+        let is_register = |operand: &Operand| matches!(operand, Operand::Reg(_));
+        let Some(position) = at.operands[..at.operands.len().min(2)].iter().position(is_register) else {
+            let message = "an indirect call takes the address in a register";
+            return Err(at.error(ParseErrorKind::Operand, message));
+        };
+        let instruction = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| Instruction {
+            opcode: opcode.to_string(),
+            modifiers: modifiers.iter().map(|&modifier| modifier.to_string()).collect(),
+            operands,
+            guard: None,
+            ..at.clone()
+        };
+        self.calls += 1;
+        let skipped = format!("past call {}", self.calls);
+        if let Some(guard) = at.guard {
+            let not_called = Some(Guard { negated: !guard.negated, ..guard });
+            let skip = instruction("bra", &[], vec![Operand::Symbol(skipped.clone(), 0)]);
+            caller.body.push(Instruction { guard: not_called, ..skip });
+        }
+        let callees = self.addresses.callees(at);
+        let known = register(caller, Ty::Pred);
+        let never = vec![Operand::Reg(known), Operand::Int(0), Operand::Int(1)];
+        caller.body.push(instruction("setp", &["eq", "u32"], never));
+        let mut guards = Vec::new();
+        for &(_, address) in &callees {
+            let chosen = register(caller, Ty::Pred);
+            let compared = vec![Operand::Reg(chosen), at.operands[position].clone(), Operand::Int(address)];
+            caller.body.push(instruction("setp", &["eq", "u64"], compared));
+            let any = vec![Operand::Reg(known), Operand::Reg(known), Operand::Reg(chosen)];
+            caller.body.push(instruction("or", &["pred"], any));
+            guards.push(Guard { register: chosen, negated: false });
+        }
+        let unknown = Some(Guard { register: known, negated: true });
+        caller.body.push(Instruction { guard: unknown, ..instruction("trap", &["call"], Vec::new()) });
+        for (&(name, _), guard) in callees.iter().zip(guards) {
+            let mut direct = Instruction { guard: Some(guard), ..at.clone() };
+            direct.operands.pop();
+            direct.operands[position] = Operand::Symbol(name.to_string(), 0);
+            self.call(caller, &direct)?;
+        }
+        caller.labels.insert((0, skipped), caller.body.len());
+        Ok(())
+    }
+
     fn call(&mut self, caller: &mut Function, at: &Instruction) -> Result<(), ParseError> {
+        if let Some(Operand::Prototype(_)) = at.operands.last() {
+            return self.indirect_call(caller, at);
+        }
         let call = Call::new(at)?;
+        if call.name == "vprintf" {
+            return print(caller, &call);
+        }
         if call.name == "__assertfail" {
             let assert = Instruction { guard: at.guard, ..call.instruction("trap", &["assert"], Vec::new()) };
             caller.body.push(assert);
@@ -156,14 +217,62 @@ impl Inliner<'_> {
             inlined.bind_result(caller, formal, actual);
         }
         inlined.variables(caller, &callee);
+        // What the callee allocates on the stack is freed when it returns.
+        let stack = callee.body.iter().any(|one| one.opcode == "alloca").then(|| register(caller, Ty::B64));
+        if let Some(stack) = stack {
+            caller.body.push(call.instruction("stacksave", &["u64"], vec![Operand::Reg(stack)]));
+        }
         inlined.body(caller, &callee, at.scope, &returned);
         caller.labels.insert((0, returned), caller.body.len());
+        if let Some(stack) = stack {
+            caller.body.push(call.instruction("stackrestore", &["u64"], vec![Operand::Reg(stack)]));
+        }
         for (formal, actual) in callee.returns.iter().zip(call.returns) {
             inlined.copy_result(caller, &call, formal, actual);
         }
         caller.labels.insert((0, skipped), caller.body.len());
         Ok(())
     }
+}
+
+/// Adds a register to a function.
+fn register(function: &mut Function, ty: Ty) -> RegId {
+    function.registers.push(Register { name: "the state of a call".to_string(), ty });
+    function.registers.len() as RegId - 1
+}
+
+/// Adds the instructions for a call of `vprintf`: its arguments are the address of the format and the address of the
+/// values.
+fn print(caller: &mut Function, call: &Call<'_>) -> Result<(), ParseError> {
+    let ([result], [format, values]) = (call.returns, call.arguments) else {
+        let message = "`vprintf` has 2 parameters and 1 result";
+        return Err(call.at.error(ParseErrorKind::Operand, message));
+    };
+    let mut operands = Vec::new();
+    for argument in [format, values] {
+        let loaded = Operand::Reg(register(caller, Ty::B64));
+        let (opcode, modifiers, source) = match argument {
+            Operand::Symbol(name, 0) => ("ld", &["param", "b64"][..], address(name.clone())),
+            value => ("mov", &["b64"][..], value.clone()),
+        };
+        let load = call.instruction(opcode, modifiers, vec![loaded.clone(), source]);
+        caller.body.push(Instruction { guard: call.at.guard, ..load });
+        operands.push(loaded);
+    }
+    let count = Operand::Reg(register(caller, Ty::B32));
+    operands.insert(0, count.clone());
+    caller
+        .body
+        .push(Instruction { guard: call.at.guard, ..call.instruction("call", &["vprintf"], operands) });
+    let store = match result {
+        Operand::Symbol(name, _) => {
+            call.instruction("st", &["param", "b32"], vec![address(name.clone()), count])
+        }
+        Operand::Sink => return Ok(()),
+        register => call.instruction("mov", &["b32"], vec![register.clone(), count]),
+    };
+    caller.body.push(Instruction { guard: call.at.guard, ..store });
+    Ok(())
 }
 
 /// Copy of a callee inside its caller.
@@ -188,6 +297,7 @@ impl InlinedCall {
             bytes: formal.bytes as u64,
             align: formal.align,
             init: Vec::new(),
+            addresses: Vec::new(),
             dynamic: false,
             at: (0, 0),
         });
@@ -304,12 +414,21 @@ impl InlinedCall {
             }
             Operand::Vector(elements) => elements.iter_mut().for_each(|element| self.rename(element)),
             Operand::Address(base, _) => self.rename(base),
+            Operand::Tensor(map, coordinates) => {
+                self.rename(map);
+                coordinates.iter_mut().for_each(|coordinate| self.rename(coordinate));
+            }
             Operand::Pair(a, b) => {
                 self.rename(a);
                 self.rename(b);
             }
             Operand::Not(inner) => self.rename(inner),
-            Operand::Special(_) | Operand::Int(_) | Operand::F32(_) | Operand::F64(_) | Operand::Sink => {}
+            Operand::Special(_)
+            | Operand::Int(_)
+            | Operand::F32(_)
+            | Operand::F64(_)
+            | Operand::Sink
+            | Operand::Prototype(_) => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Loading of PTX text up to decoding: lexer, parser, syntax tree, inlining of calls, control-flow graph, data-flow
 //! analysis and register layout.
 
+pub(crate) mod addresses;
 pub(crate) mod ast;
 pub(crate) mod calls;
 pub(crate) mod control_flow;

@@ -109,6 +109,8 @@ pub(crate) struct Requirement {
     target: u32,
     /// Whether the instruction is available only for targets that end in `a` or `f`.
     specific: bool,
+    /// Whether the instruction is available for no later target.
+    only: bool,
     version: IsaVersion,
     /// `(target, version)`: for this target and later targets, this earlier version is sufficient.
     earlier: Option<(u32, IsaVersion)>,
@@ -116,13 +118,18 @@ pub(crate) struct Requirement {
 
 /// Requires at least this target and PTX version.
 pub(crate) const fn since(target: u32, version: IsaVersion) -> Requirement {
-    Requirement { target, specific: false, version, earlier: None }
+    Requirement { target, specific: false, only: false, version, earlier: None }
 }
 
 impl Requirement {
     /// Restricts the requirement to targets that end in `a` or `f`.
     pub(crate) const fn specific(self) -> Requirement {
         Requirement { specific: true, ..self }
+    }
+
+    /// Restricts the requirement to the target itself with the suffix `a`.
+    pub(crate) const fn only(self) -> Requirement {
+        Requirement { specific: true, only: true, ..self }
     }
 
     /// Lowers the required version for `target` and later targets.
@@ -192,9 +199,12 @@ impl Platform {
     fn missing_requirement(&self, requirement: &Requirement) -> Option<String> {
         let (mut needs, mut has) = (Vec::new(), Vec::new());
         if let Some(target) = self.target
-            && (target.number < requirement.target || requirement.specific && !target.is_specific())
+            && (target.number < requirement.target
+                || requirement.only && target.number > requirement.target
+                || requirement.specific && !target.is_specific())
         {
             needs.push(match requirement.specific {
+                true if requirement.only => format!("`.target` sm_{}a,", requirement.target),
                 true => format!(
                     "`.target` sm_{}a, or another target that ends in `a` or `f`,",
                     requirement.target
@@ -248,7 +258,7 @@ fn is_cluster_register(operand: &Operand) -> bool {
                 | Special::ClusterNctarank
                 | Special::IsExplicitCluster
         ),
-        Operand::Vector(elements) => elements.iter().any(is_cluster_register),
+        Operand::Vector(elements) | Operand::Tensor(_, elements) => elements.iter().any(is_cluster_register),
         _ => false,
     }
 }

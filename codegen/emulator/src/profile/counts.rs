@@ -49,7 +49,8 @@ impl Class {
 /// alone, as if no sector were cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GlobalCounts {
-    /// Warp instructions that accessed global memory; a bulk copy instruction counts once per lane.
+    /// Warp instructions that accessed global memory; a bulk copy instruction counts once per lane, and
+    /// a copy of a box of a tensor once per row.
     pub requests: u64,
     /// Sectors accessed, each counted once per request.
     pub sectors: u64,
@@ -62,6 +63,13 @@ pub struct GlobalCounts {
 }
 
 impl GlobalCounts {
+    /// Counts a request of so many sectors, and the fewest possible.
+    pub(crate) fn add_request(&mut self, (sectors, ideal): (u64, u64)) {
+        self.requests += 1;
+        self.sectors += sectors;
+        self.ideal_sectors += ideal;
+    }
+
     /// Bytes loaded and stored.
     pub fn bytes(&self) -> u64 {
         self.bytes_loaded + self.bytes_stored

@@ -236,6 +236,7 @@ impl<'a> Grid<'a> {
             space: fault.space,
             nearest: fault.nearest,
             other: fault.other,
+            printed: String::new(),
             profile: None,
         })
     }

@@ -18,7 +18,8 @@ pub(super) fn run_warp(
     worker: &mut Worker,
     launch: &Launch<'_>,
 ) -> Flow {
-    let insts = if launch.instrumented.is_empty() { launch.insts } else { &launch.instrumented };
+    let insts = [&launch.watched, &launch.instrumented].into_iter().find(|insts| !insts.is_empty());
+    let insts = insts.map_or(launch.insts, Vec::as_slice);
     let mut cx = ExecutionContext { warp, active: 0, cluster, worker, launch };
     let mut lanes = 0u64;
     let start = cx.worker.clock;
@@ -46,7 +47,7 @@ pub(super) fn run_warp(
                 cx.warp.pc += 1;
                 break flow;
             }
-            flow @ (Flow::Done | Flow::Fault) => break flow,
+            flow @ (Flow::Done | Flow::Fault | Flow::Retry) => break flow,
         }
     };
     cx.worker.counters.warp_instructions += cx.worker.clock - start;

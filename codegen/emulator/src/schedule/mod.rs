@@ -65,7 +65,8 @@ impl RunningCluster {
         let shared = program.static_shared + launch.dynamic_shared as u64;
         let (start, image) = program.layout.image();
         let warp = |index| {
-            let mut warp = Warp::new(index, program.layout.bytes(), program.tracked, program.local);
+            let mut warp =
+                Warp::new(index, program.layout.bytes(), program.tracked, (program.local, program.stack));
             warp.regs.load_image(start, image);
             warp
         };
@@ -108,9 +109,10 @@ impl RunningCluster {
                 let executed = worker.clock - before;
                 turn += executed;
                 yielded |= flow == Flow::Yield;
-                idle &= matches!(flow, Flow::Yield | Flow::Stall);
+                idle &= matches!(flow, Flow::Yield | Flow::Stall | Flow::Retry);
                 let polled = worker.counters.global_bytes_loaded != loaded;
-                failed &= flow == Flow::Stall && executed <= WAIT_LOOP && !polled;
+                let stalled = matches!(flow, Flow::Stall | Flow::Retry);
+                failed &= stalled && executed <= WAIT_LOOP && !polled;
                 match flow {
                     Flow::Fault => return TurnEnd::Fault(index),
                     Flow::Wait => self.warps[index].waiting = true,

@@ -87,7 +87,7 @@ impl RunningCluster {
     /// complete.
     pub(super) fn explain_stall(&mut self, worker: &mut Worker) -> usize {
         let mut waits: Vec<String> = Vec::new();
-        let mut first = None;
+        let (mut first, mut waiting_for_warps) = (None, None);
         for warp in self.warps.iter().filter(|warp| warp.live != 0) {
             let index = warp.index;
             let name = self.state.warp_name(index);
@@ -100,6 +100,11 @@ impl RunningCluster {
                 } else if self.state.cluster_barrier.has_waiting(index) {
                     waits.push(format!("{name} waits at the cluster's barrier"));
                 }
+                continue;
+            }
+            if let Some(wait) = self.wgmma_wait(index) {
+                waits.push(wait);
+                waiting_for_warps.get_or_insert(index);
                 continue;
             }
             let Some(stalled) = warp.stalled else { continue };
@@ -115,7 +120,11 @@ impl RunningCluster {
             ));
             first.get_or_insert((index, stalled));
         }
-        let Some((index, stalled)) = first else { return self.explain_hang(worker) };
+        let Some((index, stalled)) = first else {
+            let Some(index) = waiting_for_warps else { return self.explain_hang(worker) };
+            worker.fault = Some(Box::new(Fault::new(FindingKind::Deadlock, 0, waits.join("; "))));
+            return index;
+        };
         let more = waits.len().saturating_sub(LISTED_WAITS);
         waits.truncate(LISTED_WAITS);
         if more > 0 {
@@ -127,6 +136,17 @@ impl RunningCluster {
             ..Fault::new(FindingKind::Deadlock, stalled.lane, waits.join("; ")).at(stalled.pc)
         }));
         index
+    }
+
+    /// What a warp that waits for a `wgmma` of its warpgroup waits for.
+    fn wgmma_wait(&self, warp: usize) -> Option<String> {
+        let wgmma = &self.state.asynchronous.wgmma;
+        let count = wgmma.waits_for(warp)?;
+        let (other, issued) = wgmma.behind(warp, count)?;
+        let [name, other] = [warp, other].map(|warp| self.state.warp_name(warp));
+        Some(format!(
+            "{name} waits for {count} `wgmma` of its warpgroup, of which {other} has issued {issued}"
+        ))
     }
 
     /// Reports a CTA that has ended while an asynchronous copy, or an mbarrier arrival deferred until copies complete,

@@ -71,6 +71,9 @@ fn value(launch: &Launch<'_>, cluster: &ClusterState, uniform: Uniform, (rank, t
         Special::ClusterCtarank => rank as u32,
         Special::ClusterNctarank => cluster.layout.ctas as u32,
         Special::IsExplicitCluster => geometry.explicit_cluster as u32,
+        // The driver passes the upper and the lower half of the workspace's address.
+        Special::Envreg(1) => (launch.grid_workspace >> 32) as u32,
+        Special::Envreg(2) => launch.grid_workspace as u32,
         _ => 0,
     };
     value as u64

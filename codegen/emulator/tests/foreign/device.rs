@@ -1,6 +1,6 @@
 //! Module from another compiler with its device memory, launched under all checks.
 
-use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
+use bespoke_emulator::{Finding, LaunchConfig, Memory, Module, Options, Stats, run};
 
 /// Loaded module with its device memory.
 pub struct Device {
@@ -56,18 +56,44 @@ impl Device {
 
     /// Launches a kernel; `arguments` are the bits of its parameters.
     #[track_caller]
-    pub fn run(&self, kernel: &str, config: LaunchConfig, arguments: &[u64]) {
+    pub fn run(&self, kernel: &str, config: LaunchConfig, arguments: &[u64]) -> Stats {
+        match self.try_run(kernel, config, arguments) {
+            Ok(stats) => stats,
+            Err(finding) => panic!("{finding}"),
+        }
+    }
+
+    /// Launches a kernel that has a finding.
+    #[track_caller]
+    pub fn finding(&self, kernel: &str, config: LaunchConfig, arguments: &[u64]) -> Finding {
+        *self.try_run(kernel, config, arguments).expect_err("a finding")
+    }
+
+    pub fn try_run(
+        &self,
+        kernel: &str,
+        config: LaunchConfig,
+        arguments: &[u64],
+    ) -> Result<Stats, Box<Finding>> {
+        let bytes: Vec<Vec<u8>> = arguments.iter().map(|value| value.to_le_bytes().to_vec()).collect();
+        self.try_run_bytes(kernel, config, &bytes)
+    }
+
+    /// Launches a kernel; `arguments` are the bytes of its parameters, of which a parameter may take fewer.
+    pub fn try_run_bytes(
+        &self,
+        kernel: &str,
+        config: LaunchConfig,
+        arguments: &[Vec<u8>],
+    ) -> Result<Stats, Box<Finding>> {
         let kernel = self.module.kernel(kernel).expect("the kernel's name");
         // Triton adds pointers to scratch memory, which these kernels do not use: their arguments are zero.
-        let arguments = arguments.iter().copied().chain(std::iter::repeat(0));
         let mut params = vec![0; kernel.param_bytes() as usize];
         for (param, value) in kernel.params().iter().zip(arguments) {
             let (start, size) = (param.offset as usize, param.size as usize);
-            params[start..start + size].copy_from_slice(&value.to_le_bytes()[..size]);
+            params[start..start + size].copy_from_slice(&value[..size]);
         }
-        if let Err(finding) = run(kernel, &self.memory, &config, &params, &Options::default()) {
-            panic!("{finding}");
-        }
+        run(kernel, &self.memory, &config, &params, &Options::default())
     }
 }
 
@@ -78,6 +104,7 @@ pub fn grid(grid: [u32; 2], block: [u32; 2], dynamic_shared: u32) -> LaunchConfi
         block: [block[0], block[1], 1],
         dynamic_shared,
         cluster: None,
+        cooperative: false,
     }
 }
 

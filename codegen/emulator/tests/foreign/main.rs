@@ -1,14 +1,18 @@
 //! Kernels compiled by nvcc and Triton run under all checks and match results computed in Rust.
 //!
-//! nvcc 13.0 compiled `cuda/*.ptx` from the sources beside them (`nvcc -ptx -O3 -arch=sm_80`; `halves.cu` for `sm_90`);
+//! nvcc 13.0 compiled `cuda/*.ptx` from the sources beside them (`nvcc -ptx -O3 -arch=sm_80`; `halves.cu` and
+//! `calls.cu` for `sm_90`);
 //! Triton 3.9 compiled `triton/*.ptx` from `triton/kernels.py` for `sm_80`.
 
+mod calls;
 mod control;
 mod device;
 mod elementwise;
 mod halves;
+mod hopper;
 mod integers;
 mod matrices;
 mod reductions;
 mod refusals;
+mod tensor_maps;
 mod triton;

@@ -14,18 +14,18 @@ fn errors(text: &str) -> String {
 
 #[test]
 fn every_unsupported_instruction_is_named() {
-    let text = ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n\
+    let text = ".extern .func (.param .b32 r) elsewhere(.param .b64 f, .param .b64 a);\n\
                 .visible .entry k()\n{\n.reg .b32 %r<4>;\n.reg .b64 %x<2>;\n\
-                mov.u32 %r0, %tid.x;\nmov.u32 %r3, %envreg3;\ntex.2d.v4.s32.s32 {%r0, %r1, %r2, %r3}, [t, {%r1, %r2}];\n\
+                mov.u32 %r0, %tid.x;\nmov.u32 %r3, %pm3;\ntex.2d.v4.s32.s32 {%r0, %r1, %r2, %r3}, [t, {%r1, %r2}];\n\
                 add.s32 %r1, %r0, 1;\nvadd.s32.s32.s32 %r1, %r0, %r0;\nadd.frob.s32 %r1, %r0, 1;\n{\n\
-                .param .b32 q;\n.param .b64 f, a;\ncall (q), vprintf, (f, a);\n}\nret;\n}\n";
+                .param .b32 q;\n.param .b64 f, a;\ncall (q), elsewhere, (f, a);\n}\nret;\n}\n";
     let text = text.replace(".param .b64 f, a;", ".param .b64 f;\n.param .b64 a;");
     expect![[r#"
-        unsupported: PTX line 10, column 14: in `mov.u32`: the emulator does not support `%envreg3`
+        unsupported: PTX line 10, column 14: in `mov.u32`: the emulator does not support `%pm3`
         unsupported: PTX line 11, column 1: the emulator does not support `tex.2d.v4.s32.s32`
         unsupported: PTX line 13, column 1: the emulator does not support `vadd.s32.s32.s32`
         syntax: PTX line 14, column 1: unknown or misplaced modifier `.frob` of `add.frob.s32`
-        unsupported: PTX line 19, column 1: the function `vprintf` has no body in this module
+        unsupported: PTX line 19, column 1: the function `elsewhere` has no body in this module
     "#]]
     .assert_eq(&errors(&text));
 }

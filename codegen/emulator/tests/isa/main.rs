@@ -90,7 +90,9 @@ fn module<'i>(target: &str, version: &str, instructions: impl IntoIterator<Item 
 
 /// Loads an instruction for a target that supports all instructions of the emulator.
 fn load(instruction: &str) -> Result<(), ParseError> {
-    let text = module("sm_100a", "9.0", [instruction]);
+    // Later targets do not have `wgmma`.
+    let target = if instruction.starts_with("wgmma") { "sm_90a" } else { "sm_100a" };
+    let text = module(target, "9.0", [instruction]);
     Module::load(&text).map(drop).map_err(|errors| errors[0].clone())
 }
 

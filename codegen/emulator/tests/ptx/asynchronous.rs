@@ -121,7 +121,8 @@ fn misuse_of_mbarriers_is_found() {
     assert_eq!(odd.kind, FindingKind::Misaligned);
 }
 
-const THREAD: LaunchConfig = LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0, cluster: None };
+const THREAD: LaunchConfig =
+    LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0, cluster: None, cooperative: false };
 
 /// Body in which one thread copies 64 bytes with a bulk copy, after `before` and before `after`.
 fn bulk(before: &str, after: &str) -> String {

@@ -23,9 +23,9 @@ fn reports(body: &str, config: LaunchConfig, expected: Expect) {
 }
 
 const ONE_WARP: LaunchConfig =
-    LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0, cluster: None };
+    LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0, cluster: None, cooperative: false };
 const TWO_WARPS: LaunchConfig =
-    LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, cluster: None };
+    LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, cluster: None, cooperative: false };
 
 fn store_at(offset: i32) -> String {
     format!(

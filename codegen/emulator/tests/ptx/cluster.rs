@@ -5,8 +5,13 @@ use bespoke_emulator::{Finding, FindingKind, LaunchConfig, Module};
 use crate::harness::{kernel, launch, words};
 
 /// A single cluster of two CTAs of one warp each.
-const PAIR: LaunchConfig =
-    LaunchConfig { grid: [2, 1, 1], block: [32, 1, 1], dynamic_shared: 0, cluster: Some([2, 1, 1]) };
+const PAIR: LaunchConfig = LaunchConfig {
+    grid: [2, 1, 1],
+    block: [32, 1, 1],
+    dynamic_shared: 0,
+    cluster: Some([2, 1, 1]),
+    cooperative: false,
+};
 
 /// Start of every body: rank of the CTA in `%r0`, rank of the peer in `%r1`, `%tid.x` in `%r2`. `%r3` is the address of
 /// the thread's word of the shared `tile`, `%r4` of the same word in the peer's tile, and `%x1` of the thread's word of
@@ -64,7 +69,8 @@ fn special_registers_of_clusters() {
         st.global.u32 [%data+48], %r4; st.global.u32 [%data+52], %r5; st.global.u32 [%data+56], %r6;";
     let run = |directives: &str, cluster| {
         let mut data = words(15, 7);
-        let config = LaunchConfig { grid: [4, 4, 2], block: [1; 3], dynamic_shared: 0, cluster };
+        let config =
+            LaunchConfig { grid: [4, 4, 2], block: [1; 3], dynamic_shared: 0, cluster, cooperative: false };
         launch(&kernel(directives, body), config, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
         data
     };

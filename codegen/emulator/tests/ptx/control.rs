@@ -139,3 +139,30 @@ fn a_partial_warp_runs_only_its_lanes() {
     assert_eq!(stats.warp_instructions, 2 * 6);
     assert_eq!(stats.global_bytes_stored, 37 * 4);
 }
+
+/// Outcome of a kernel with this body, for sm_90a.
+fn outcome_for_hopper(body: &str) -> String {
+    let text = kernel("", body).replace(".target sm_90", ".target sm_90a");
+    match bespoke_emulator::Module::parse(&text) {
+        Err(error) => error.message,
+        Ok(_) => match launch(&text, LaunchConfig::linear(1, 128), &mut words(1, 0)) {
+            Err(found) => format!("{:?}: {}", found.kind, found.detail),
+            Ok(_) => "runs".to_string(),
+        },
+    }
+}
+
+#[test]
+fn numbers_of_registers_are_checked() {
+    let set = |registers: u32| outcome_for_hopper(&format!("setmaxnreg.dec.sync.aligned.u32 {registers};"));
+    assert_eq!([set(24), set(232), set(256)], ["runs"; 3]);
+    for wrong in [16, 30, 264] {
+        let expected = format!(
+            "`setmaxnreg.dec.sync.aligned.u32` takes a multiple of 8 from 24 to 256 registers, not {wrong}"
+        );
+        assert_eq!(set(wrong), expected);
+    }
+    let diverged = "mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; @%p setmaxnreg.inc.sync.aligned.u32 64;";
+    let found = outcome_for_hopper(diverged);
+    assert!(found.starts_with("MemberMask: "), "{found}");
+}

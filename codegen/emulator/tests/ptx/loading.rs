@@ -205,7 +205,7 @@ fn invalid_and_unsupported_forms_are_named() {
     refuses(
         "    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%data], [%r1];",
         expect![
-            "unsupported: PTX line 13, column 5: the emulator does not support `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`"
+            "operand: PTX line 13, column 5: operand 2 of `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes` must be a tensor map with coordinates"
         ],
     );
     refuses(
@@ -223,9 +223,7 @@ fn invalid_and_unsupported_forms_are_named() {
         ],
     );
     refuses(
-        "    wgmma.fence.sync.aligned;",
-        expect![
-            "unsupported: PTX line 13, column 5: the emulator does not support `wgmma.fence.sync.aligned`"
-        ],
+        "    brkpt;",
+        expect!["unsupported: PTX line 13, column 5: the emulator does not support `brkpt`"],
     );
 }

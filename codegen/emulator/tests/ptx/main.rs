@@ -26,4 +26,6 @@ mod programmatic;
 mod properties;
 mod races;
 mod sharing;
+mod tensor;
 mod values;
+mod wgmma;

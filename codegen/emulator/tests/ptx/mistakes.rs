@@ -138,9 +138,8 @@ fn unsupported_instructions() {
         ),
         expect![[r#"
             6:1 unsupported: the emulator does not support `tex.2d.v4.f32.s32`
-            7:5 unsupported: the emulator does not support `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`
+            7:5 target: `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes` needs `.target` sm_90 and `.version` 7.8 or later, but the text names sm_80 and 7.0
             8:1 unsupported: the emulator does not support `mov.b128`
-            9:14 unsupported: in `mov.u32`: the emulator does not support `%envreg1`
             10:1 unsupported: the emulator does not support `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`
         "#]],
     );
@@ -236,8 +235,6 @@ fn unsupported_declarations_and_operands() {
          .global .u64 b[2] = {g, generic(g)};\n.global .u32 c[2] = {1+1, -(3)};\n.global .u32 d[] = {1, 2, 3};\n\
          .global .u32 e[4*2];\n.global .u32 f[(2)][3];\n.global .u32 h;\n.global .u32 h;\n",
         expect![[r#"
-            6:18 unsupported: the emulator does not support addresses as initial values
-            7:22 unsupported: the emulator does not support addresses as initial values
             8:23 unsupported: the emulator does not support constant expressions
             9:18 unsupported: the emulator does not support arrays whose size follows from their values
             10:17 unsupported: the emulator does not support constant expressions
@@ -250,8 +247,7 @@ fn unsupported_declarations_and_operands() {
         ".version 7.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n\
          .entry k() {\n.reg .b64 %x<2>;\nmov.u64 %x0, f;\nmov.u64 %x0, k;\nmov.u64 %x0, %y;\nret;\n}\n",
         expect![[r#"
-            7:1 unsupported: the emulator does not support addresses of functions, such as `f`
-            8:1 unsupported: the emulator does not support addresses of functions, such as `k`
+            8:1 unsupported: the emulator does not support addresses of kernels, such as `k`
             9:14 undefined: in `mov.u64`: unknown register `%y`
         "#]],
     );

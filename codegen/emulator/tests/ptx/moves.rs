@@ -36,7 +36,13 @@ fn per_thread(expression: &str, config: LaunchConfig, threads: usize) -> Vec<u32
 
 #[test]
 fn special_registers() {
-    let config = LaunchConfig { grid: [2, 1, 1], block: [16, 4, 1], dynamic_shared: 48, cluster: None };
+    let config = LaunchConfig {
+        grid: [2, 1, 1],
+        block: [16, 4, 1],
+        dynamic_shared: 48,
+        cluster: None,
+        cooperative: false,
+    };
     let of = |expression: &str| per_thread(expression, config, 128);
     assert_eq!(of("mov.u32 %r1, %tid.y;")[..40], [words(16, 0), words(16, 1), words(8, 2)].concat());
     assert_eq!(of("mov.u32 %r1, %laneid;")[30..34], [30, 31, 0, 1]);

@@ -17,11 +17,12 @@ fn run(body: &str, config: LaunchConfig) -> Result<Vec<u32>, Box<Finding>> {
     launch_with(&kernel("", &format!("{before}{body}")), config, &mut data, &options).map(|_| data)
 }
 
-const WARP: LaunchConfig = LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0, cluster: None };
+const WARP: LaunchConfig =
+    LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0, cluster: None, cooperative: false };
 const WARPS: LaunchConfig =
-    LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, cluster: None };
+    LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, cluster: None, cooperative: false };
 const CTAS: LaunchConfig =
-    LaunchConfig { grid: [2, 1, 1], block: [32, 1, 1], dynamic_shared: 0, cluster: None };
+    LaunchConfig { grid: [2, 1, 1], block: [32, 1, 1], dynamic_shared: 0, cluster: None, cooperative: false };
 
 #[track_caller]
 fn clean(config: LaunchConfig, body: &str) {

@@ -46,7 +46,13 @@ fn dynamic_shared_memory_follows_static() {
     );
     let text = text.replace(".visible", ".extern .shared .align 16 .b8 pool[];\n.visible");
     let mut out = words(64, 0);
-    let config = LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 256, cluster: None };
+    let config = LaunchConfig {
+        grid: [1; 3],
+        block: [64, 1, 1],
+        dynamic_shared: 256,
+        cluster: None,
+        cooperative: false,
+    };
     launch(&text, config, &mut out).expect("runs");
     assert_eq!(out, (0..64).map(|i| i ^ 63).collect::<Vec<_>>());
 }
@@ -116,7 +122,13 @@ fn grids_and_blocks_of_three_dimensions() {
         st.global.u32 [%x0], %r6;";
     let mut out = words(2 * 3 * 2 * 2 * 5 * 4, u32::MAX);
     let want: Vec<u32> = (0..out.len() as u32).collect();
-    let config = LaunchConfig { grid: [2, 3, 2], block: [4, 5, 2], dynamic_shared: 0, cluster: None };
+    let config = LaunchConfig {
+        grid: [2, 3, 2],
+        block: [4, 5, 2],
+        dynamic_shared: 0,
+        cluster: None,
+        cooperative: false,
+    };
     launch(&kernel("", body), config, &mut out).expect("runs");
     assert_eq!(out, want);
 }

@@ -1,5 +1,7 @@
 //! Asynchronous copies in flight: the ranges of global memory that they read and write.
 
+use std::sync::Arc;
+
 use super::shadow::Conflict;
 use super::stamp::{COPY, GRANULE, Stamp};
 use super::sync::SyncState;
@@ -19,6 +21,8 @@ pub(super) struct CopySource {
     pub(super) shared: u64,
     /// Stamp of the copy's completion; `None` while it is in flight.
     pub(super) completed: Option<Stamp>,
+    /// The parts of the range that are copied, if not all of it is.
+    pub(super) parts: Option<Arc<[(u64, u64)]>>,
 }
 
 /// A range of global memory that a bulk copy in flight writes.
@@ -29,6 +33,8 @@ pub(super) struct CopyTarget {
     pub(super) issued: Stamp,
     /// Address of the source in shared memory.
     pub(super) shared: u64,
+    /// The parts of the range that are copied, if not all of it is.
+    pub(super) parts: Option<Arc<[(u64, u64)]>>,
 }
 
 /// Ranges of global memory that copies of a cluster read and write.
@@ -61,7 +67,9 @@ impl CopiesInFlight {
             let stamp = Stamp { origin: issued.origin | COPY, ..issued };
             Conflict { stamp, writes, address: range.0 / GRANULE * GRANULE, lane }
         };
-        let target = self.targets.iter().find(|target| overlap(range, (target.address, target.bytes)));
+        let is_met =
+            |target: &&CopyTarget| meets(range, (target.address, target.bytes), target.parts.as_deref());
+        let target = self.targets.iter().find(is_met);
         if let Some(target) = target {
             return Some(conflict(target.issued, true));
         }
@@ -83,7 +91,7 @@ impl CopiesInFlight {
             })
         };
         let is_early = |source: &&CopySource| {
-            overlap(range, (source.address, source.bytes))
+            meets(range, (source.address, source.bytes), source.parts.as_deref())
                 && !source.completed.is_some_and(|completed| happened_before(source, completed))
         };
         self.sources.iter().find(is_early).map(|source| conflict(source.issued, false))
@@ -96,7 +104,6 @@ pub(super) fn overlap((a, a_bytes): (u64, u64), (b, b_bytes): (u64, u64)) -> boo
 }
 
 /// A bulk copy or asynchronous store of a lane.
-#[derive(Clone, Copy)]
 pub(crate) struct BulkCopy {
     /// Address of the source; `None` for a store.
     pub(crate) source: Option<(Space, u64)>,
@@ -106,4 +113,45 @@ pub(crate) struct BulkCopy {
     pub(crate) mbarrier: Option<u64>,
     /// Whether the write is strong for all threads of the cluster, as that of `red.async`.
     pub(crate) is_atomic: bool,
+    /// For a box of a tensor: the ranges of global memory that are copied, which may be none. Their addresses replace that
+    /// of the source or target in global memory.
+    pub(crate) parts: Option<Arc<[(u64, u64)]>>,
+}
+
+impl BulkCopy {
+    /// The ranges that the copy accesses at its source or target: all ranges of the box in global memory, else one.
+    pub(super) fn ranges(&self, (space, address): (Space, u64)) -> Ranges<'_> {
+        match &self.parts {
+            Some(parts) if space == Space::Global => Ranges::Parts(parts),
+            _ => Ranges::One((address, self.bytes)),
+        }
+    }
+
+    /// The range around all ranges in global memory, from `address` on if there is one; `None` if there is none.
+    pub(super) fn span(&self, address: u64) -> Option<(u64, u64)> {
+        let Some(parts) = &self.parts else { return Some((address, self.bytes)) };
+        let start = parts.iter().map(|&(start, _)| start).min()?;
+        let end = parts.iter().map(|&(start, bytes)| start + bytes).max()?;
+        Some((start, end - start))
+    }
+}
+
+/// Ranges of memory: address and size.
+pub(super) enum Ranges<'a> {
+    One((u64, u64)),
+    Parts(&'a [(u64, u64)]),
+}
+
+impl Ranges<'_> {
+    pub(super) fn as_slice(&self) -> &[(u64, u64)] {
+        match self {
+            Ranges::One(range) => std::slice::from_ref(range),
+            Ranges::Parts(parts) => parts,
+        }
+    }
+}
+
+/// Whether a range meets a copy's span and, if the copy has parts, one of these.
+fn meets(range: (u64, u64), span: (u64, u64), parts: Option<&[(u64, u64)]>) -> bool {
+    overlap(range, span) && parts.is_none_or(|parts| parts.iter().any(|&part| overlap(range, part)))
 }

@@ -6,7 +6,7 @@
 //! mbarriers also happen after the completion. The accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the
 //! wait.
 
-use super::copies::{BulkCopy, CopySource, CopyTarget, overlap};
+use super::copies::{BulkCopy, CopySource, CopyTarget, Ranges, overlap};
 use super::detector::{Accessor, RaceDetector};
 use super::lane_map::{LINE, LaneMap, LaneMapKind};
 use super::line_access::{LineAccess, lines_of};
@@ -46,20 +46,34 @@ pub(crate) struct CopyRace {
 
 impl RaceDetector {
     /// Checks a bulk copy that a lane issues, and records the copy as in flight.
-    pub(crate) fn issue_bulk(&mut self, accessor: Accessor, copy: BulkCopy) -> Result<(), BulkCopyConflict> {
+    pub(crate) fn issue_bulk(&mut self, accessor: Accessor, copy: &BulkCopy) -> Result<(), BulkCopyConflict> {
         let Accessor { warp, lanes, pc, .. } = accessor;
         let lane = lanes.trailing_zeros();
         let outcome = self.check_bulk(warp, lane, pc, copy);
-        let bytes = copy.bytes;
+        let parts = || copy.parts.clone();
         let issued = Stamp { time: self.sync.now(warp), origin: warp as u32 * LANES as u32 + lane, pc };
         match (copy.source, copy.target) {
-            (Some((Space::Global, address)), (_, shared)) => {
-                let lanes = 1 << lane;
-                let source = CopySource { address, bytes, issued, lanes, shared, completed: None };
-                self.copies.sources.push(source);
+            (Some((Space::Global, from)), (_, shared)) => {
+                let source = copy.span(from).map(|(address, bytes)| CopySource {
+                    address,
+                    bytes,
+                    issued,
+                    lanes: 1 << lane,
+                    shared,
+                    completed: None,
+                    parts: parts(),
+                });
+                self.copies.sources.extend(source);
             }
-            (Some((_, shared)), (Space::Global, address)) => {
-                self.copies.targets.push(CopyTarget { address, bytes, issued, shared });
+            (Some((_, shared)), (Space::Global, to)) => {
+                let target = copy.span(to).map(|(address, bytes)| CopyTarget {
+                    address,
+                    bytes,
+                    issued,
+                    shared,
+                    parts: parts(),
+                });
+                self.copies.targets.extend(target);
             }
             _ => {}
         }
@@ -92,7 +106,8 @@ impl RaceDetector {
         let issued =
             Stamp { time: self.sync.now(warp), origin: (warp * LANES) as u32 + lanes.trailing_zeros(), pc };
         let bytes = copied * lanes.count_ones() as u64;
-        let source = CopySource { address: from, bytes, issued, lanes, shared: to, completed: None };
+        let source =
+            CopySource { address: from, bytes, issued, lanes, shared: to, completed: None, parts: None };
         self.copies.sources.push(source);
         conflict.map_or(Ok(()), |conflict| {
             Err(CopyRace { space: Space::Global, access: Access::Load, race: Race::new(conflict) })
@@ -147,8 +162,8 @@ impl RaceDetector {
     }
 
     /// Checks the ranges that a bulk copy reads and writes.
-    fn check_bulk(&self, warp: usize, lane: u32, pc: u32, copy: BulkCopy) -> Result<(), BulkCopyConflict> {
-        let BulkCopy { source, target, bytes, mbarrier, is_atomic } = copy;
+    fn check_bulk(&self, warp: usize, lane: u32, pc: u32, copy: &BulkCopy) -> Result<(), BulkCopyConflict> {
+        let &BulkCopy { source, target, mbarrier, is_atomic, .. } = copy;
         // A store has no source in memory that the async proxy would read.
         if source.is_some()
             && let Some(address) = mbarrier
@@ -165,7 +180,12 @@ impl RaceDetector {
             (Space::Shared, _) => [Some((target, true)), source.map(|from| (from, false))],
             _ => [source.map(|from| (from, false)), Some((target, true))],
         };
-        for ((space, start), writes) in ranges.into_iter().flatten() {
+        let ranges = ranges.into_iter().flatten().map(|(at, writes)| (at.0, copy.ranges(at), writes));
+        let ranges: Vec<_> = ranges.collect();
+        let each = |(space, all, writes): &(Space, Ranges<'_>, bool)| {
+            all.as_slice().iter().map(|&range| (*space, range, *writes)).collect::<Vec<_>>()
+        };
+        for (space, (start, bytes), writes) in ranges.iter().flat_map(each) {
             let shadow = if space == Space::Shared { &self.shared } else { &self.global };
             let end = start + bytes;
             let mut last_ordered = LastOrdered::default();
@@ -204,10 +224,13 @@ impl RaceDetector {
             }
         }
         let accesses = [(target, Access::Store)].into_iter().chain(source.map(|from| (from, Access::Load)));
-        for ((_, start), access) in accesses.filter(|((space, _), _)| *space == Space::Global) {
-            if let Some(conflict) =
-                self.copies.find_conflict(&self.sync, (warp, lane), access, (start, bytes))
-            {
+        for (at, access) in accesses.filter(|((space, _), _)| *space == Space::Global) {
+            let conflict = copy
+                .ranges(at)
+                .as_slice()
+                .iter()
+                .find_map(|&range| self.copies.find_conflict(&self.sync, (warp, lane), access, range));
+            if let Some(conflict) = conflict {
                 return Err(BulkCopyConflict::Race { space: Space::Global, race: Race::new(conflict) });
             }
         }
@@ -243,17 +266,20 @@ impl RaceDetector {
             let is_target =
                 |target: &mut CopyTarget| target.shared == shared && target.issued.pc == accessor.pc;
             for target in self.copies.targets.extract_if(.., is_target).collect::<Vec<_>>() {
-                self.lines.clear();
-                self.lines.add(1 << lane, target.address, target.bytes);
-                self.locate_lines(Space::Global);
-                self.record(Accessor { lanes: 1 << lane, ..accessor }, Space::Global, true);
+                let whole = [(target.address, target.bytes)];
+                for &(address, bytes) in target.parts.as_deref().unwrap_or(&whole) {
+                    self.lines.clear();
+                    self.lines.add(1 << lane, address, bytes);
+                    self.locate_lines(Space::Global);
+                    self.record(Accessor { lanes: 1 << lane, ..accessor }, Space::Global, true);
+                }
             }
         }
     }
 }
 
 /// Access of bytes of a line by a copy, which has no lanes.
-fn copy_line(line: u64, bytes: u32) -> LineAccess {
+pub(super) fn copy_line(line: u64, bytes: u32) -> LineAccess {
     LineAccess { line, index: line as usize, bytes, lanes: 0, kind: LaneMapKind::Uniform }
 }
 

@@ -30,6 +30,7 @@ mod sync;
 mod synchronise;
 #[cfg(test)]
 mod tests;
+mod wgmma_checks;
 
 pub(crate) use cluster_end::EndConflict;
 pub(crate) use copies::BulkCopy;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::names::Names;
 use super::{Linkage, Parser};
-use crate::load::ast::{Function, Instruction, Location, RegId, Register};
+use crate::load::ast::{Function, Instruction, Location, Prototype, RegId, Register};
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
 use crate::load::types::Ty;
@@ -28,12 +28,16 @@ pub(super) struct Scope {
     pub(super) variables: HashMap<String, String>,
     /// `.branchtargets` lists: label of the list to its target labels.
     pub(super) targets: HashMap<String, Vec<String>>,
+    /// `.callprototype` and `.calltargets` directives by label.
+    pub(super) prototypes: HashMap<String, Prototype>,
 }
 
 pub(super) struct Body<'p, 'a> {
     pub(super) parser: &'p mut Parser<'a>,
     pub(super) function: &'p mut Function,
     pub(super) scopes: Vec<Scope>,
+    /// Whether the function is a kernel.
+    pub(super) is_kernel: bool,
     /// Location of the last `.loc`: an index into [`Function::locations`].
     pub(super) source: Option<u32>,
     /// Last location with each `.file` index, line and column: `inlined_at` refers to it.
@@ -42,11 +46,12 @@ pub(super) struct Body<'p, 'a> {
     pub(super) expanded: usize,
 }
 
-/// Parses a function body. `names` are the names of the parameters.
+/// Parses the body of a kernel or a device function. `names` are the names of the parameters.
 pub(super) fn parse(
     parser: &mut Parser<'_>,
     function: &mut Function,
     names: Names,
+    is_kernel: bool,
 ) -> Result<(), ParseError> {
     parser.expect('{')?;
     function.scopes.push(0);
@@ -60,6 +65,7 @@ pub(super) fn parse(
         parser,
         function,
         scopes: vec![outer],
+        is_kernel,
         source: None,
         last_locations: HashMap::new(),
         expanded: 0,
@@ -118,14 +124,11 @@ impl Body<'_, '_> {
             (Token::Ident(name), Token::Punct(':'))
                 if matches!(p.peek_ahead(2), Token::Dot("callprototype" | "calltargets")) =>
             {
-                // The list is skipped: it is for calls through pointers, which are refused.
                 let at = p.here();
                 self.declare("label", name, at);
-                let p = &mut *self.parser;
-                while !p.take(';') {
-                    if p.next() == Token::End {
-                        return p.expected("`;`");
-                    }
+                let prototype = self.parser.prototype()?;
+                if let Some(scope) = self.scopes.last_mut() {
+                    scope.prototypes.insert(name.to_string(), prototype);
                 }
                 Ok(())
             }

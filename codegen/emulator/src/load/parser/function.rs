@@ -2,7 +2,7 @@
 
 use super::names::Names;
 use super::{Parser, body};
-use crate::load::ast::{Function, ParamDecl, RegId, Register};
+use crate::load::ast::{Function, ParamDecl, Prototype, RegId, Register};
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
 use crate::load::types::Ty;
@@ -19,7 +19,7 @@ impl Parser<'_> {
         let mut names = Names::default();
         function.params = self.params(&mut function, &mut names)?;
         self.attributes(&mut function)?;
-        body::parse(self, &mut function, names)?;
+        body::parse(self, &mut function, names, true)?;
         self.ast.functions.push(function);
         Ok(())
     }
@@ -41,9 +41,32 @@ impl Parser<'_> {
             return Ok(());
         }
         self.declare("function", &name, at);
-        body::parse(self, &mut function, names)?;
+        body::parse(self, &mut function, names, false)?;
         self.ast.device.insert(name, Some(function));
         Ok(())
+    }
+
+    /// Parses `label: .callprototype (results) _ (parameters);` or `label: .calltargets f, g;`.
+    pub(super) fn prototype(&mut self) -> Result<Prototype, ParseError> {
+        self.at += 2;
+        let prototype = if self.take_dot("calltargets") {
+            let mut targets = vec![self.ident("a function name")?.to_string()];
+            while self.take(',') {
+                targets.push(self.ident("a function name")?.to_string());
+            }
+            Prototype::Targets(targets)
+        } else {
+            self.at += 1;
+            let (mut function, mut names) = (Function::default(), Names::default());
+            let bytes = |params: Vec<ParamDecl>| params.iter().map(|param| param.bytes).collect();
+            let returns = bytes(self.params(&mut function, &mut names)?);
+            self.ident("`_`")?;
+            let params = bytes(self.params(&mut function, &mut names)?);
+            self.attributes(&mut function)?;
+            Prototype::Signature { returns, params }
+        };
+        self.expect(';')?;
+        Ok(prototype)
     }
 
     /// Parses the list of parameters or results in parentheses, if there is one.

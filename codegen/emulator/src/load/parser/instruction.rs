@@ -56,9 +56,17 @@ impl Body<'_, '_> {
         if self.function.registers.len() > MAX_REGISTERS {
             return Err(self.parser.error_of(ParseErrorKind::Unsupported, "too many registers"));
         }
-        if let Some(name) = self.function_address(&instruction) {
-            let message = format!("the emulator does not support addresses of functions, such as `{name}`");
+        if let Some(name) = self.kernel_address(&instruction) {
+            let message = format!("the emulator does not support addresses of kernels, such as `{name}`");
             return Err(instruction.error(ParseErrorKind::Unsupported, message));
+        }
+        if instruction.opcode == "call"
+            && let Some(Operand::Symbol(label, 0)) = instruction.operands.last()
+            && let Some(found) = self.scopes.iter().rev().find_map(|scope| scope.prototypes.get(label))
+        {
+            let prototype = Operand::Prototype(Box::new(found.clone()));
+            instruction.operands.pop();
+            instruction.operands.push(prototype);
         }
         let platform = &self.parser.platform;
         if let Some(message) = errors.target.or_else(|| platform.missing_for_operands(&instruction)) {
@@ -93,17 +101,15 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Name of a declared function whose address is an operand of the instruction.
-    fn function_address<'i>(&self, instruction: &'i Instruction) -> Option<&'i str> {
+    /// Name of a kernel whose address is an operand of the instruction.
+    fn kernel_address<'i>(&self, instruction: &'i Instruction) -> Option<&'i str> {
         if matches!(instruction.opcode.as_str(), "call" | "bra" | "brx") {
             return None;
         }
         instruction.operands.iter().find_map(|operand| match operand {
             Operand::Symbol(name, _) if !self.scopes.iter().any(|scope| scope.names.contains(name)) => {
-                let ast = &self.parser.ast;
-                let kernel = ast.functions.iter().any(|kernel| kernel.name == *name);
-                let own = self.function.name == *name;
-                (kernel || own || ast.device.contains_key(name)).then_some(name.as_str())
+                let kernel = self.parser.ast.functions.iter().any(|kernel| kernel.name == *name);
+                (kernel || self.is_kernel && self.function.name == *name).then_some(name.as_str())
             }
             _ => None,
         })
@@ -190,8 +196,19 @@ impl Body<'_, '_> {
                 };
                 let offset = base.1.wrapping_add(self.offset()?);
                 self.parser.refuse_expression()?;
+                let address = Operand::Address(Box::new(base.0), offset);
+                if !self.parser.take(',') {
+                    self.parser.expect(']')?;
+                    return Ok(address);
+                }
+                self.parser.expect('{')?;
+                let mut coordinates = vec![self.element()?];
+                while self.parser.take(',') {
+                    coordinates.push(self.element()?);
+                }
+                self.parser.expect('}')?;
                 self.parser.expect(']')?;
-                Ok(Operand::Address(Box::new(base.0), offset))
+                Ok(Operand::Tensor(Box::new(address), coordinates))
             }
             Token::Punct('{') => {
                 self.parser.at += 1;

@@ -1,7 +1,7 @@
 //! Declarations of variables, with their initial values.
 
 use super::{Linkage, Parser};
-use crate::load::ast::Variable;
+use crate::load::ast::{InitialAddress, Variable};
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
 use crate::load::types::Ty;
@@ -9,6 +9,9 @@ use crate::load::types::Ty;
 /// Largest alignment and size of a variable that the parser accepts, in bytes.
 const MAX_ALIGN: u64 = 1024;
 const MAX_VARIABLE: u64 = 1 << 32;
+
+/// Initial bytes of a variable, and the addresses in them.
+type Initial = (Vec<u8>, Vec<InitialAddress>);
 
 impl Parser<'_> {
     /// Parses the number after `.align`.
@@ -77,16 +80,19 @@ impl Parser<'_> {
                 return Err(self.error_of(ParseErrorKind::Unsupported, message));
             }
         };
-        let mut init = if self.take('=') { self.initial_bytes(ty, bytes)? } else { Vec::new() };
+        let (mut init, mut addresses) =
+            if self.take('=') { self.initial_bytes(ty, bytes)? } else { Default::default() };
         self.expect(';')?;
         if unsized_at.is_some() {
             init.clear();
+            addresses.clear();
         }
         let variable = Variable {
             name,
             bytes: if dynamic || unsized_at.is_some() { 0 } else { bytes },
             align: align.unwrap_or(element.next_power_of_two() as u32),
             init,
+            addresses,
             dynamic,
             at,
         };
@@ -112,7 +118,7 @@ impl Parser<'_> {
     }
 
     /// Parses the initial value after `=` to bytes. Unsupported values are reported and skipped, and count as zeros.
-    fn initial_bytes(&mut self, ty: Ty, bytes: u64) -> Result<Vec<u8>, ParseError> {
+    fn initial_bytes(&mut self, ty: Ty, bytes: u64) -> Result<Initial, ParseError> {
         let error = match self.initialiser(ty, bytes) {
             Err(error) if error.kind == ParseErrorKind::Unsupported => error,
             result => return result,
@@ -121,12 +127,32 @@ impl Parser<'_> {
         while !matches!(self.peek(), Token::Punct(';') | Token::End) {
             self.at += 1;
         }
-        Ok(Vec::new())
+        Ok(Initial::default())
+    }
+
+    /// Parses the address `name`, `name+8`, `generic(name)` or `generic(name)+8`, up to its last token. A variable's
+    /// generic address equals its address in the global space.
+    fn initial_address(&mut self, at: u64) -> Result<InitialAddress, ParseError> {
+        let mut place = self.here();
+        let mut name = self.ident("a name")?;
+        let generic = name == "generic" && self.take('(');
+        if generic {
+            place = self.here();
+            name = self.ident("a name")?;
+            self.expect(')')?;
+        }
+        let mut offset = 0;
+        if self.take('+') {
+            offset = self.int("an offset")? as i64;
+        }
+        // The caller skips the last token.
+        self.at -= 1;
+        Ok(InitialAddress { at, name: name.to_string(), offset, place })
     }
 
     /// Parses a constant, or a list of constants in braces, to bytes.
-    fn initialiser(&mut self, ty: Ty, bytes: u64) -> Result<Vec<u8>, ParseError> {
-        let mut init = Vec::new();
+    fn initialiser(&mut self, ty: Ty, bytes: u64) -> Result<Initial, ParseError> {
+        let (mut init, mut addresses) = Initial::default();
         let mut depth = 0;
         loop {
             if self.take('{') {
@@ -142,15 +168,21 @@ impl Parser<'_> {
                     let value = f64::from_bits(bits ^ (negative as u64) << 63);
                     if ty == Ty::F32 { (value as f32).to_bits() as u64 } else { value.to_bits() }
                 }
+                Token::Ident(_) if !negative && ty.bytes() == 8 => {
+                    addresses.push(self.initial_address(init.len() as u64)?);
+                    0
+                }
                 Token::Ident(_) => {
-                    let message = "the emulator does not support addresses as initial values";
+                    let message = "the emulator supports addresses as initial values of 64-bit elements only";
                     return Err(self.error_of(ParseErrorKind::Unsupported, message));
                 }
                 Token::Punct('(' | '-' | '~' | '!') => return Err(self.expression()),
                 _ => return self.expected("a constant"),
             };
             self.at += 1;
-            self.refuse_expression()?;
+            if addresses.last().is_none_or(|last| last.at != init.len() as u64) {
+                self.refuse_expression()?;
+            }
             init.extend_from_slice(&bits.to_le_bytes()[..ty.bytes() as usize]);
             while depth > 0 && self.take('}') {
                 depth -= 1;
@@ -159,7 +191,7 @@ impl Parser<'_> {
                 return Err(self.error("more initial values than elements"));
             }
             if depth == 0 {
-                return Ok(init);
+                return Ok((init, addresses));
             }
             self.expect(',')?;
         }

@@ -1,6 +1,6 @@
 """Kernels in Triton, and their compilation to PTX ahead of time (no GPU is needed).
 
-Usage: python kernels.py  — writes NAME.ptx beside this file. Needs the `triton` package.
+Usage: python kernels.py  — writes the PTX files beside this file. Needs the `triton` package.
 """
 
 import pathlib
@@ -60,26 +60,108 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
     tl.store(c + rows[:, None] * N + columns[None, :], sums.to(tl.float16))
 
 
+@triton.jit
+def attention(q, k, v, o, T, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    """Causal attention of one head per program_id(1): softmax(scale · Q · Kᵀ) · V, with a running maximum."""
+    start, head = tl.program_id(0) * BM, tl.program_id(1) * T * D
+    rows, columns, at = start + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
+    tq = tl.load(q + head + rows[:, None] * D + at[None, :])
+    highest = tl.full([BM], -float("inf"), dtype=tl.float32)
+    total = tl.zeros([BM], dtype=tl.float32)
+    sums = tl.zeros([BM, D], dtype=tl.float32)
+    for first in range(0, start + BM, BN):
+        tk = tl.load(k + head + (first + columns)[None, :] * D + at[:, None])
+        tv = tl.load(v + head + (first + columns)[:, None] * D + at[None, :])
+        scores = tl.dot(tq, tk) * scale
+        scores = tl.where(rows[:, None] >= (first + columns)[None, :], scores, -float("inf"))
+        new = tl.maximum(highest, tl.max(scores, axis=1))
+        weights = tl.exp(scores - new[:, None])
+        shrink = tl.exp(highest - new)
+        total = total * shrink + tl.sum(weights, axis=1)
+        sums = tl.dot(weights.to(tl.float16), tv, sums * shrink[:, None])
+        highest = new
+    tl.store(o + head + rows[:, None] * D + at[None, :], sums / total[:, None])
+
+
+@triton.jit
+def quantised(a, b, scales, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """C = A · (scale of each column · B): 8-bit weights become f16 in registers. B is stored by columns."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    depth = tl.arange(0, BK)
+    pa = a + rows[:, None] * K + depth[None, :]
+    pb = b + columns[:, None] * K + depth[None, :]
+    sums = tl.zeros([BN, BM], dtype=tl.float32)
+    for _ in range(0, K, BK):
+        weights = tl.load(pb).to(tl.float16)
+        sums = tl.dot(weights, tl.trans(tl.load(pa)), sums)
+        pa += BK
+        pb += BK
+    result = tl.trans(sums * tl.load(scales + columns)[:, None])
+    tl.store(c + rows[:, None] * N + columns[None, :], result)
+
+
+@triton.jit
+def matmul_t(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ACC: tl.constexpr):
+    """C = A · Bᵀ with sums of type ACC."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    depth = tl.arange(0, BK)
+    pa = a + rows[:, None] * K + depth[None, :]
+    pb = b + columns[None, :] * K + depth[:, None]
+    sums = tl.zeros([BM, BN], dtype=ACC)
+    for _ in range(0, K, BK):
+        sums = tl.dot(tl.load(pa), tl.load(pb), sums, out_dtype=ACC)
+        pa += BK
+        pb += BK
+    tl.store(c + rows[:, None] * N + columns[None, :], sums)
+
+
+@triton.jit
+def matmul_tma(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """C = A · B through tensor maps."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    sums = tl.zeros([BM, BN], dtype=tl.float32)
+    for k in range(0, K, BK):
+        sums = tl.dot(a.load([row, k]), b.load([k, column]), sums)
+    c.store([row, column], sums.to(tl.float16))
+
+
+MAP = "tensordesc<fp16[64,64]>"
+TILE = {"BM": 64, "BN": 32, "BK": 64}
+# File, kernel, types of the arguments, constants, warps, target.
 KERNELS = [
-    (softmax, "*fp32 *fp32 i32", {"BLOCK": 256}, 4),
-    (layernorm, "*fp32 *fp32 *fp32 *fp32 i32 fp32", {"BLOCK": 128}, 4),
-    (matmul, "*fp16 *fp16 *fp16 i32 i32 i32", {"BM": 32, "BN": 32, "BK": 32}, 2),
+    ("softmax", softmax, "*fp32 *fp32 i32", {"BLOCK": 256}, 4, 80),
+    ("softmax_sm90", softmax, "*fp32 *fp32 i32", {"BLOCK": 256}, 4, 90),
+    ("layernorm", layernorm, "*fp32 *fp32 *fp32 *fp32 i32 fp32", {"BLOCK": 128}, 4, 80),
+    ("layernorm_sm90", layernorm, "*fp32 *fp32 *fp32 *fp32 i32 fp32", {"BLOCK": 128}, 4, 90),
+    ("matmul", matmul, "*fp16 *fp16 *fp16 i32 i32 i32", {"BM": 32, "BN": 32, "BK": 32}, 2, 80),
+    ("matmul_sm90", matmul, "*fp16 *fp16 *fp16 i32 i32 i32", TILE, 4, 90),
+    ("attention", attention, "*fp16 *fp16 *fp16 *fp32 i32 fp32", {"BM": 32, "BN": 32, "D": 32}, 2, 80),
+    ("attention_sm90", attention, "*fp16 *fp16 *fp16 *fp32 i32 fp32", {"BM": 64, "BN": 32, "D": 32}, 4, 90),
+    ("quantised", quantised, "*fp16 *i8 *fp32 *fp32 i32 i32 i32", {"BM": 32, "BN": 32, "BK": 32}, 2, 80),
+    ("quantised_sm90", quantised, "*fp16 *i8 *fp32 *fp32 i32 i32 i32", {"BM": 32, "BN": 64, "BK": 64}, 4, 90),
+    ("fp8_sm90", matmul_t, "*fp8e4nv *fp8e4nv *fp32 i32 i32 i32", TILE | {"ACC": tl.float32}, 4, 90),
+    ("int8_sm90", matmul_t, "*i8 *i8 *i32 i32 i32 i32", TILE | {"ACC": tl.int32}, 4, 90),
+    ("matmul_tma_sm90", matmul_tma, f"{MAP} {MAP} {MAP} i32 i32 i32", TILE | {"BN": 64}, 4, 90),
+    ("tf32_sm90", matmul_t, "*fp32 *fp32 *fp32 i32 i32 i32", TILE | {"BK": 32, "ACC": tl.float32}, 4, 90),
 ]
 
 
-def compile_to_ptx(kernel, types, constants, warps):
+def compile_to_ptx(kernel, types, constants, warps, target):
     names = kernel.arg_names
     signature = dict(zip(names, types.split())) | {name: "constexpr" for name in constants}
     # Rows start at multiples of 16 elements: what a launch would find out by itself.
-    attrs = {(names.index(n),): [["tt.divisibility", 16]] for n, t in signature.items() if t[0] == "*" or n in "MNK"}
+    attrs = {(names.index(n),): [["tt.divisibility", 16]] for n, t in signature.items() if t[0] == "*" or n in "MNKT"}
     source = ASTSource(kernel, signature, constexprs=constants, attrs=attrs)
-    target = GPUTarget("cuda", 80, 32)
-    return triton.compile(source, target=target, options={"num_warps": warps, "num_stages": 3}).asm["ptx"]
+    target = GPUTarget("cuda", target, 32)
+    return triton.compile(source, target=target, options={"num_warps": warps, "num_stages": 3})
 
 
-for kernel, types, constants, warps in KERNELS:
-    ptx = compile_to_ptx(kernel, types, constants, warps)
+for name, *what in KERNELS:
+    compiled = compile_to_ptx(*what)
     # Debug sections name the folder that this ran in; line numbers do not need them.
-    ptx = re.sub(r"\t\.section\s+\.debug_\w+\s*\{.*?\n\t\}\n?", "", ptx, flags=re.S)
+    ptx = re.sub(r"\t\.section\s+\.debug_\w+\s*\{.*?\n\t\}\n?", "", compiled.asm["ptx"], flags=re.S)
     ptx = re.sub(r'(\.file\s+\d+ )".*?"', r'\1"kernels.py"', ptx)
-    (pathlib.Path(__file__).parent / f"{kernel.__name__}.ptx").write_text(ptx)
+    (pathlib.Path(__file__).parent / f"{name}.ptx").write_text(ptx)
+    print(name, "dynamic shared memory:", compiled.metadata.shared)

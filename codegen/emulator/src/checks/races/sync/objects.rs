@@ -35,7 +35,7 @@ pub(in crate::checks::races) struct MbarrierSync {
     pub(in crate::checks::races) number: usize,
     /// False after `mbarrier.inval`.
     pub(in crate::checks::races) is_valid: bool,
-    pub(super) phase: u64,
+    pub(in crate::checks::races) phase: u64,
     pub(in crate::checks::races) initialised: Initialisation,
     /// Whether a fence has made the initialisation visible to the async proxy.
     pub(in crate::checks::races) is_init_fenced: bool,

@@ -119,6 +119,11 @@ impl SyncState {
         AccessorClocks { warp, lanes, stamp, groups }
     }
 
+    /// A lane of each group of lanes of a warp with the same clock.
+    pub(in crate::checks::races) fn representatives(&self, warp: usize) -> Vec<u32> {
+        self.warps[warp].groups.iter().map(|group| group.lanes.trailing_zeros()).collect()
+    }
+
     /// The vector clock of a thread.
     pub(in crate::checks::races) fn clock(&self, warp: usize, lane: u32) -> &VectorClock {
         let groups = &self.warps[warp].groups;

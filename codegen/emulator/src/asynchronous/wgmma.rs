@@ -1,0 +1,187 @@
+//! `wgmma` operations in flight.
+//!
+//! A warpgroup is four consecutive warps that issue the same operations. Each warp has a quarter of the rows of an
+//! operation, but an operation completes as a whole: a warp that waits for it also waits until the other warps have
+//! issued it. So one thread of the warpgroup may tell others, after its wait, that the operands in shared memory are
+//! free.
+
+/// Warps of a warpgroup.
+pub(crate) const WARPS_PER_WARPGROUP: usize = 4;
+
+/// Bytes of shared memory that are counted together: the smallest part of an operand.
+pub(crate) const CHUNK: u64 = 16;
+
+/// The part of an operation that one warp has issued.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    /// Number of the operation among those of the warp.
+    pub(crate) number: u64,
+    /// Number of the warp's group of operations.
+    pub(crate) group: u64,
+    pub(crate) pc: usize,
+    /// Ranges of shared memory that the part reads: address and size.
+    pub(crate) reads: Vec<(u64, u64)>,
+    /// Registers that the part writes, each with its slot.
+    pub(crate) writes: Vec<(u32, u32)>,
+    /// Registers of operand `A`.
+    pub(crate) a: Vec<u32>,
+}
+
+/// A register that is an operand of some `wgmma`, in one warp. Registers are numbered by the loader.
+#[derive(Clone, Default)]
+pub(crate) struct OperandRegister {
+    /// Number of operations in flight that write the register, and the last of them.
+    pub(crate) writers: u32,
+    pub(crate) writer: usize,
+    /// Number of operations in flight that read the register as part of `A`, and the last of them.
+    pub(crate) readers: u32,
+    pub(crate) reader: usize,
+    /// Whether an instruction other than `wgmma` has read or written the register since the last `wgmma.fence`.
+    pub(crate) was_read: bool,
+    pub(crate) was_written: bool,
+    /// Shape of the operation that has accumulated in the register since the last `wgmma.fence`; 0 for none.
+    pub(crate) shape: u32,
+    /// Value after the operations in flight.
+    pub(crate) result: Vec<u32>,
+}
+
+/// The `wgmma` operations of a warp.
+#[derive(Clone, Default)]
+pub(crate) struct WarpOperations {
+    pub(crate) in_flight: Vec<Operation>,
+    /// Number of operations issued.
+    pub(crate) issued: u64,
+    /// Number of groups committed; also the number of the open group.
+    pub(crate) committed: u64,
+    /// Whether the warp has executed `wgmma.fence`.
+    pub(crate) fenced: bool,
+    /// Number of operations that the warp waits for and that another warp has not issued.
+    pub(crate) waits_for: Option<u64>,
+    pub(crate) registers: Vec<OperandRegister>,
+}
+
+impl WarpOperations {
+    /// State of a register with this number.
+    pub(crate) fn register(&mut self, number: u32) -> &mut OperandRegister {
+        let index = number as usize;
+        if self.registers.len() <= index {
+            self.registers.resize_with(index + 1, OperandRegister::default);
+        }
+        &mut self.registers[index]
+    }
+
+    /// Orders the warp's accesses of registers before later operations.
+    pub(crate) fn fence(&mut self) {
+        self.fenced = true;
+        for register in &mut self.registers {
+            (register.was_read, register.was_written, register.shape) = (false, false, 0);
+        }
+    }
+
+    /// Number of operations that are complete when at most `pending` of the latest groups are in flight.
+    pub(crate) fn complete_with(&self, pending: u64) -> u64 {
+        let first_pending = self.committed.saturating_sub(pending);
+        let done = self.in_flight.iter().filter(|operation| operation.group < first_pending);
+        done.map(|operation| operation.number + 1).max().unwrap_or(0)
+    }
+}
+
+/// `wgmma` operations of a cluster, by warp.
+#[derive(Default)]
+pub(crate) struct WgmmaOperations {
+    warps: Vec<WarpOperations>,
+    /// Instructions of the operations that some warp of a warpgroup has issued, by warpgroup.
+    issued: Vec<Vec<u32>>,
+    /// Number of operations in flight that read each chunk of shared memory.
+    readers: Vec<u16>,
+}
+
+impl WgmmaOperations {
+    pub(crate) fn reset(&mut self) {
+        self.warps.clear();
+        self.issued.clear();
+        self.readers.fill(0);
+    }
+
+    pub(crate) fn warp(&mut self, warp: usize) -> &mut WarpOperations {
+        if self.warps.len() <= warp {
+            self.warps.resize_with(warp + 1, WarpOperations::default);
+        }
+        &mut self.warps[warp]
+    }
+
+    /// The operations of all warps that have any.
+    pub(crate) fn warps(&self) -> impl Iterator<Item = (usize, &WarpOperations)> {
+        self.warps.iter().enumerate()
+    }
+
+    /// Operations in flight, each with its warp.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (usize, &Operation)> {
+        self.warps().flat_map(|(warp, operations)| operations.in_flight.iter().map(move |one| (warp, one)))
+    }
+
+    /// Numbers the next operation of a warp, at instruction `pc`. The error is the instruction of this number that
+    /// another warp of the warpgroup has issued.
+    pub(crate) fn number(&mut self, warp: usize, pc: usize) -> Result<u64, usize> {
+        let (number, group) = (self.warp(warp).issued, warp / WARPS_PER_WARPGROUP);
+        if self.issued.len() <= group {
+            self.issued.resize_with(group + 1, Vec::new);
+        }
+        let issued = &mut self.issued[group];
+        match issued.get(number as usize) {
+            Some(&other) if other as usize != pc => return Err(other as usize),
+            Some(_) => {}
+            None => issued.push(pc as u32),
+        }
+        self.warps[warp].issued += 1;
+        Ok(number)
+    }
+
+    /// Number of operations that a warp waits for and that another warp has not issued.
+    pub(crate) fn waits_for(&self, warp: usize) -> Option<u64> {
+        self.warps.get(warp)?.waits_for
+    }
+
+    /// A warp of the warpgroup of `warp` that has issued fewer than `count` operations, and how many.
+    pub(crate) fn behind(&self, warp: usize, count: u64) -> Option<(usize, u64)> {
+        let first = warp / WARPS_PER_WARPGROUP * WARPS_PER_WARPGROUP;
+        let issued = |warp: usize| self.warps.get(warp).map_or(0, |operations| operations.issued);
+        let mut warps = (first..first + WARPS_PER_WARPGROUP).map(|other| (other, issued(other)));
+        warps.find(|&(_, issued)| issued < count)
+    }
+
+    /// Takes what the warpgroup of `warp` reads for its first `count` operations, which are complete: instruction and
+    /// ranges of each part.
+    pub(crate) fn complete_reads(&mut self, warp: usize, count: u64) -> Vec<(usize, Vec<(u64, u64)>)> {
+        let first = warp / WARPS_PER_WARPGROUP * WARPS_PER_WARPGROUP;
+        let warps = self.warps.iter_mut().skip(first).take(WARPS_PER_WARPGROUP);
+        let parts = warps.flat_map(|warp| &mut warp.in_flight);
+        let parts = parts.filter(|part| part.number < count && !part.reads.is_empty());
+        parts.map(|part| (part.pc, std::mem::take(&mut part.reads))).collect()
+    }
+
+    /// Counts a reader of a range; calls `reserve` for each chunk that had none.
+    pub(crate) fn read(&mut self, (start, bytes): (u64, u64), mut reserve: impl FnMut(u64)) {
+        for chunk in start / CHUNK..(start + bytes).div_ceil(CHUNK) {
+            let index = chunk as usize;
+            if self.readers.len() <= index {
+                self.readers.resize(index + 1, 0);
+            }
+            if self.readers[index] == 0 {
+                reserve(chunk * CHUNK);
+            }
+            self.readers[index] += 1;
+        }
+    }
+
+    /// Ends the reading of a range; calls `release` for each chunk that has no reader left.
+    pub(crate) fn end_read(&mut self, (start, bytes): (u64, u64), mut release: impl FnMut(u64)) {
+        for chunk in start / CHUNK..(start + bytes).div_ceil(CHUNK) {
+            let readers = &mut self.readers[chunk as usize];
+            *readers -= 1;
+            if *readers == 0 {
+                release(chunk * CHUNK);
+            }
+        }
+    }
+}

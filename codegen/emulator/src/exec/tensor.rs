@@ -1,0 +1,222 @@
+//! `cp.async.bulk.tensor`: copies of boxes of tensors between global memory and shared memory.
+
+use std::sync::Arc;
+
+use super::bulk::{BOX_ALIGNMENT, BulkPart, TensorBox, issue};
+use super::operand_list::{ADDRESS, listed, push_address, take_cache};
+use super::resolve::resolve_range;
+use crate::asynchronous::{Tile, TilePart};
+use crate::code::access::{Access, classify};
+use crate::code::cursor::{AddressWidth, InstructionCursor, quantity};
+use crate::code::operands::NONE;
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
+use crate::finding::{FindingKind, Space};
+use crate::lanes::LANES;
+use crate::load::error::ParseError;
+use crate::load::types::Ty;
+use crate::profile::Counts;
+use crate::profile::requests::sectors_of_range;
+use crate::tensor_map::{BoxPart, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap};
+
+/// What an instruction does with a box.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transfer {
+    Load,
+    Store,
+    Prefetch,
+}
+
+const TRANSFERS: [Transfer; 3] = [Transfer::Load, Transfer::Store, Transfer::Prefetch];
+
+/// Positions in the operand list, after the address of the tensor map: number of the transfer, whether the target must be
+/// the CTA's own, slot of the mask of ranks, number of coordinates, coordinates; then the addresses of the box and the
+/// mbarrier.
+const TRANSFER: usize = ADDRESS;
+const OWN_TARGET: usize = TRANSFER + 1;
+const MASK: usize = TRANSFER + 2;
+const RANK: usize = TRANSFER + 3;
+const COORDINATES: usize = TRANSFER + 4;
+
+fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let list = cx.launch.program.list(i.imm);
+    let transfer = TRANSFERS[list[TRANSFER] as usize];
+    let (maps, rank) = (listed(cx, list), list[RANK] as usize);
+    let after = &list[COORDINATES + rank..];
+    let boxes: [u64; LANES] = if after.is_empty() { [0; LANES] } else { listed(cx, after) };
+    let mbarriers = (transfer == Transfer::Load).then(|| listed(cx, &after[ADDRESS..]));
+    let masks = (list[MASK] != NONE).then(|| *cx.warp.regs.lanes::<u16>(list[MASK]));
+    for lane in cx.active_lanes() {
+        let Some(map) = read_map(cx, lane, maps[lane], rank) else { return Flow::Fault };
+        let coordinates: Vec<i32> = list[COORDINATES..COORDINATES + rank]
+            .iter()
+            .map(|&slot| cx.warp.regs.lanes::<u32>(slot)[lane] as i32)
+            .collect();
+        let access = match transfer {
+            Transfer::Load => Access::Load,
+            Transfer::Store => Access::Store,
+            Transfer::Prefetch => Access::Prefetch,
+        };
+        let parts = map.parts(&coordinates);
+        let Some(tile) = resolve_parts(cx, lane, access, &map, &parts) else { return Flow::Fault };
+        if transfer == Transfer::Prefetch {
+            continue;
+        }
+        profile(cx, transfer, &parts);
+        let (address, bytes) = (boxes[lane], map.box_bytes());
+        let ranges = joined(&parts);
+        let global = (Space::Global, ranges.first().map_or(map.address, |range| range.0));
+        let part = BulkPart {
+            lane,
+            from: global,
+            source: std::ptr::null_mut(),
+            size: bytes,
+            target: address,
+            mbarrier: mbarriers.map(|mbarriers| mbarriers[lane]),
+            own: list[OWN_TARGET] != 0,
+            tile: Some(TensorBox { tile: Arc::new(tile), ranges: ranges.into() }),
+        };
+        let part = match transfer {
+            Transfer::Store => {
+                let shared = (Space::Shared, Access::Load);
+                let source = resolve_range(cx, lane, shared, (address, bytes), BOX_ALIGNMENT);
+                let Some(source) = source else { return Flow::Fault };
+                BulkPart { from: (Space::Shared, address), source, target: global.1, ..part }
+            }
+            _ => part,
+        };
+        if !issue(cx, part, masks.map(|masks| masks[lane])) {
+            return Flow::Fault;
+        }
+    }
+    Flow::Next
+}
+
+/// Reads the tensor map at a generic address; `None` if a check reports a finding.
+fn read_map(cx: &mut ExecutionContext<'_>, lane: usize, address: u64, rank: usize) -> Option<TensorMap> {
+    let (space, at) = classify(address);
+    let mut bytes = [0; TENSOR_MAP_BYTES];
+    if matches!(space, Space::Global | Space::Param) {
+        let range = (at, TENSOR_MAP_BYTES as u64);
+        let from = resolve_range(cx, lane, (space, Access::Load), range, TENSOR_MAP_ALIGNMENT)?;
+        // SAFETY: the range has been checked.
+        unsafe { from.cast_const().copy_to_nonoverlapping(bytes.as_mut_ptr(), TENSOR_MAP_BYTES) };
+    }
+    let detail = match TensorMap::decode(&bytes) {
+        Some(map) if map.sizes.len() == rank => return Some(map),
+        Some(map) => format!(
+            "the tensor map at {address:#x} has {}, and the instruction {rank}",
+            quantity(map.sizes.len(), "dimension")
+        ),
+        None => format!(
+            "no tensor map is at {address:#x}: the address must be that of a parameter, constant or global variable that \
+             holds a tensor map"
+        ),
+    };
+    cx.fault(FindingKind::TensorMap, lane as u32, detail);
+    None
+}
+
+/// Checks the accesses of a box in global memory; `None` if a check reports a finding.
+fn resolve_parts(
+    cx: &mut ExecutionContext<'_>,
+    lane: usize,
+    access: Access,
+    map: &TensorMap,
+    parts: &[BoxPart],
+) -> Option<Tile> {
+    let mut resolved = Vec::with_capacity(parts.len());
+    for &BoxPart { address, offset, bytes } in parts {
+        let host = resolve_range(cx, lane, (Space::Global, access), (address, bytes), 1)?;
+        resolved.push(TilePart { host, offset, bytes });
+    }
+    Some(Tile { parts: resolved, chunks: map.swizzle.chunks(), fill: map.fill() })
+}
+
+/// Ranges of global memory of the parts; parts that follow each other are one range.
+fn joined(parts: &[BoxPart]) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for part in parts {
+        match ranges.last_mut() {
+            Some((start, bytes)) if *start + *bytes == part.address => *bytes += part.bytes,
+            _ => ranges.push((part.address, part.bytes)),
+        }
+    }
+    ranges
+}
+
+/// Counts the traffic of a box in global memory.
+fn profile(cx: &mut ExecutionContext<'_>, transfer: Transfer, parts: &[BoxPart]) {
+    let Some(tally) = &mut cx.worker.profile else { return };
+    let mut counts = Counts::default();
+    for part in parts {
+        counts.global.add_request(sectors_of_range(part.address, part.bytes));
+        match transfer {
+            Transfer::Load => counts.global.bytes_loaded += part.bytes,
+            _ => counts.global.bytes_stored += part.bytes,
+        }
+    }
+    tally[cx.warp.pc].add(&counts);
+}
+
+/// Appends the address of a tensor map to an operand list; returns the slots of the coordinates.
+fn push_map(
+    op: &mut InstructionCursor<'_, '_>,
+    index: usize,
+    list: &mut Vec<u32>,
+) -> Result<Vec<u32>, ParseError> {
+    let (slot, width, coordinates) = op.tensor(index)?;
+    if width == AddressWidth::W32 {
+        return Err(op.error(format!("`{}` needs a 64-bit address of the tensor map", op.text())));
+    }
+    list.extend([slot, 0, op.imm as u32, (op.imm >> 32) as u32]);
+    Ok(coordinates)
+}
+
+pub(super) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
+    let rank = op.take_any(&[("1d", 1), ("2d", 2), ("3d", 3), ("4d", 4), ("5d", 5)]);
+    let Some(rank) = rank else { return Err(op.unsupported()) };
+    let prefetches = op.take("prefetch");
+    let level = prefetches && op.take("L2");
+    let policy = take_cache(op);
+    let (cluster, cta, global) = (op.take("shared::cluster"), op.take("shared::cta"), op.take("global"));
+    op.take("tile");
+    let grouped = op.take("bulk_group");
+    let signals = op.take("mbarrier::complete_tx::bytes");
+    let multicast = op.take("multicast::cluster");
+    let stores = grouped && cta && !cluster && !signals && !multicast;
+    let loads = signals && cluster != cta && !grouped && !(multicast && cta);
+    let plain = !(cluster || cta || grouped || signals || multicast);
+    let (transfer, map) = match (prefetches, global) {
+        (true, true) if level && plain => (Transfer::Prefetch, 0),
+        (false, true) if stores => (Transfer::Store, 0),
+        (false, true) if loads => (Transfer::Load, 1),
+        _ => return Err(op.unsupported()),
+    };
+    let mut list = Vec::new();
+    let coordinates = push_map(op, map, &mut list)?;
+    if coordinates.len() != rank {
+        return Err(op.error(format!("`{}` takes {}", op.text(), quantity(rank, "coordinate"))));
+    }
+    let mut next = match transfer {
+        Transfer::Load => 3,
+        Transfer::Store => 2,
+        Transfer::Prefetch => 1,
+    };
+    let mask = if multicast { op.src(next, Ty::B16)? } else { NONE };
+    next += multicast as usize;
+    list.extend([transfer as u32, cta as u32, mask, rank as u32]);
+    list.extend(coordinates);
+    match transfer {
+        Transfer::Load => {
+            push_address(op, 0, &mut list, true)?;
+            push_address(op, 2, &mut list, true)?;
+        }
+        Transfer::Store => push_address(op, 1, &mut list, true)?,
+        Transfer::Prefetch => {}
+    }
+    if policy {
+        op.src(next, Ty::B64)?;
+    }
+    op.imm = op.list(list);
+    Ok(copy)
+}

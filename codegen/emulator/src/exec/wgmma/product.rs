@@ -1,0 +1,153 @@
+//! Products of `wgmma`: one warp's 16 rows of `D = A · B + D`.
+//!
+//! A sum adds the exact products in the order of K to the accumulator in double precision, and is rounded once. Integer
+//! sums are exact; they wrap, or saturate once at the end. Devices add floating-point products in an order and precision
+//! of their own.
+
+use std::sync::LazyLock;
+
+use crate::exec::convert_packed::{E4m3, E5m2, Float8};
+use crate::exec::rounding::{Bf16, F16, Format};
+use crate::lanes::LANES;
+
+/// Rows of a warp's part.
+pub(super) const ROWS: usize = 16;
+/// Maximum number of columns of `B`.
+pub(super) const MAX_COLUMNS: usize = 256;
+/// Maximum number of elements along K.
+pub(super) const MAX_DEPTH: usize = 32;
+/// Bytes along K of all types but `.b1`.
+pub(super) const DEPTH_BYTES: usize = 32;
+
+/// Type of the elements of `A` or `B`. Sums of the products of all types are exact in double precision as far as `K`
+/// goes, for integers with the accumulator.
+pub(crate) trait Operand: 'static {
+    /// Bytes of an element.
+    const BYTES: usize;
+    /// Value of an element's bits, in the low bits of `bits`.
+    fn value(bits: u32) -> f64;
+}
+
+macro_rules! operands {
+    ($($name:ident $bytes:literal: ($bits:ident) $value:expr;)*) => { $(
+        pub(crate) struct $name;
+        impl Operand for $name {
+            const BYTES: usize = $bytes;
+            #[inline(always)]
+            fn value($bits: u32) -> f64 { $value }
+        }
+    )* };
+}
+operands! {
+    HalfOperand 2: (bits) F16::to_f32(bits as u16) as f64;
+    BfloatOperand 2: (bits) Bf16::to_f32(bits as u16) as f64;
+    // The lower 13 bits are ignored.
+    Tf32Operand 4: (bits) f32::from_bits(bits & !0x1fff) as f64;
+    E4m3Operand 1: (bits) E4M3_VALUES[bits as u8 as usize];
+    E5m2Operand 1: (bits) E5M2_VALUES[bits as u8 as usize];
+    SignedOperand 1: (bits) bits as u8 as i8 as f64;
+    UnsignedOperand 1: (bits) bits as u8 as f64;
+}
+
+/// Values of all 8-bit floats of a format.
+fn values<F: Float8>() -> [f64; 256] {
+    std::array::from_fn(|bits| F16::to_f32(F::to_f16(bits as u8)) as f64)
+}
+static E4M3_VALUES: LazyLock<[f64; 256]> = LazyLock::new(values::<E4m3>);
+static E5M2_VALUES: LazyLock<[f64; 256]> = LazyLock::new(values::<E5m2>);
+
+/// Matrices of one warp's part; a box, since they are large.
+pub(super) struct Matrices {
+    /// Columns of `A` by position along K.
+    pub(super) a: [[f64; ROWS]; MAX_DEPTH],
+    /// Rows of `B` by position along K.
+    pub(super) b: [[f64; MAX_COLUMNS]; MAX_DEPTH],
+    pub(super) sums: [[f64; MAX_COLUMNS]; ROWS],
+}
+
+impl Matrices {
+    pub(super) fn new() -> Box<Matrices> {
+        Box::new(Matrices {
+            a: [[0.0; ROWS]; MAX_DEPTH],
+            b: [[0.0; MAX_COLUMNS]; MAX_DEPTH],
+            sums: [[0.0; MAX_COLUMNS]; ROWS],
+        })
+    }
+
+    /// Adds the product of the first `depth` columns of `A` and rows of `B`, in the first `columns` columns (a multiple
+    /// of 8).
+    #[inline(always)]
+    pub(super) fn multiply(&mut self, depth: usize, columns: usize) {
+        // Sums that fit into the vector registers of the CPU.
+        const BLOCK: usize = 8;
+        for row in 0..ROWS {
+            for block in 0..columns / BLOCK {
+                let start = block * BLOCK;
+                let mut local = [0.0; BLOCK];
+                local.copy_from_slice(&self.sums[row][start..start + BLOCK]);
+                for k in 0..depth {
+                    let a = self.a[k][row];
+                    for column in 0..BLOCK {
+                        local[column] += a * self.b[k][start + column];
+                    }
+                }
+                self.sums[row][start..start + BLOCK].copy_from_slice(&local);
+            }
+        }
+    }
+
+    /// Reads `A` from four registers: register `r` of lane `l` has row `l / 4 + 8 · (r mod 2)`, and the 4 bytes of K at
+    /// `16 · (r / 2) + 4 · (l mod 4)`.
+    pub(super) fn set_a_registers<E: Operand>(&mut self, registers: [&[u32; LANES]; 4]) {
+        let count = 4 / E::BYTES;
+        for (number, values) in registers.into_iter().enumerate() {
+            for lane in 0..LANES {
+                let row = lane / 4 + 8 * (number % 2);
+                let first = (16 * (number / 2) + 4 * (lane % 4)) / E::BYTES;
+                for element in 0..count {
+                    self.a[first + element][row] = E::value(values[lane] >> (8 * E::BYTES * element));
+                }
+            }
+        }
+    }
+
+    /// Sets 16 bytes along K of a row of `A` that start at position `k`.
+    #[inline(always)]
+    pub(super) fn set_a_chunk<E: Operand>(&mut self, row: usize, k: usize, chunk: &[u8; 16]) {
+        for element in 0..16 / E::BYTES {
+            self.a[k + element][row] = element_of::<E>(chunk, element);
+        }
+    }
+
+    /// Sets 16 bytes along M of `A` at position `k`, from row `row` on.
+    #[inline(always)]
+    pub(super) fn set_a_column<E: Operand>(&mut self, row: usize, k: usize, chunk: &[u8; 16]) {
+        for element in 0..16 / E::BYTES {
+            self.a[k][row + element] = element_of::<E>(chunk, element);
+        }
+    }
+
+    /// Sets 16 bytes along K of a column of `B` that start at position `k`.
+    #[inline(always)]
+    pub(super) fn set_b_chunk<E: Operand>(&mut self, column: usize, k: usize, chunk: &[u8; 16]) {
+        for element in 0..16 / E::BYTES {
+            self.b[k + element][column] = element_of::<E>(chunk, element);
+        }
+    }
+
+    /// Sets 16 bytes along N of `B` at position `k`, from column `column` on.
+    #[inline(always)]
+    pub(super) fn set_b_row<E: Operand>(&mut self, column: usize, k: usize, chunk: &[u8; 16]) {
+        for element in 0..16 / E::BYTES {
+            self.b[k][column + element] = element_of::<E>(chunk, element);
+        }
+    }
+}
+
+/// Element number `index` of 16 bytes.
+#[inline(always)]
+fn element_of<E: Operand>(chunk: &[u8; 16], index: usize) -> f64 {
+    let mut bytes = [0; 4];
+    bytes[..E::BYTES].copy_from_slice(&chunk[index * E::BYTES..(index + 1) * E::BYTES]);
+    E::value(u32::from_le_bytes(bytes))
+}

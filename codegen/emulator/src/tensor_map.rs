@@ -1,0 +1,311 @@
+//! Tensor maps: descriptions of tensors in global memory for `cp.async.bulk.tensor`.
+//!
+//! On a device the driver encodes a tensor map (`cuTensorMapEncodeTiled`), in a format that is not public. The emulator
+//! has a format of its own: [`TensorMap::encode`].
+
+/// Size of an encoded tensor map in bytes, as that of `CUtensorMap`.
+pub const TENSOR_MAP_BYTES: usize = 128;
+/// Alignment of an encoded tensor map in bytes.
+pub(crate) const TENSOR_MAP_ALIGNMENT: u64 = 64;
+/// Largest number of dimensions.
+const MAX_RANK: usize = 5;
+/// Largest number of elements of a box along a dimension.
+const MAX_BOX: u32 = 256;
+/// Largest step between the elements of a box.
+const MAX_STEP: u32 = 8;
+/// Unit of strides, addresses and rows of a box, in bytes.
+const UNIT: u64 = 16;
+/// First bytes of an encoded tensor map.
+const MAGIC: [u8; 8] = *b"bspk-tma";
+
+/// Type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum TensorType {
+    U8,
+    U16,
+    U32,
+    I32,
+    U64,
+    I64,
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+impl TensorType {
+    const ALL: [TensorType; 10] = [
+        TensorType::U8,
+        TensorType::U16,
+        TensorType::U32,
+        TensorType::I32,
+        TensorType::U64,
+        TensorType::I64,
+        TensorType::F16,
+        TensorType::Bf16,
+        TensorType::F32,
+        TensorType::F64,
+    ];
+
+    /// Size of an element in bytes.
+    pub fn bytes(self) -> u32 {
+        match self {
+            TensorType::U8 => 1,
+            TensorType::U16 | TensorType::F16 | TensorType::Bf16 => 2,
+            TensorType::U32 | TensorType::I32 | TensorType::F32 => 4,
+            TensorType::U64 | TensorType::I64 | TensorType::F64 => 8,
+        }
+    }
+
+    /// Whether the elements are floats.
+    pub fn is_float(self) -> bool {
+        matches!(self, TensorType::F16 | TensorType::Bf16 | TensorType::F32 | TensorType::F64)
+    }
+}
+
+/// Swizzle of a box in shared memory: the bytes within which chunks of 16 bytes change places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Swizzle {
+    /// Rows of the box follow each other.
+    #[default]
+    None,
+    /// Within 32 bytes.
+    Bytes32,
+    /// Within 64 bytes.
+    Bytes64,
+    /// Within 128 bytes.
+    Bytes128,
+}
+
+impl Swizzle {
+    const ALL: [Swizzle; 4] = [Swizzle::None, Swizzle::Bytes32, Swizzle::Bytes64, Swizzle::Bytes128];
+
+    /// Chunks of 16 bytes in a row of the pattern: 1 without swizzle.
+    pub(crate) fn chunks(self) -> u64 {
+        1 << self as u64
+    }
+}
+
+/// Description of a tensor in global memory and of the boxes that instructions copy, with the arguments of
+/// `cuTensorMapEncodeTiled`. Dimension 0 is contiguous. L2 promotion has no effect in the emulator; interleaved tensors
+/// and the types that round (`FLOAT32_FTZ`, `TFLOAT32`, `TFLOAT32_FTZ`) are not supported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMap {
+    /// Type of the elements.
+    pub element: TensorType,
+    /// Address of the tensor in global memory, a multiple of 16.
+    pub address: u64,
+    /// Elements along each of up to 5 dimensions.
+    pub sizes: Vec<u64>,
+    /// Bytes between neighbours along the dimensions from 1 on: multiples of 16.
+    pub strides: Vec<u64>,
+    /// Elements of a box along each dimension, up to 256.
+    pub box_sizes: Vec<u32>,
+    /// Steps between the elements of a box along each dimension, up to 8; dimension 0 ignores its step.
+    pub steps: Vec<u32>,
+    /// Swizzle of a box in shared memory.
+    pub swizzle: Swizzle,
+    /// Whether elements outside the tensor are NaN in a box that is loaded, and not zero.
+    pub fills_nan: bool,
+}
+
+/// A tensor map that the ISA or the driver does not allow, or that the emulator does not support.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TensorMapError(String);
+
+impl TensorMap {
+    /// Map of a tensor without gaps between its rows, with steps of 1, no swizzle, and zeros outside the tensor.
+    pub fn dense(element: TensorType, address: u64, sizes: &[u64], box_sizes: &[u32]) -> TensorMap {
+        let mut stride = u64::from(element.bytes());
+        let strides = sizes.iter().map(|&size| {
+            stride = stride.saturating_mul(size);
+            stride
+        });
+        TensorMap {
+            element,
+            address,
+            sizes: sizes.to_vec(),
+            strides: strides.take(sizes.len().saturating_sub(1)).collect(),
+            box_sizes: box_sizes.to_vec(),
+            steps: vec![1; sizes.len()],
+            swizzle: Swizzle::None,
+            fills_nan: false,
+        }
+    }
+
+    /// Encodes the map to the bytes that a kernel takes as a parameter or finds in memory, in the emulator's own format.
+    ///
+    /// # Errors
+    /// The first requirement of `cuTensorMapEncodeTiled` that the map does not meet, or what the emulator does not support.
+    pub fn encode(&self) -> Result<[u8; TENSOR_MAP_BYTES], TensorMapError> {
+        self.check().map_err(TensorMapError)?;
+        let mut bytes = Vec::with_capacity(TENSOR_MAP_BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend(self.address.to_le_bytes());
+        let (element, swizzle) = (self.element as u8, self.swizzle as u8);
+        bytes.extend([self.sizes.len() as u8, element, swizzle, self.fills_nan as u8]);
+        // Sizes up to 2^32 are stored less 1.
+        self.sizes.iter().for_each(|&size| bytes.extend((size as u32).wrapping_sub(1).to_le_bytes()));
+        self.strides.iter().for_each(|stride| bytes.extend(stride.to_le_bytes()));
+        self.box_sizes.iter().for_each(|&size| bytes.extend((size as u16).to_le_bytes()));
+        bytes.extend(self.steps.iter().map(|&step| step as u8));
+        bytes.resize(TENSOR_MAP_BYTES, 0);
+        let mut encoded = [0; TENSOR_MAP_BYTES];
+        encoded.copy_from_slice(&bytes);
+        Ok(encoded)
+    }
+
+    /// Decodes a map; `None` if the bytes are not from [`TensorMap::encode`].
+    pub(crate) fn decode(bytes: &[u8; TENSOR_MAP_BYTES]) -> Option<TensorMap> {
+        let mut rest = bytes.strip_prefix(&MAGIC)?;
+        let mut next = |count: usize| {
+            let (number, after) = rest.split_at_checked(count)?;
+            rest = after;
+            Some(number.iter().rev().fold(0u64, |value, &byte| value << 8 | byte as u64))
+        };
+        let address = next(8)?;
+        let rank = next(1).filter(|rank| (1..=MAX_RANK as u64).contains(rank))? as usize;
+        let element = *TensorType::ALL.get(next(1)? as usize)?;
+        let swizzle = *Swizzle::ALL.get(next(1)? as usize)?;
+        let fills_nan = next(1)? != 0;
+        let mut list =
+            |count: usize, bytes: usize| (0..count).map(|_| next(bytes)).collect::<Option<Vec<u64>>>();
+        let sizes: Vec<u64> = list(rank, 4)?.into_iter().map(|size| size + 1).collect();
+        let strides = list(rank - 1, 8)?;
+        let box_sizes = list(rank, 2)?.into_iter().map(|size| size as u32).collect();
+        let steps = list(rank, 1)?.into_iter().map(|step| step as u32).collect();
+        let map = TensorMap { element, address, sizes, strides, box_sizes, steps, swizzle, fills_nan };
+        map.check().is_ok().then_some(map)
+    }
+
+    /// Number of elements of a box along a dimension.
+    fn count(&self, dimension: usize) -> u64 {
+        let step = if dimension == 0 { 1 } else { self.steps[dimension] };
+        u64::from(self.box_sizes[dimension].div_ceil(step))
+    }
+
+    /// Bytes of a row of a box in shared memory.
+    fn row_bytes(&self) -> u64 {
+        u64::from(self.box_sizes[0] * self.element.bytes())
+    }
+
+    /// Bytes of a box in shared memory.
+    pub fn box_bytes(&self) -> u64 {
+        (1..self.sizes.len()).map(|dimension| self.count(dimension)).product::<u64>() * self.row_bytes()
+    }
+
+    /// 16 bytes of the elements that are outside the tensor.
+    pub(crate) fn fill(&self) -> [u8; 16] {
+        let mut fill = [0; 16];
+        if self.fills_nan {
+            fill.fill(0xff);
+            // A quiet NaN without sign. For bf16 and f16 alike this is 0x7fff.
+            fill.iter_mut()
+                .skip(self.element.bytes() as usize - 1)
+                .step_by(self.element.bytes() as usize)
+                .for_each(|byte| *byte = 0x7f);
+        }
+        fill
+    }
+
+    /// The parts of the tensor that are in the box at some coordinates: address, offset in the box, and size in bytes.
+    pub(crate) fn parts(&self, coordinates: &[i32]) -> Vec<BoxPart> {
+        let inside = |dimension: usize, at: i64| (0..self.sizes[dimension] as i64).contains(&at);
+        let element = i64::from(self.element.bytes());
+        let first = i64::from(coordinates[0]);
+        let from = first.max(0);
+        let to = (first + i64::from(self.box_sizes[0])).min(self.sizes[0] as i64);
+        if from >= to {
+            return Vec::new();
+        }
+        let rows = self.box_bytes() / self.row_bytes();
+        let part = |row: u64| {
+            let (mut rest, mut address) = (row, self.address);
+            for (dimension, &first) in coordinates.iter().enumerate().skip(1) {
+                let count = self.count(dimension);
+                let at = i64::from(first) + (rest % count * u64::from(self.steps[dimension])) as i64;
+                rest /= count;
+                if !inside(dimension, at) {
+                    return None;
+                }
+                address = address.wrapping_add(at as u64 * self.strides[dimension - 1]);
+            }
+            Some(BoxPart {
+                address: address.wrapping_add((from * element) as u64),
+                offset: row * self.row_bytes() + ((from - first) * element) as u64,
+                bytes: ((to - from) * element) as u64,
+            })
+        };
+        (0..rows).filter_map(part).collect()
+    }
+
+    /// Checks the requirements of `cuTensorMapEncodeTiled`.
+    fn check(&self) -> Result<(), String> {
+        let rank = self.sizes.len();
+        if !(1..=MAX_RANK).contains(&rank) {
+            return Err(format!("a tensor of {rank} dimensions: there must be 1 to {MAX_RANK}"));
+        }
+        for (what, found, needed) in [
+            ("strides", self.strides.len(), rank - 1),
+            ("box sizes", self.box_sizes.len(), rank),
+            ("steps", self.steps.len(), rank),
+        ] {
+            if found != needed {
+                return Err(format!("{found} {what} of a tensor of {rank} dimensions, which needs {needed}"));
+            }
+        }
+        if !self.address.is_multiple_of(UNIT) {
+            return Err(format!("a tensor at {:#x}: the address must be a multiple of {UNIT}", self.address));
+        }
+        if let Some(size) = self.sizes.iter().find(|&&size| size == 0 || size > 1 << 32) {
+            return Err(format!("a tensor of {size} elements along a dimension: there must be 1 to 2^32"));
+        }
+        if let Some(stride) =
+            self.strides.iter().find(|&&stride| !stride.is_multiple_of(UNIT) || stride >= 1 << 40)
+        {
+            return Err(format!("a stride of {stride} bytes: it must be a multiple of {UNIT} below 2^40"));
+        }
+        if let Some(size) = self.box_sizes.iter().find(|&&size| size == 0 || size > MAX_BOX) {
+            return Err(format!("a box of {size} elements along a dimension: there must be 1 to {MAX_BOX}"));
+        }
+        if let Some(step) = self.steps.iter().find(|&&step| step == 0 || step > MAX_STEP) {
+            return Err(format!("a step of {step} elements: it must be 1 to {MAX_STEP}"));
+        }
+        let (row, span) = (self.row_bytes(), self.swizzle.chunks() * UNIT);
+        if !row.is_multiple_of(UNIT) {
+            return Err(format!("rows of a box of {row} bytes: they must be multiples of {UNIT} bytes"));
+        }
+        if self.swizzle != Swizzle::None && row > span {
+            return Err(format!(
+                "rows of a box of {row} bytes, which is more than the {span} bytes of the swizzle"
+            ));
+        }
+        if self.swizzle != Swizzle::None && row < span {
+            return Err(format!(
+                "rows of a box of {row} bytes with a swizzle of {span} bytes: the emulator supports only rows as long as \
+                 the swizzle"
+            ));
+        }
+        if self.fills_nan && !self.element.is_float() {
+            return Err("a tensor of integers cannot be filled with NaN".to_string());
+        }
+        Ok(())
+    }
+}
+
+/// Contiguous part of a tensor in a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BoxPart {
+    pub(crate) address: u64,
+    /// Offset in the box before swizzling.
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Address in shared memory of a byte of a box, given its address without swizzle: the chunk's number in its row is
+/// combined by exclusive or with the number of the 128-byte line.
+pub(crate) fn swizzled(address: u64, chunks: u64) -> u64 {
+    address ^ (address >> 7 & (chunks - 1)) << 4
+}
