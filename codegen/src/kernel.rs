@@ -163,12 +163,16 @@ impl Report {
                 let kind = match data.op {
                     Op::Const(_) => continue,
                     Op::Load(_) if function.value_type(data.args[0]) == Type::Global => "global loads",
+                    Op::Load(_) | Op::Store(_) if function.value_type(data.args[0]) == Type::Local => {
+                        "local accesses"
+                    }
+                    Op::Load(_) if function.value_type(data.args[0]) == Type::Constant => "constant loads",
                     Op::Load(_) | Op::LoadMatrix { .. } => "shared loads",
                     Op::Store(_) if function.value_type(data.args[0]) == Type::Global => "global stores",
                     Op::Store(_) => "shared stores",
                     Op::Atomic { .. } => "atomics",
                     Op::Dp4a { .. } | Op::Dp2a { .. } => "dot products",
-                    Op::Mma(_) => "matrix products",
+                    Op::Mma(_) | Op::Wgmma { .. } => "matrix products",
                     Op::AsyncCopy(_) => "asynchronous copies",
                     Op::Barrier { .. }
                     | Op::BarrierArrive { .. }
@@ -177,7 +181,10 @@ impl Report {
                     | Op::Mbarrier(_)
                     | Op::Fence(_)
                     | Op::SequentialFence(_)
-                    | Op::FenceFor(_) => "barriers",
+                    | Op::FenceFor(_)
+                    | Op::WgmmaFence { .. }
+                    | Op::WgmmaCommit
+                    | Op::WgmmaWait { .. } => "barriers",
                     op if op.effect() == Effect::Exchange || (op.is_pure() && op.is_convergent()) => {
                         "warp exchange"
                     }

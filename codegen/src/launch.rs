@@ -7,7 +7,7 @@
 //! | parameter in the kernel | argument on the host |
 //! | --- | --- |
 //! | `Ptr<Global, T>`, a present `Option<Ptr<Global, T>>` | [`DevicePointer<T>`] |
-//! | `Val<T>` of an integer or `f32` | `T` |
+//! | `Val<T>` of an integer, `f32` or `f64` | `T` |
 //! | `Val<f16>`, `Val<bf16>` | `f16`, `bf16` of the package half |
 //! | `Val<F16x2>`, `Val<Bf16x2>` | [`F16x2`], [`Bf16x2`] |
 //! | `Val<bool>` | `bool` |
@@ -88,7 +88,11 @@ pub fn newest(sources: &[&'static KernelSource], compute: (u32, u32)) -> Option<
     sources
         .iter()
         .copied()
-        .filter(|source| source.target.number() <= number)
+        .filter(|source| {
+            let specific = crate::ptx::architecture(source.ptx).is_some();
+            let own = source.target.number();
+            if specific { own == number } else { own <= number }
+        })
         .max_by_key(|source| source.target)
 }
 
@@ -130,7 +134,7 @@ macro_rules! argument {
         })*
     };
 }
-argument!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f16 bf16);
+argument!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16);
 
 impl Argument for bool {
     fn append(&self, params: &mut Vec<u8>) {
@@ -184,5 +188,14 @@ mod tests {
         assert_eq!(chosen((8, 9)), Some(Target::Sm80));
         assert_eq!(chosen((9, 0)), Some(Target::Sm90));
         assert_eq!(chosen((12, 0)), Some(Target::Sm90));
+        static OWN: KernelSource = KernelSource {
+            name: "k",
+            target: Target::Sm90,
+            ptx: ".version 8.0\n.target sm_90a\n",
+            cubin: None,
+        };
+        let chosen = |compute| newest(&[&OLD, &OWN], compute).map(|source| source.target);
+        assert_eq!(chosen((9, 0)), Some(Target::Sm90));
+        assert_eq!(chosen((10, 0)), Some(Target::Sm80));
     }
 }

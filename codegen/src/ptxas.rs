@@ -173,7 +173,7 @@ impl Ptxas {
     /// Assembles a module with the entry point `kernel`, including line information.
     pub fn cubin(&self, kernel: &str, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
         let Some(Cached { cache, version }) = &self.cached else { return self.run(kernel, ptx, target) };
-        let target_name = target.to_string();
+        let target_name = crate::ptx::architecture(ptx).unwrap_or_else(|| target.to_string());
         let options = OPTIONS.join(" ");
         let parts = [
             version.as_slice(),

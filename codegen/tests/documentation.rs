@@ -13,25 +13,30 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 20] = [
+const FILES: [(&str, &str); 25] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
+    ("arrays", "Local arrays and tables of constants"),
     ("access", "Loads and stores"),
     ("cache_policy", "L2 cache policies"),
     ("atomics", "Atomics"),
     ("ordered", "Ordered accesses"),
     ("sync", "Barriers, fences and launches"),
     ("warp", "Data exchange in a warp"),
+    ("lanes", "Data exchange among some lanes"),
     ("reduce", "Reductions"),
     ("math", "Arithmetic"),
+    ("functions", "Elementary functions"),
     ("convert", "Conversions"),
     ("packed", "Packed halves"),
     ("bits", "Bits and bytes"),
     ("mma", "Matrix products"),
+    ("wgmma", "Matrix products of warpgroups"),
     ("async_copy", "Asynchronous copies"),
     ("mbarrier", "Mbarriers"),
     ("pipeline", "Pipelines"),
     ("cluster", "Clusters"),
+    ("inline", "Inline PTX"),
     ("value", "Values"),
     ("mod", ""),
 ];

@@ -157,7 +157,8 @@ impl Launcher for Emulated {
         let module = emulator::Module::parse(source.ptx).map_err(|error| error.to_string())?;
         let kernel = module.kernels().find(|kernel| kernel.name() == source.name).ok_or("no kernel")?;
         let LaunchConfig { grid, block, dynamic_shared } = config;
-        let config = emulator::LaunchConfig { grid, block, dynamic_shared, cluster: None };
+        let config =
+            emulator::LaunchConfig { grid, block, dynamic_shared, cluster: None, cooperative: false };
         emulator::run(kernel, &self.0, &config, params, &emulator::Options::default())
             .map(|_| ())
             .map_err(|finding| finding.to_string())

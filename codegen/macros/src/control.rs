@@ -225,28 +225,36 @@ impl Rewriter<'_> {
 
     /// Rewrites the iterator of a `for`: a Rust range becomes a range of `hooks`, which also takes handles.
     fn iterated(&mut self, iterated: &mut Expr) -> TokenStream {
-        match iterated {
-            Expr::Range(range) => {
-                if let Some(tokens) = self.range(range) {
-                    return tokens;
-                }
-            }
-            Expr::MethodCall(ExprMethodCall { receiver, method, args, .. }) if method == "step_by" => {
-                let inner = match &mut **receiver {
-                    Expr::Paren(paren) => &mut *paren.expr,
-                    other => other,
-                };
-                if let Expr::Range(range) = inner
-                    && let Some(range) = self.range(range)
-                {
-                    args.iter_mut().for_each(|argument| self.expression(argument, Position::Operand));
-                    return quote_spanned!(method.span()=> #range.#method(#args));
-                }
-            }
-            _ => {}
+        if let Some(tokens) = self.adapted_range(iterated) {
+            return tokens;
         }
         self.expression(iterated, Position::Operand);
         iterated.to_token_stream()
+    }
+
+    /// `a..b` with any of `step_by` and `unroll`, as a range of `hooks`.
+    fn adapted_range(&mut self, iterated: &mut Expr) -> Option<TokenStream> {
+        match iterated {
+            Expr::Range(range) => self.range(range),
+            Expr::Paren(paren) => self.adapted_range(&mut paren.expr),
+            Expr::MethodCall(ExprMethodCall { receiver, method, args, .. })
+                if method == "step_by" || (method == "unroll" && args.len() == 1) =>
+            {
+                let range = self.adapted_range(receiver).or_else(|| {
+                    // A Rust range of two literals.
+                    let Expr::Paren(paren) = &mut **receiver else { return None };
+                    (method == "unroll" && matches!(*paren.expr, Expr::Range(_)))
+                        .then(|| receiver.to_token_stream())
+                })?;
+                args.iter_mut().for_each(|argument| self.expression(argument, Position::Operand));
+                Some(if method == "unroll" {
+                    quote_spanned!(method.span()=> ::bespoke_codegen::hooks::unroll(#range, #args))
+                } else {
+                    quote_spanned!(method.span()=> #range.#method(#args))
+                })
+            }
+            _ => None,
+        }
     }
 
     /// `a..b` as a range of `hooks`. A range of two literals stays a Rust range, so that its type is inferred.

@@ -31,6 +31,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
     let parameters = parameters::declarations(&run_time, &mut errors);
     parameters::check_compile_time(&mut outer, &mut errors);
+    let repeated = parameters::repeated(&mut outer);
     let body = rewrite::body(&sig, &ReturnType::Default, *block, &mut errors);
     attrs.extend(parameters::documentation(&run_time));
     if let Some(errors) = errors.into_tokens() {
@@ -55,7 +56,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     // The call is not in a `#[track_caller]` function: its line, recorded with the kernel, is that of the kernel's
     // name.
     let call = quote_spanned! {span=>
-        ::bespoke_codegen::hooks::record_kernel(#name, #options, || { #parameters #body })
+        ::bespoke_codegen::hooks::record_kernel(#name, #options, || { #repeated #parameters #body })
     };
     quote! {
         #(#attrs)*

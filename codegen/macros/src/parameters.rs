@@ -5,12 +5,12 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{
-    Attribute, Expr, FnArg, GenericArgument, Ident, PatType, PathArguments, Receiver, Signature, Type,
-    parse_quote_spanned,
+    Attribute, Expr, FnArg, GenericArgument, Ident, Pat, PatIdent, PatType, PathArguments, Receiver,
+    Signature, Type, parse_quote_spanned,
 };
 
 use crate::errors::Errors;
-use crate::syntax::{impl_trait, names_type, plain_name};
+use crate::syntax::{impl_trait, is_number_type, names_type, plain_name};
 
 const PRESENT_NEEDS_OPTION: &str = "`#[present(…)]` goes on a parameter of type `Option<Ptr<Global, T>>`";
 
@@ -90,6 +90,29 @@ pub fn split(signature: &Signature) -> (Vec<PatType>, Signature) {
         .collect();
     outer.output = parse_quote_spanned!(signature.ident.span()=> -> ::bespoke_codegen::Recorded);
     (run_time, outer)
+}
+
+/// The `let` statements that give each run of the function its own compile-time parameters, where a run may consume or
+/// change them. Removes the `mut` that moves to these statements.
+pub fn repeated(outer: &mut Signature) -> TokenStream {
+    let mut lets = TokenStream::new();
+    for input in &mut outer.inputs {
+        let FnArg::Typed(PatType { pat, ty, .. }) = input else { continue };
+        let by_value = !matches!(**ty, Type::Reference(_));
+        let Pat::Ident(PatIdent { by_ref: None, mutability, ident, subpat: None, .. }) = &mut **pat else {
+            continue;
+        };
+        let mutability = mutability.take();
+        let value = match (by_value && !is_number_type(ty), &mutability) {
+            (true, _) => {
+                quote_spanned!(ident.span()=> (&::bespoke_codegen::hooks::Repeated::new(&#ident)).value())
+            }
+            (false, Some(_)) => quote_spanned!(ident.span()=> #ident),
+            (false, None) => continue,
+        };
+        lets.extend(quote!(#[allow(unused_variables)] let #mutability #ident = #value;));
+    }
+    lets
 }
 
 /// The `let` statements that declare the run-time parameters in the recorded body.

@@ -65,7 +65,8 @@ pub fn imports() -> TokenStream {
             CompareDyn as _, CompareStatic as _, ConditionIf as _, ConditionWhile as _,
             DereferenceOfHandle as _, ForDyn as _, ForStatic as _, HandleIn as _, IndexOfHandle as _,
             LetChainOfHandle as _, MatchOfHandle as _, NoIf as _, NoSlot as _, NoWhile as _, OtherIn as _,
-            SlotOfHandles as _, StaticSlot as _, StaticValue as _,
+            RepeatedByClone as _, RepeatedByReference as _, SlotOfHandles as _, StaticSlot as _,
+            StaticValue as _,
         };
     }
 }

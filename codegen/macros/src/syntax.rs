@@ -26,7 +26,7 @@ pub fn names_type(ty: &Type, name: &str) -> bool {
 
 /// Whether the type is written as a Rust number type or `bool`.
 pub fn is_number_type(ty: &Type) -> bool {
-    ["bool", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "usize"]
+    ["bool", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64", "usize"]
         .iter()
         .any(|name| names_type(ty, name))
 }

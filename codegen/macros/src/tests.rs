@@ -108,6 +108,8 @@ fn a_kernel_keeps_its_compile_time_parameters() {
                     allow_spills: None,
                 },
                 || {
+                    #[allow(unused_variables)]
+                    let s = (&hooks::Repeated::new(&s)).value();
                     let x: Ptr<Global, f32> = hooks::parameter("x");
                     let mut n: dsl::Val<u32> = hooks::parameter("n");
                     { x.store(n) }

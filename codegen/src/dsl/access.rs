@@ -6,6 +6,7 @@ use super::pointer::{Ptr, Space};
 use super::record::{emit, emit1};
 use super::scalar::Scalar;
 use super::value::{IntoVal, Val};
+use super::vector;
 use crate::ir::{Access, Cache, Op};
 
 impl<S: Space, T: Scalar> Ptr<S, T> {
@@ -45,12 +46,12 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     #[track_caller]
     pub fn load_cached(self, cache: Cache) -> Val<T> {
         let access = Access { cache, ..Access::SCALAR };
-        Val::from_id(emit1(Op::Load(access), T::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(Op::Load(access), T::TYPE, &[self.id()], Location::caller()))
     }
 
-    /// Loads `N` consecutive elements (2 or 4, at most 16 bytes) in one access.
+    /// Loads `N` consecutive elements in one access of at most 16 bytes: 2 or 4, also 8 of 16 bits, 8 or 16 of 8 bits.
     ///
-    /// - PTX: `ld.global.v4.u32`, also `.v2`; by space and type
+    /// - PTX: `ld.global.v4.u32`, also `.v2`; by space and type. 8 or 16 elements are loaded as words and unpacked
     /// - Target: sm_80
     /// - Requires: the address is aligned to the size of the access
     ///
@@ -62,6 +63,17 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     ///     x.store(a + b + c + d);
     /// }
     /// assert_eq!(run(summed(), "ld.global.v4.u32", [1u32, 2, 3, 4]), [10, 2, 3, 4]);
+    ///
+    /// /// Eight halves: 16 bytes.
+    /// #[kernel(threads = 1)]
+    /// fn reversed(x: Ptr<Global, f16>) {
+    ///     let mut halves: [_; 8] = x.load_vector();
+    ///     halves.reverse();
+    ///     x.store_vector(halves);
+    /// }
+    /// let [first, .., last] = run(reversed(), "ld.global.v4.u32", [f16::ONE, f16::ONE, f16::ZERO, f16::ZERO,
+    ///     f16::ZERO, f16::ZERO, f16::ZERO, f16::ZERO]);
+    /// assert_eq!((first, last), (f16::ZERO, f16::ONE));
     /// ```
     #[track_caller]
     pub fn load_vector<const N: usize>(self) -> [Val<T>; N] {
@@ -85,8 +97,8 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     /// ```
     #[track_caller]
     pub fn load_vector_cached<const N: usize>(self, cache: Cache) -> [Val<T>; N] {
-        let access = Access { vector: N as u8, cache, ..Access::SCALAR };
-        let values = emit(Op::Load(access), T::TYPE, &[self.id], Location::caller());
+        let access = Access { cache, ..Access::SCALAR };
+        let values = vector::load::<T>(access, &[self.id()], N, Location::caller());
         std::array::from_fn(|i| Val::from_id(values[i]))
     }
 
@@ -125,10 +137,10 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     #[track_caller]
     pub fn store_cached(self, value: impl IntoVal<T>, cache: Cache) {
         let access = Access { cache, ..Access::SCALAR };
-        emit(Op::Store(access), T::TYPE, &[self.id, value.into_val().id], Location::caller());
+        emit(Op::Store(access), T::TYPE, &[self.id(), value.into_val().id()], Location::caller());
     }
 
-    /// Stores `N` consecutive elements (2 or 4, at most 16 bytes) in one access.
+    /// Stores `N` consecutive elements in one access, as many as [`Ptr::load_vector`] loads.
     ///
     /// - PTX: `st.global.v2.u32`, also `.v4`; by space and type
     /// - Target: sm_80
@@ -165,8 +177,8 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     /// ```
     #[track_caller]
     pub fn store_vector_cached<const N: usize>(self, values: [Val<T>; N], cache: Cache) {
-        let access = Access { vector: N as u8, cache, ..Access::SCALAR };
-        let args: Vec<_> = std::iter::once(self.id).chain(values.iter().map(|value| value.id)).collect();
-        emit(Op::Store(access), T::TYPE, &args, Location::caller());
+        let access = Access { cache, ..Access::SCALAR };
+        let values = values.map(|value| value.id());
+        vector::store::<T>(access, self.id(), &values, None, Location::caller());
     }
 }

@@ -48,7 +48,36 @@ const fn size<const BYTES: usize>() -> u8 {
 /// ```
 #[track_caller]
 pub fn copy_async<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>) {
-    issue(AsyncCopy::Async { bytes: size::<BYTES>(), hinted: false }, &[to.id, from.id]);
+    issue(AsyncCopy::Async { bytes: size::<BYTES>(), sized: false, hinted: false }, &[to.id(), from.id()]);
+}
+
+/// As [`copy_async`], but copies only the first `count` of the `BYTES` bytes; the others become zero. A copy of zero
+/// bytes reads nothing, so its source may be out of bounds: for the edges of a tile.
+///
+/// - PTX: `cp.async.cg.shared.global` with a source size
+/// - Target: sm_80
+/// - Requires: both addresses are aligned to `BYTES`; `count` is at most `BYTES`
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn first_two(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     copy_async_filled::<16>(words.cast(), x.cast(), 8);
+///     commit_copies();
+///     wait_copies(0);
+///     x.store_vector(words.load_vector::<4>());
+/// }
+/// assert_eq!(run(first_two(), "cp.async.cg.shared.global […], […], 16, 8;", [1u32, 2, 3, 4]), [1, 2, 0, 0]);
+/// ```
+#[track_caller]
+pub fn copy_async_filled<const BYTES: usize>(
+    to: Ptr<Shared, u8>,
+    from: Ptr<Global, u8>,
+    count: impl IntoVal<u32>,
+) {
+    let copy = AsyncCopy::Async { bytes: size::<BYTES>(), sized: true, hinted: false };
+    issue(copy, &[to.id(), from.id(), count.into_val().id()]);
 }
 
 /// As [`copy_async`], with an L2 cache policy.
@@ -71,7 +100,10 @@ pub fn copy_async<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>
 /// ```
 #[track_caller]
 pub fn copy_async_with<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>, policy: CachePolicy) {
-    issue(AsyncCopy::Async { bytes: size::<BYTES>(), hinted: true }, &[to.id, from.id, policy.id()]);
+    issue(
+        AsyncCopy::Async { bytes: size::<BYTES>(), sized: false, hinted: true },
+        &[to.id(), from.id(), policy.id()],
+    );
 }
 
 /// Commits, as a new group, the asynchronous copies that this thread started since its last group.
@@ -147,7 +179,7 @@ pub fn copy_bulk(
     done: Mbarrier,
     policy: Option<CachePolicy>,
 ) {
-    let mut operands = vec![to.id, from.id, bytes.into_val().id, done.address()];
+    let mut operands = vec![to.id(), from.id(), bytes.into_val().id(), done.address()];
     operands.extend(policy.map(|policy| policy.id()));
     issue(AsyncCopy::Bulk { hinted: policy.is_some() }, &operands);
 }
@@ -192,7 +224,8 @@ pub fn copy_bulk_multicast(
     blocks: impl IntoVal<u16>,
     policy: Option<CachePolicy>,
 ) {
-    let mut operands = vec![to.id, from.id, bytes.into_val().id, done.address(), blocks.into_val().id];
+    let mut operands =
+        vec![to.id(), from.id(), bytes.into_val().id(), done.address(), blocks.into_val().id()];
     operands.extend(policy.map(|policy| policy.id()));
     issue(AsyncCopy::BulkMulticast { hinted: policy.is_some() }, &operands);
 }
@@ -227,7 +260,7 @@ pub fn store_bulk(
     bytes: impl IntoVal<u32>,
     policy: Option<CachePolicy>,
 ) {
-    let mut operands = vec![to.id, from.id, bytes.into_val().id];
+    let mut operands = vec![to.id(), from.id(), bytes.into_val().id()];
     operands.extend(policy.map(|policy| policy.id()));
     issue(AsyncCopy::BulkStore { hinted: policy.is_some() }, &operands);
 }
@@ -327,7 +360,7 @@ pub fn copy_bulk_to_block(
     bytes: impl IntoVal<u32>,
     done: ClusterMbarrier,
 ) {
-    issue(AsyncCopy::BulkToCluster, &[to.id, from.id, bytes.into_val().id, done.address()]);
+    issue(AsyncCopy::BulkToCluster, &[to.id(), from.id(), bytes.into_val().id(), done.address()]);
 }
 
 /// Prefetches `bytes` bytes into L2.
@@ -347,7 +380,7 @@ pub fn copy_bulk_to_block(
 /// ```
 #[track_caller]
 pub fn prefetch_bulk_l2(from: Ptr<Global, u8>, bytes: impl IntoVal<u32>) {
-    issue(AsyncCopy::PrefetchBulk, &[from.id, bytes.into_val().id]);
+    issue(AsyncCopy::PrefetchBulk, &[from.id(), bytes.into_val().id()]);
 }
 
 /// Prefetches the cache line of an address into L2.
@@ -366,5 +399,5 @@ pub fn prefetch_bulk_l2(from: Ptr<Global, u8>, bytes: impl IntoVal<u32>) {
 /// ```
 #[track_caller]
 pub fn prefetch_l2(from: Ptr<Global, u8>) {
-    issue(AsyncCopy::Prefetch, &[from.id]);
+    issue(AsyncCopy::Prefetch, &[from.id()]);
 }

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::pointer::{Ptr, Space};
 use super::record::emit1;
-use super::scalar::{Int, Scalar};
+use super::scalar::{Int, RawWord, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Atomic, Op, Ordering};
 
@@ -13,9 +13,9 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     /// scope without an order means relaxed order.
     ///
     /// - PTX: `red.relaxed.gpu.global.add.u32` where the old value is not used, else
-    ///   `atom.relaxed.gpu.global.add.u32`; by order, scope, space and type
-    /// - Target: sm_80
-    /// - Requires: u32, i32, u64, i64 or f32
+    ///   `atom.relaxed.gpu.global.add.u32`; by order, scope, space and type, `red.relaxed.gpu.global.add.noftz.f16x2`
+    /// - Target: sm_80; sm_90 for bf16 and Bf16x2
+    /// - Requires: an integer of 32 or 64 bits, or a float; `F16x2` and `Bf16x2` add each half atomically
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -34,8 +34,77 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     /// ```
     #[track_caller]
     pub fn atomic_add(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
-        let op = Op::Atomic { op: Atomic::Add, ordering: ordering.into(), offset: 0 };
-        Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
+        self.atomic(Atomic::Add, &[value.into_val()], ordering.into())
+    }
+
+    #[track_caller]
+    fn atomic(self, op: Atomic, values: &[Val<T>], ordering: Ordering) -> Val<T> {
+        let op = Op::Atomic { op, ordering, offset: 0 };
+        let args: Vec<_> = std::iter::once(self.id()).chain(values.iter().map(|value| value.id())).collect();
+        Val::from_id(emit1(op, T::TYPE, &args, Location::caller()))
+    }
+}
+
+impl<S: Space, T: RawWord> Ptr<S, T> {
+    /// Stores the value atomically; returns the old value.
+    ///
+    /// - PTX: `atom.relaxed.gpu.global.exch.b32`
+    /// - Target: sm_80
+    /// - Requires: a type of 32 or 64 bits
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn exchanged(x: Ptr<Global, u32>) {
+    ///     x.at(1).store(x.atomic_exchange(7, Scope::Gpu));
+    /// }
+    /// assert_eq!(run(exchanged(), "atom.relaxed.gpu.global.exch.b32", [3u32, 0]), [7, 3]);
+    /// ```
+    #[track_caller]
+    pub fn atomic_exchange(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+        self.atomic(Atomic::Exch, &[value.into_val()], ordering.into())
+    }
+}
+
+impl<S: Space> Ptr<S, u32> {
+    /// Counts up atomically, from 0 to `limit` and then from 0 again; returns the old value.
+    ///
+    /// - PTX: `red.relaxed.gpu.global.inc.u32` where the old value is not used, else
+    ///   `atom.relaxed.gpu.global.inc.u32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Slots of a ring of 8.
+    /// #[kernel(threads = 32)]
+    /// fn counted(x: Ptr<Global, u32>) {
+    ///     x.at(1 + lane()).store(x.atomic_inc(7, Scope::Gpu));
+    /// }
+    /// let found = run(counted(), "atom.relaxed.gpu.global.inc.u32", [6u32; 33]);
+    /// assert_eq!(found[..5], [6, 6, 7, 0, 1]);
+    /// ```
+    #[track_caller]
+    pub fn atomic_inc(self, limit: impl IntoVal<u32>, ordering: impl Into<Ordering>) -> Val<u32> {
+        self.atomic(Atomic::Inc, &[limit.into_val()], ordering.into())
+    }
+
+    /// Counts down atomically, from `limit` to 0 and then from `limit` again; returns the old value.
+    ///
+    /// - PTX: `red.relaxed.gpu.global.dec.u32` where the old value is not used, else
+    ///   `atom.relaxed.gpu.global.dec.u32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 32)]
+    /// fn counted(x: Ptr<Global, u32>) {
+    ///     x.atomic_dec(7, Scope::Gpu);
+    /// }
+    /// assert_eq!(run(counted(), "red.relaxed.gpu.global.dec.u32", [3u32]), [3]);
+    /// ```
+    #[track_caller]
+    pub fn atomic_dec(self, limit: impl IntoVal<u32>, ordering: impl Into<Ordering>) -> Val<u32> {
+        self.atomic(Atomic::Dec, &[limit.into_val()], ordering.into())
     }
 }
 
@@ -45,15 +114,14 @@ macro_rules! atomics {
             $($(#[$doc])*
             #[track_caller]
             pub fn $name(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
-                let op = Op::Atomic { op: Atomic::$op, ordering: ordering.into(), offset: 0 };
-                Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
+                self.atomic(Atomic::$op, &[value.into_val()], ordering.into())
             })*
 
             /// Stores `new` atomically if the element equals `expected`; returns the old value.
             ///
             /// - PTX: `atom.relaxed.gpu.global.cas.b32`, by order, scope, space and width
             /// - Target: sm_80
-            /// - Requires: 32- or 64-bit integers
+            /// - Requires: integers of 16, 32 or 64 bits
             ///
             /// ```
             /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -69,9 +137,7 @@ macro_rules! atomics {
             /// ```
             #[track_caller]
             pub fn atomic_cas(self, expected: impl IntoVal<T>, new: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
-                let op = Op::Atomic { op: Atomic::Cas, ordering: ordering.into(), offset: 0 };
-                let args = [self.id, expected.into_val().id, new.into_val().id];
-                Val::from_id(emit1(op, T::TYPE, &args, Location::caller()))
+                self.atomic(Atomic::Cas, &[expected.into_val(), new.into_val()], ordering.into())
             }
         }
     };
@@ -156,19 +222,4 @@ atomics! {
     /// assert_eq!(run(joined(), "red.relaxed.gpu.global.xor.b32", [5u32]), [5]);
     /// ```
     atomic_xor => Xor;
-    /// Stores the value atomically; returns the old value.
-    ///
-    /// - PTX: `atom.relaxed.gpu.global.exch.b32`
-    /// - Target: sm_80
-    /// - Requires: 32- or 64-bit integers
-    ///
-    /// ```
-    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// #[kernel(threads = 1)]
-    /// fn exchanged(x: Ptr<Global, u32>) {
-    ///     x.at(1).store(x.atomic_exchange(7, Scope::Gpu));
-    /// }
-    /// assert_eq!(run(exchanged(), "atom.relaxed.gpu.global.exch.b32", [3u32, 0]), [7, 3]);
-    /// ```
-    atomic_exchange => Exch;
 }

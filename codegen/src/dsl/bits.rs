@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-use super::record::emit1;
-use super::scalar::Int;
+use super::record::{emit, emit1};
+use super::scalar::{Bits, Int};
 use super::value::{IntoVal, Val};
 use crate::ir::{Op, Type, Unary};
 
@@ -19,7 +19,7 @@ impl<T: Int> Val<T> {
     /// ```
     #[track_caller]
     pub fn count_ones(self) -> Val<u32> {
-        Val::from_id(emit1(Op::Unary(Unary::Popc), T::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(Op::Unary(Unary::Popc), T::TYPE, &[self.id()], Location::caller()))
     }
 
     /// The number of leading zero bits of a 32- or 64-bit integer.
@@ -33,7 +33,89 @@ impl<T: Int> Val<T> {
     /// ```
     #[track_caller]
     pub fn leading_zeros(self) -> Val<u32> {
-        Val::from_id(emit1(Op::Unary(Unary::Clz), T::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(Op::Unary(Unary::Clz), T::TYPE, &[self.id()], Location::caller()))
+    }
+
+    /// The number of trailing zero bits of a 32- or 64-bit integer.
+    ///
+    /// - PTX: `brev.b32`, `clz.b32`, also `.b64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.trailing_zeros(), "clz.b32", [8u32, 0]), [3, 32]);
+    /// ```
+    #[track_caller]
+    pub fn trailing_zeros(self) -> Val<u32> {
+        self.reverse_bits().leading_zeros()
+    }
+
+    /// The bits rotated to the left by `amount`, which is taken modulo the width.
+    ///
+    /// - PTX: `shf.l.wrap.b32`; for other widths two shifts
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.rotate_left(8), "shf.l.wrap.b32", [0x1122_3344u32]), [0x2233_4411]);
+    /// ```
+    #[track_caller]
+    pub fn rotate_left(self, amount: impl IntoVal<u32>) -> Val<T> {
+        let amount = amount.into_val();
+        match T::TYPE.bits() {
+            8 => rotated(self.bitcast::<u8>(), amount).bitcast(),
+            16 => rotated(self.bitcast::<u16>(), amount).bitcast(),
+            32 => {
+                let word = self.bitcast::<u32>();
+                funnel_left(word, word, amount).bitcast()
+            }
+            _ => rotated(self.bitcast::<u64>(), amount).bitcast(),
+        }
+    }
+
+    /// The bits rotated to the right by `amount`, which is taken modulo the width.
+    ///
+    /// - PTX: `shf.r.wrap.b32`; for other widths two shifts
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.rotate_right(8), "shf.r.wrap.b32", [0x1122_3344u32]), [0x4411_2233]);
+    /// ```
+    #[track_caller]
+    pub fn rotate_right(self, amount: impl IntoVal<u32>) -> Val<T> {
+        let amount = amount.into_val();
+        if T::TYPE.bits() == 32 {
+            let word = self.bitcast::<u32>();
+            return funnel_right(word, word, amount).bitcast();
+        }
+        self.rotate_left(-amount)
+    }
+
+    /// The bytes in reverse order.
+    ///
+    /// - PTX: `prmt.b32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.swap_bytes(), "prmt.b32", [0x1122_3344u32]), [0x4433_2211]);
+    /// ```
+    #[track_caller]
+    pub fn swap_bytes(self) -> Val<T> {
+        let swapped = |word: Val<u32>| permute_bytes(word, 0, 0x0123);
+        match T::TYPE.bits() {
+            8 => self,
+            16 => (swapped(self.bitcast::<u16>().cast()) >> 16).cast::<u16>().bitcast(),
+            32 => swapped(self.bitcast()).bitcast(),
+            _ => {
+                let site = Location::caller();
+                let word = self.bitcast::<u64>();
+                let halves = emit(Op::Unpack, Type::U32, &[word.id()], site);
+                let [low, high] = [halves[0], halves[1]].map(|half| swapped(Val::from_id(half)).id());
+                Val::<u64>::from_id(emit1(Op::Pack, Type::U64, &[high, low], site)).bitcast()
+            }
+        }
     }
 
     /// The bits of a 32- or 64-bit integer in reverse order.
@@ -47,7 +129,7 @@ impl<T: Int> Val<T> {
     /// ```
     #[track_caller]
     pub fn reverse_bits(self) -> Val<T> {
-        Val::from_id(emit1(Op::Unary(Unary::Brev), T::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(Op::Unary(Unary::Brev), T::TYPE, &[self.id()], Location::caller()))
     }
 
     /// `length` bits of a 32- or 64-bit integer from bit `position`, sign-extended for signed types.
@@ -61,7 +143,7 @@ impl<T: Int> Val<T> {
     /// ```
     #[track_caller]
     pub fn bit_field(self, position: impl IntoVal<u32>, length: impl IntoVal<u32>) -> Val<T> {
-        let args = [self.id, position.into_val().id, length.into_val().id];
+        let args = [self.id(), position.into_val().id(), length.into_val().id()];
         Val::from_id(emit1(Op::BitField, T::TYPE, &args, Location::caller()))
     }
 
@@ -81,9 +163,16 @@ impl<T: Int> Val<T> {
         position: impl IntoVal<u32>,
         length: impl IntoVal<u32>,
     ) -> Val<T> {
-        let args = [field.into_val().id, self.id, position.into_val().id, length.into_val().id];
+        let args = [field.into_val().id(), self.id(), position.into_val().id(), length.into_val().id()];
         Val::from_id(emit1(Op::BitInsert, T::TYPE, &args, Location::caller()))
     }
+}
+
+#[track_caller]
+fn rotated<T: Int + Bits>(x: Val<T>, amount: Val<u32>) -> Val<T> {
+    let width = T::TYPE.bits();
+    let amount = amount & (width - 1);
+    x << amount | x >> (width - amount)
 }
 
 /// The position of the `n`-th set bit of `word`, counted from 1, searching upwards from bit `first`, or downwards if
@@ -98,7 +187,7 @@ impl<T: Int> Val<T> {
 /// ```
 #[track_caller]
 pub fn nth_set_bit(word: impl IntoVal<u32>, first: impl IntoVal<u32>, n: impl IntoVal<i32>) -> Val<u32> {
-    let args = [word.into_val().id, first.into_val().id, n.into_val().id];
+    let args = [word.into_val().id(), first.into_val().id(), n.into_val().id()];
     Val::from_id(emit1(Op::NthSetBit, Type::U32, &args, Location::caller()))
 }
 
@@ -117,7 +206,7 @@ pub fn nth_set_bit(word: impl IntoVal<u32>, first: impl IntoVal<u32>, n: impl In
 /// ```
 #[track_caller]
 pub fn lop3(a: impl IntoVal<u32>, b: impl IntoVal<u32>, c: impl IntoVal<u32>, table: u8) -> Val<u32> {
-    let args = [a.into_val().id, b.into_val().id, c.into_val().id];
+    let args = [a.into_val().id(), b.into_val().id(), c.into_val().id()];
     Val::from_id(emit1(Op::Lop3(table), Type::U32, &args, Location::caller()))
 }
 
@@ -133,7 +222,7 @@ pub fn lop3(a: impl IntoVal<u32>, b: impl IntoVal<u32>, c: impl IntoVal<u32>, ta
 /// ```
 #[track_caller]
 pub fn permute_bytes(a: impl IntoVal<u32>, b: impl IntoVal<u32>, selector: impl IntoVal<u32>) -> Val<u32> {
-    let args = [a.into_val().id, b.into_val().id, selector.into_val().id];
+    let args = [a.into_val().id(), b.into_val().id(), selector.into_val().id()];
     Val::from_id(emit1(Op::Prmt, Type::U32, &args, Location::caller()))
 }
 
@@ -148,7 +237,7 @@ pub fn permute_bytes(a: impl IntoVal<u32>, b: impl IntoVal<u32>, selector: impl 
 /// ```
 #[track_caller]
 pub fn funnel_left(low: impl IntoVal<u32>, high: impl IntoVal<u32>, amount: impl IntoVal<u32>) -> Val<u32> {
-    let args = [low.into_val().id, high.into_val().id, amount.into_val().id];
+    let args = [low.into_val().id(), high.into_val().id(), amount.into_val().id()];
     Val::from_id(emit1(Op::Funnel { left: true }, Type::U32, &args, Location::caller()))
 }
 
@@ -163,7 +252,7 @@ pub fn funnel_left(low: impl IntoVal<u32>, high: impl IntoVal<u32>, amount: impl
 /// ```
 #[track_caller]
 pub fn funnel_right(low: impl IntoVal<u32>, high: impl IntoVal<u32>, amount: impl IntoVal<u32>) -> Val<u32> {
-    let args = [low.into_val().id, high.into_val().id, amount.into_val().id];
+    let args = [low.into_val().id(), high.into_val().id(), amount.into_val().id()];
     Val::from_id(emit1(Op::Funnel { left: false }, Type::U32, &args, Location::caller()))
 }
 
@@ -203,7 +292,7 @@ impl Packed for Unsigned {
 #[track_caller]
 pub fn dp4a<A: Packed, B: Packed>(_: A, a: Val<u32>, _: B, b: Val<u32>, c: impl IntoVal<i32>) -> Val<i32> {
     let op = Op::Dp4a { a_signed: A::SIGNED, b_signed: B::SIGNED };
-    Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
+    Val::from_id(emit1(op, Type::I32, &[a.id(), b.id(), c.into_val().id()], Location::caller()))
 }
 
 /// c + a₀·b₀ + a₁·b₁ of the 16-bit halves of `a` and the two lower bytes of `b`.
@@ -253,5 +342,5 @@ pub fn dp2a_high<A: Packed, B: Packed>(
 #[track_caller]
 fn dp2a<A: Packed, B: Packed>(a: Val<u32>, b: Val<u32>, c: Val<i32>, high: bool) -> Val<i32> {
     let op = Op::Dp2a { a_signed: A::SIGNED, b_signed: B::SIGNED, high };
-    Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.id], Location::caller()))
+    Val::from_id(emit1(op, Type::I32, &[a.id(), b.id(), c.id()], Location::caller()))
 }

@@ -6,6 +6,7 @@ use super::pointer::{Global, Ptr};
 use super::record::{emit, emit1};
 use super::scalar::Scalar;
 use super::value::{IntoVal, Val};
+use super::vector;
 use crate::Carry;
 use crate::ir::{self, Access, Cache, Eviction, Op, Type};
 
@@ -58,12 +59,12 @@ impl CachePolicy {
     }
 
     pub(super) fn id(self) -> ir::Value {
-        self.0.id
+        self.0.id()
     }
 }
 
-fn hinted(vector: usize, cache: Cache) -> Access {
-    Access { vector: vector as u8, cache, hinted: true, ..Access::SCALAR }
+fn hinted(cache: Cache) -> Access {
+    Access { cache, hinted: true, ..Access::SCALAR }
 }
 
 impl<T: Scalar> Ptr<Global, T> {
@@ -83,8 +84,8 @@ impl<T: Scalar> Ptr<Global, T> {
     /// ```
     #[track_caller]
     pub fn load_with(self, cache: Cache, policy: CachePolicy) -> Val<T> {
-        let op = Op::Load(hinted(1, cache));
-        Val::from_id(emit1(op, T::TYPE, &[self.id, policy.id()], Location::caller()))
+        let op = Op::Load(hinted(cache));
+        Val::from_id(emit1(op, T::TYPE, &[self.id(), policy.id()], Location::caller()))
     }
 
     /// Loads `N` consecutive elements in one access, as [`Ptr::load_vector`], with a cache hint and an L2 policy.
@@ -105,7 +106,8 @@ impl<T: Scalar> Ptr<Global, T> {
     /// ```
     #[track_caller]
     pub fn load_vector_with<const N: usize>(self, cache: Cache, policy: CachePolicy) -> [Val<T>; N] {
-        let values = emit(Op::Load(hinted(N, cache)), T::TYPE, &[self.id, policy.id()], Location::caller());
+        let operands = [self.id(), policy.id()];
+        let values = vector::load::<T>(hinted(cache), &operands, N, Location::caller());
         std::array::from_fn(|i| Val::from_id(values[i]))
     }
 
@@ -124,8 +126,8 @@ impl<T: Scalar> Ptr<Global, T> {
     /// ```
     #[track_caller]
     pub fn store_with(self, value: impl IntoVal<T>, cache: Cache, policy: CachePolicy) {
-        let args = [self.id, value.into_val().id, policy.id()];
-        emit(Op::Store(hinted(1, cache)), T::TYPE, &args, Location::caller());
+        let args = [self.id(), value.into_val().id(), policy.id()];
+        emit(Op::Store(hinted(cache)), T::TYPE, &args, Location::caller());
     }
 
     /// Stores `N` consecutive elements in one access, as [`Ptr::store_vector`], with a cache hint and an L2 policy.
@@ -145,8 +147,7 @@ impl<T: Scalar> Ptr<Global, T> {
     /// ```
     #[track_caller]
     pub fn store_vector_with<const N: usize>(self, values: [Val<T>; N], cache: Cache, policy: CachePolicy) {
-        let values = values.iter().map(|value| value.id);
-        let args: Vec<_> = std::iter::once(self.id).chain(values).chain([policy.id()]).collect();
-        emit(Op::Store(hinted(N, cache)), T::TYPE, &args, Location::caller());
+        let values = values.map(|value| value.id());
+        vector::store::<T>(hinted(cache), self.id(), &values, Some(policy.id()), Location::caller());
     }
 }

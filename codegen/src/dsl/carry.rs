@@ -40,19 +40,19 @@ pub trait Carry {
 
 impl<T: Scalar> Carry for Val<T> {
     fn leaves(&self, out: &mut Vec<ir::Value>) {
-        out.push(self.id);
+        out.push(self.id());
     }
     fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>) {
-        self.id = values.next().expect("one value per handle");
+        *self = Self::from_id(values.next().expect("one value per handle"));
     }
 }
 
 impl<S: Space, T> Carry for Ptr<S, T> {
     fn leaves(&self, out: &mut Vec<ir::Value>) {
-        out.push(self.id);
+        out.push(self.id());
     }
     fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>) {
-        self.id = values.next().expect("one value per handle");
+        *self = Self::from_id(values.next().expect("one value per handle"));
     }
 }
 

@@ -137,7 +137,7 @@ impl<T> Ptr<Shared, T> {
     /// - Example: [`cluster_barrier`]
     #[track_caller]
     pub fn of_block(self, rank: impl IntoVal<u32>) -> Ptr<Cluster, T> {
-        let args = [self.id, rank.into_val().id];
+        let args = [self.id(), rank.into_val().id()];
         Ptr::from_id(emit1(Op::MapShared, Type::Cluster, &args, Location::caller()))
     }
 }

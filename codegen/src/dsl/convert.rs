@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::record::{emit, emit1};
+use super::record::{Site, emit, emit1, fail};
 use super::scalar::{Int, Number, Scalar};
 use super::value::Val;
 use crate::ir::{Op, Rounding, Type};
@@ -12,7 +12,7 @@ impl<T: Scalar> Val<T> {
     /// floats to integers truncate and clamp to the range.
     ///
     /// - PTX: `cvt.rzi.s32.f32`; by the types `cvt.rn.f32.u32`, `cvt.u8.u32`, …
-    /// - Target: sm_80; integers to bf16 sm_90
+    /// - Target: sm_80; integers and f64 to bf16 sm_90
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -24,13 +24,14 @@ impl<T: Scalar> Val<T> {
         T: Number,
     {
         let to_int = U::TYPE.is_int() && T::TYPE.is_float();
-        self.cast_rounded(if to_int { Rounding::Zero } else { Rounding::Nearest })
+        self.convert(if to_int { Rounding::Zero } else { Rounding::Nearest }, Location::caller())
     }
 
-    /// Converts the value, as [`Val::cast`], with an explicit rounding mode.
+    /// Converts the value, as [`Val::cast`], with an explicit rounding mode. A float has no rounding to its own type:
+    /// [`Val::floor`], [`Val::ceil`], [`Val::trunc`] and [`Val::round_ties_even`] give integral values.
     ///
     /// - PTX: `cvt.rni.s32.f32`; to floats `cvt.rn`, `cvt.rz`, `cvt.rm`, `cvt.rp`
-    /// - Target: sm_80; integers to bf16 sm_90
+    /// - Target: sm_80; integers and f64 to bf16 sm_90
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -42,8 +43,23 @@ impl<T: Scalar> Val<T> {
     where
         T: Number,
     {
+        let site = Location::caller();
+        if T::TYPE.is_float() && T::TYPE == U::TYPE {
+            let ty = T::TYPE;
+            fail(
+                site,
+                format!(
+                    "a conversion from {ty} to {ty} rounds nothing: write `.floor()`, `.ceil()`, `.trunc()` or \
+                     `.round_ties_even()` for an integral value, or remove the conversion"
+                ),
+            );
+        }
+        self.convert(rounding, site)
+    }
+
+    fn convert<U: Number>(self, rounding: Rounding, site: Site) -> Val<U> {
         let op = Op::Convert { rounding, saturate: false };
-        Val::from_id(emit1(op, U::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(op, U::TYPE, &[self.id()], site))
     }
 
     /// Converts between integers, clamping to the result's range.
@@ -61,7 +77,7 @@ impl<T: Scalar> Val<T> {
         T: Int,
     {
         let op = Op::Convert { rounding: Rounding::Nearest, saturate: true };
-        Val::from_id(emit1(op, U::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(op, U::TYPE, &[self.id()], Location::caller()))
     }
 
     /// Reinterprets the bits as another type of the same width.
@@ -75,7 +91,7 @@ impl<T: Scalar> Val<T> {
     /// ```
     #[track_caller]
     pub fn bitcast<U: Scalar>(self) -> Val<U> {
-        Val::from_id(emit1(Op::Bitcast, U::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(Op::Bitcast, U::TYPE, &[self.id()], Location::caller()))
     }
 }
 
@@ -90,7 +106,7 @@ impl<T: Scalar> Val<T> {
 /// ```
 #[track_caller]
 pub fn pack_u16(low: Val<u16>, high: Val<u16>) -> Val<u32> {
-    Val::from_id(emit1(Op::Pack, Type::U32, &[low.id, high.id], Location::caller()))
+    Val::from_id(emit1(Op::Pack, Type::U32, &[low.id(), high.id()], Location::caller()))
 }
 
 impl Val<u32> {
@@ -105,7 +121,7 @@ impl Val<u32> {
     /// ```
     #[track_caller]
     pub fn unpack_u16(self) -> [Val<u16>; 2] {
-        let halves = emit(Op::Unpack, Type::U16, &[self.id], Location::caller());
+        let halves = emit(Op::Unpack, Type::U16, &[self.id()], Location::caller());
         [Val::from_id(halves[0]), Val::from_id(halves[1])]
     }
 }

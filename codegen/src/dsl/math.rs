@@ -5,9 +5,9 @@ use std::panic::Location;
 use half::f16;
 
 use super::record::emit1;
-use super::scalar::{F16x2, Float, Int, Number, Scalar};
-use super::value::{IntoVal, Val};
-use crate::ir::{Binary, Op, Type, Unary};
+use super::scalar::{F16x2, Float, Fractional, Int, Number, Scalar, WideFloat};
+use super::value::{IntoVal, Val, val};
+use crate::ir::{Binary, Compare, Op, Type, Unary};
 
 impl<T: Number> Val<T> {
     /// The minimum of the two values. Of a NaN and a number, the number.
@@ -22,7 +22,7 @@ impl<T: Number> Val<T> {
     #[track_caller]
     pub fn min(self, other: impl IntoVal<T>) -> Val<T> {
         let other = other.into_val();
-        Val::from_id(emit1(Op::Binary(Binary::Min), T::TYPE, &[self.id, other.id], Location::caller()))
+        Val::from_id(emit1(Op::Binary(Binary::Min), T::TYPE, &[self.id(), other.id()], Location::caller()))
     }
 
     /// The maximum of the two values. Of a NaN and a number, the number.
@@ -37,7 +37,7 @@ impl<T: Number> Val<T> {
     #[track_caller]
     pub fn max(self, other: impl IntoVal<T>) -> Val<T> {
         let other = other.into_val();
-        Val::from_id(emit1(Op::Binary(Binary::Max), T::TYPE, &[self.id, other.id], Location::caller()))
+        Val::from_id(emit1(Op::Binary(Binary::Max), T::TYPE, &[self.id(), other.id()], Location::caller()))
     }
 
     /// The absolute value of a signed integer or float.
@@ -51,7 +51,170 @@ impl<T: Number> Val<T> {
     /// ```
     #[track_caller]
     pub fn abs(self) -> Val<T> {
-        Val::from_id(emit1(Op::Unary(Unary::Abs), T::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(Op::Unary(Unary::Abs), T::TYPE, &[self.id()], Location::caller()))
+    }
+}
+
+impl<T: Number> Val<T> {
+    /// The value limited to the range from `low` to `high`; of a NaN, `low`.
+    ///
+    /// - PTX: `max.f32`, `min.f32`, by the type as [`Val::max`] and [`Val::min`]
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.clamp(-1.0, 1.0), "min.f32", [0.5f32, -7.0, f32::INFINITY]), [0.5, -1.0, 1.0]);
+    /// ```
+    #[track_caller]
+    pub fn clamp(self, low: impl IntoVal<T>, high: impl IntoVal<T>) -> Val<T> {
+        self.max(low).min(high)
+    }
+}
+
+impl<T: Fractional> Val<T> {
+    #[track_caller]
+    fn unary(self, unary: Unary) -> Val<T> {
+        Val::from_id(emit1(Op::Unary(unary), T::TYPE, &[self.id()], Location::caller()))
+    }
+
+    /// The largest integral value that is not greater.
+    ///
+    /// - PTX: `cvt.rmi.f32.f32`, by the type `cvt.rmi.f16.f16`, `cvt.rmi.f64.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.floor(), "cvt.rmi.f32.f32", [1.5f32, -0.5]), [1.0, -1.0]);
+    /// ```
+    #[track_caller]
+    pub fn floor(self) -> Val<T> {
+        self.unary(Unary::Floor)
+    }
+
+    /// The smallest integral value that is not less.
+    ///
+    /// - PTX: `cvt.rpi.f32.f32`, by the type `cvt.rpi.f16.f16`, `cvt.rpi.f64.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.ceil(), "cvt.rpi.f32.f32", [1.5f32, -0.5]), [2.0, 0.0]);
+    /// ```
+    #[track_caller]
+    pub fn ceil(self) -> Val<T> {
+        self.unary(Unary::Ceil)
+    }
+
+    /// The integral value next towards zero.
+    ///
+    /// - PTX: `cvt.rzi.f32.f32`, by the type `cvt.rzi.f16.f16`, `cvt.rzi.f64.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.trunc(), "cvt.rzi.f32.f32", [1.5f32, -1.5]), [1.0, -1.0]);
+    /// ```
+    #[track_caller]
+    pub fn trunc(self) -> Val<T> {
+        self.unary(Unary::Trunc)
+    }
+
+    /// The nearest integral value, ties to even: one instruction, unlike [`Val::round`].
+    ///
+    /// - PTX: `cvt.rni.f32.f32`, by the type `cvt.rni.f16.f16`, `cvt.rni.f64.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.round_ties_even(), "cvt.rni.f32.f32", [1.5f32, 2.5]), [2.0, 2.0]);
+    /// ```
+    #[track_caller]
+    pub fn round_ties_even(self) -> Val<T> {
+        self.unary(Unary::RoundEven)
+    }
+
+    /// Whether the value is NaN.
+    ///
+    /// - PTX: `setp.neu.f32`, by the type `setp.neu.f16`, `setp.neu.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// let zeroed = |x: Val<f32>| select(x.is_nan(), 0.0, x);
+    /// assert_eq!(map(zeroed, "setp.neu.f32", [1.5f32, f32::NAN]), [1.5, 0.0]);
+    /// ```
+    #[track_caller]
+    pub fn is_nan(self) -> Val<bool> {
+        Val::from_id(emit1(Op::Compare(Compare::Ne), T::TYPE, &[self.id(), self.id()], Location::caller()))
+    }
+
+    /// Whether the value is neither infinite nor NaN.
+    ///
+    /// - PTX: `abs.f32`, `setp.lt.f32`, by the type `setp.lt.f16`, `setp.lt.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// let zeroed = |x: Val<f32>| select(x.is_finite(), x, 0.0);
+    /// assert_eq!(map(zeroed, "setp.lt.f32", [1.5f32, f32::NAN, f32::INFINITY]), [1.5, 0.0, 0.0]);
+    /// ```
+    #[track_caller]
+    pub fn is_finite(self) -> Val<bool> {
+        self.magnitude_to_infinity(Compare::Lt)
+    }
+
+    /// Whether the value is positive or negative infinity.
+    ///
+    /// - PTX: `abs.f32`, `setp.eq.f32`, by the type `setp.eq.f16`, `setp.eq.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// let zeroed = |x: Val<f32>| select(x.is_infinite(), 0.0, x);
+    /// assert_eq!(map(zeroed, "setp.eq.f32", [1.5f32, -f32::INFINITY]), [1.5, 0.0]);
+    /// ```
+    #[track_caller]
+    pub fn is_infinite(self) -> Val<bool> {
+        self.magnitude_to_infinity(Compare::Eq)
+    }
+
+    #[track_caller]
+    fn magnitude_to_infinity(self, compare: Compare) -> Val<bool> {
+        let site = Location::caller();
+        let infinity = emit1(Op::Const(T::INFINITY.bits()), T::TYPE, &[], site);
+        Val::from_id(emit1(Op::Compare(compare), T::TYPE, &[self.abs().id(), infinity], site))
+    }
+}
+
+impl<T: WideFloat> Val<T> {
+    /// The magnitude of the value with the sign of `sign`.
+    ///
+    /// - PTX: `copysign.f32`, `copysign.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.copysign(-1.0), "copysign.f32", [1.5f32, -2.0]), [-1.5, -2.0]);
+    /// ```
+    #[track_caller]
+    pub fn copysign(self, sign: impl IntoVal<T>) -> Val<T> {
+        let args = [self.id(), sign.into_val().id()];
+        Val::from_id(emit1(Op::Binary(Binary::CopySign), T::TYPE, &args, Location::caller()))
+    }
+
+    /// The nearest integral value, ties away from zero.
+    ///
+    /// - PTX: `copysign.f32`, `add.rn.f32`, `cvt.rzi.f32.f32`, by the type `cvt.rzi.f64.f64` and so on
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.round(), "cvt.rzi.f32.f32", [1.5f32, 2.5, -0.4]), [2.0, 3.0, 0.0]);
+    /// ```
+    #[track_caller]
+    pub fn round(self) -> Val<T> {
+        // With ½ itself, the largest number below ½ would be rounded to 1.
+        (self + val(T::BELOW_HALF).copysign(self)).trunc()
     }
 }
 
@@ -61,7 +224,7 @@ macro_rules! unary {
             $($(#[$doc])*
             #[track_caller]
             pub fn $name(self) -> Val<$ty> {
-                Val::from_id(emit1(Op::Unary(Unary::$op), <$ty>::TYPE, &[self.id], Location::caller()))
+                Val::from_id(emit1(Op::Unary(Unary::$op), <$ty>::TYPE, &[self.id()], Location::caller()))
             })*
         }
     };
@@ -115,9 +278,9 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// assert_eq!(map(|x| x.rsqrt(), "rsqrt.approx.f32", [4.0f32]), [0.5]);
+    /// assert_eq!(map(|x| x.rsqrt_approx(), "rsqrt.approx.f32", [4.0f32]), [0.5]);
     /// ```
-    rsqrt => Rsqrt;
+    rsqrt_approx => Rsqrt;
     /// 2^x, approximate: about 2 ulp.
     ///
     /// - PTX: `ex2.approx.f32`
@@ -125,9 +288,9 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// assert_eq!(map(|x| x.exp2(), "ex2.approx.f32", [3.0f32, -1.0]), [8.0, 0.5]);
+    /// assert_eq!(map(|x| x.exp2_approx(), "ex2.approx.f32", [3.0f32, -1.0]), [8.0, 0.5]);
     /// ```
-    exp2 => Exp2;
+    exp2_approx => Exp2;
     /// log₂ x, approximate: 2^-22 relative outside (0.5, 2), absolute inside.
     ///
     /// - PTX: `lg2.approx.f32`
@@ -135,9 +298,9 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// assert_eq!(map(|x| x.log2(), "lg2.approx.f32", [8.0f32, 0.5]), [3.0, -1.0]);
+    /// assert_eq!(map(|x| x.log2_approx(), "lg2.approx.f32", [8.0f32, 0.5]), [3.0, -1.0]);
     /// ```
-    log2 => Log2;
+    log2_approx => Log2;
     /// sin x, approximate: absolute error 2^-20.5 in [−π, π].
     ///
     /// - PTX: `sin.approx.f32`
@@ -145,10 +308,10 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// let [zero, one] = map(|x| x.sin(), "sin.approx.f32", [0.0, std::f32::consts::FRAC_PI_2]);
+    /// let [zero, one] = map(|x| x.sin_approx(), "sin.approx.f32", [0.0, std::f32::consts::FRAC_PI_2]);
     /// assert!(zero == 0.0 && (one - 1.0).abs() < 1e-6);
     /// ```
-    sin => Sin;
+    sin_approx => Sin;
     /// cos x, approximate: absolute error 2^-20.5 in [−π, π].
     ///
     /// - PTX: `cos.approx.f32`
@@ -156,10 +319,10 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// let [one, zero] = map(|x| x.cos(), "cos.approx.f32", [0.0, std::f32::consts::FRAC_PI_2]);
+    /// let [one, zero] = map(|x| x.cos_approx(), "cos.approx.f32", [0.0, std::f32::consts::FRAC_PI_2]);
     /// assert!(one == 1.0 && zero.abs() < 1e-6);
     /// ```
-    cos => Cos;
+    cos_approx => Cos;
     /// tanh x, approximate: relative error 2^-11.
     ///
     /// - PTX: `tanh.approx.f32`
@@ -167,11 +330,34 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// assert_eq!(map(|x| x.tanh(), "tanh.approx.f32", [0.0f32, 100.0, -100.0]), [0.0, 1.0, -1.0]);
+    /// assert_eq!(map(|x| x.tanh_approx(), "tanh.approx.f32", [0.0f32, 100.0, -100.0]), [0.0, 1.0, -1.0]);
     /// ```
-    tanh => Tanh;
+    tanh_approx => Tanh;
 }
 
+unary! {
+    f64;
+    /// 1/x, correctly rounded.
+    ///
+    /// - PTX: `rcp.rn.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.rcp(), "rcp.rn.f64", [4.0f64, 3.0]), [0.25, 1.0 / 3.0]);
+    /// ```
+    rcp => Rcp;
+    /// √x, correctly rounded.
+    ///
+    /// - PTX: `sqrt.rn.f64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.sqrt(), "sqrt.rn.f64", [9.0f64, 2.0]), [3.0, 2f64.sqrt()]);
+    /// ```
+    sqrt => Sqrt;
+}
 unary! {
     f16;
     /// 2^x, approximate: about 2^-9.9 relative.
@@ -181,10 +367,10 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// let [four] = map(|x| x.exp2(), "ex2.approx.f16", [f16::from_f32(2.0)]);
+    /// let [four] = map(|x| x.exp2_approx(), "ex2.approx.f16", [f16::from_f32(2.0)]);
     /// assert_eq!(four.to_f32(), 4.0);
     /// ```
-    exp2 => Exp2;
+    exp2_approx => Exp2;
     /// tanh x, approximate: about 2^-11 absolute.
     ///
     /// - PTX: `tanh.approx.f16`
@@ -192,9 +378,9 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// assert_eq!(map(|x| x.tanh(), "tanh.approx.f16", [f16::ZERO]), [f16::ZERO]);
+    /// assert_eq!(map(|x| x.tanh_approx(), "tanh.approx.f16", [f16::ZERO]), [f16::ZERO]);
     /// ```
-    tanh => Tanh;
+    tanh_approx => Tanh;
 }
 unary! {
     F16x2;
@@ -205,9 +391,9 @@ unary! {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// assert_eq!(map(|x| x.exp2(), "ex2.approx.f16x2", [F16x2(f16::ZERO, f16::ZERO)]), [F16x2(f16::ONE, f16::ONE)]);
+    /// assert_eq!(map(|x| x.exp2_approx(), "ex2.approx.f16x2", [F16x2(f16::ZERO, f16::ZERO)]), [F16x2(f16::ONE, f16::ONE)]);
     /// ```
-    exp2 => Exp2;
+    exp2_approx => Exp2;
     /// tanh x of both halves, approximate: about 2^-11 absolute.
     ///
     /// - PTX: `tanh.approx.f16x2`
@@ -216,9 +402,9 @@ unary! {
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
     /// let zeros = [F16x2(f16::ZERO, f16::ZERO)];
-    /// assert_eq!(map(|x| x.tanh(), "tanh.approx.f16x2", zeros), zeros);
+    /// assert_eq!(map(|x| x.tanh_approx(), "tanh.approx.f16x2", zeros), zeros);
     /// ```
-    tanh => Tanh;
+    tanh_approx => Tanh;
 }
 
 impl Val<f32> {
@@ -235,22 +421,22 @@ impl Val<f32> {
     pub fn div_approx(self, divisor: impl IntoVal<f32>) -> Val<f32> {
         let divisor = divisor.into_val();
         let op = Op::Binary(Binary::DivApprox);
-        Val::from_id(emit1(op, Type::F32, &[self.id, divisor.id], Location::caller()))
+        Val::from_id(emit1(op, Type::F32, &[self.id(), divisor.id()], Location::caller()))
     }
 
-    /// eˣ as 2^(x·log₂e), approximate.
+    /// eˣ as 2^(x·log₂e), approximate: the relative error grows with |x|, to about 2^-17 at 80.
     ///
     /// - PTX: `mul.rn.f32`, `ex2.approx.f32`
     /// - Target: sm_80
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// let [one, e] = map(|x| x.exp(), "ex2.approx.f32", [0.0f32, 1.0]);
+    /// let [one, e] = map(|x| x.exp_approx(), "ex2.approx.f32", [0.0f32, 1.0]);
     /// assert!(one == 1.0 && (e - std::f32::consts::E).abs() < 1e-6);
     /// ```
     #[track_caller]
-    pub fn exp(self) -> Val<f32> {
-        (self * std::f32::consts::LOG2_E).exp2()
+    pub fn exp_approx(self) -> Val<f32> {
+        (self * std::f32::consts::LOG2_E).exp2_approx()
     }
 }
 
@@ -265,7 +451,7 @@ impl Val<f32> {
 /// ```
 #[track_caller]
 pub fn fma<T: Float>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>) -> Val<T> {
-    let args = [a.into_val().id, b.into_val().id, c.into_val().id];
+    let args = [a.into_val().id(), b.into_val().id(), c.into_val().id()];
     Val::from_id(emit1(Op::MulAdd, T::TYPE, &args, Location::caller()))
 }
 
@@ -280,7 +466,7 @@ pub fn fma<T: Float>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>)
 /// ```
 #[track_caller]
 pub fn mul_add<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>) -> Val<T> {
-    let args = [a.into_val().id, b.into_val().id, c.into_val().id];
+    let args = [a.into_val().id(), b.into_val().id(), c.into_val().id()];
     Val::from_id(emit1(Op::MulAdd, T::TYPE, &args, Location::caller()))
 }
 
@@ -295,7 +481,7 @@ pub fn mul_add<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T
 /// ```
 #[track_caller]
 pub fn mul_wide(a: impl IntoVal<u32>, b: impl IntoVal<u32>) -> Val<u64> {
-    Val::from_id(emit1(Op::MulWide, Type::U32, &[a.into_val().id, b.into_val().id], Location::caller()))
+    Val::from_id(emit1(Op::MulWide, Type::U32, &[a.into_val().id(), b.into_val().id()], Location::caller()))
 }
 
 /// The high half of the product of integers of at least 16 bits.
@@ -309,7 +495,7 @@ pub fn mul_wide(a: impl IntoVal<u32>, b: impl IntoVal<u32>) -> Val<u64> {
 /// ```
 #[track_caller]
 pub fn mul_high<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>) -> Val<T> {
-    let args = [a.into_val().id, b.into_val().id];
+    let args = [a.into_val().id(), b.into_val().id()];
     Val::from_id(emit1(Op::Binary(Binary::MulHi), T::TYPE, &args, Location::caller()))
 }
 
@@ -328,6 +514,6 @@ pub fn mul_high<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>) -> Val<T> {
 /// ```
 #[track_caller]
 pub fn select<T: Scalar>(condition: Val<bool>, yes: impl IntoVal<T>, no: impl IntoVal<T>) -> Val<T> {
-    let args = [condition.id, yes.into_val().id, no.into_val().id];
+    let args = [condition.id(), yes.into_val().id(), no.into_val().id()];
     Val::from_id(emit1(Op::Select, T::TYPE, &args, Location::caller()))
 }

@@ -77,7 +77,7 @@ impl MbarrierArray {
 impl Mbarrier {
     #[track_caller]
     fn emit(self, operation: ir::Mbarrier, operands: &[ir::Value]) {
-        let args = [&[self.0.id], operands].concat();
+        let args = [&[self.0.id()], operands].concat();
         emit(Op::Mbarrier(operation), Type::U32, &args, Location::caller());
     }
 
@@ -102,7 +102,7 @@ impl Mbarrier {
     /// ```
     #[track_caller]
     pub fn init(self, arrivals: u32) {
-        self.emit(ir::Mbarrier::Init, &[val(arrivals).id]);
+        self.emit(ir::Mbarrier::Init, &[val(arrivals).id()]);
     }
 
     /// Invalidates the mbarrier, so that the memory can be reused.
@@ -178,7 +178,7 @@ impl Mbarrier {
     /// ```
     #[track_caller]
     pub fn arrive_expect(self, bytes: impl IntoVal<u32>) {
-        self.emit(ir::Mbarrier::ArriveExpect, &[bytes.into_val().id]);
+        self.emit(ir::Mbarrier::ArriveExpect, &[bytes.into_val().id()]);
     }
 
     /// Adds `bytes` to the bytes that the current phase expects, without arriving.
@@ -203,7 +203,7 @@ impl Mbarrier {
     /// ```
     #[track_caller]
     pub fn expect(self, bytes: impl IntoVal<u32>) {
-        self.emit(ir::Mbarrier::Expect, &[bytes.into_val().id]);
+        self.emit(ir::Mbarrier::Expect, &[bytes.into_val().id()]);
     }
 
     /// Whether the phase with parity `parity` has completed. If so, writes before the arrivals are visible.
@@ -255,7 +255,7 @@ impl Mbarrier {
             Wait::Test => ir::Mbarrier::TestWait,
             Wait::Try => ir::Mbarrier::TryWait,
         };
-        Val::from_id(emit1(Op::Mbarrier(operation), Type::U32, &[self.0.id, parity.id], site))
+        Val::from_id(emit1(Op::Mbarrier(operation), Type::U32, &[self.0.id(), parity.id()], site))
     }
 
     /// Waits until the phase with parity `parity` has completed: a loop of [`Mbarrier::test_wait`] or
@@ -334,12 +334,12 @@ impl Mbarrier {
     pub fn wait_for_cluster(self, parity: impl IntoVal<u32>) {
         let (parity, site) = (parity.into_val(), Location::caller());
         let completed = Op::Mbarrier(ir::Mbarrier::TryWaitCluster);
-        repeat_until(|| Val::from_id(emit1(completed, Type::U32, &[self.0.id, parity.id], site)), site);
+        repeat_until(|| Val::from_id(emit1(completed, Type::U32, &[self.0.id(), parity.id()], site)), site);
     }
 
     /// Address in the CTA's shared memory.
     pub(super) fn address(self) -> ir::Value {
-        self.0.id
+        self.0.id()
     }
 }
 
@@ -353,7 +353,7 @@ impl ClusterMbarrier {
     /// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
     #[track_caller]
     pub fn arrive(self) {
-        emit(Op::Mbarrier(ir::Mbarrier::ArriveCluster), Type::U32, &[self.0.id], Location::caller());
+        emit(Op::Mbarrier(ir::Mbarrier::ArriveCluster), Type::U32, &[self.0.id()], Location::caller());
     }
 
     /// As [`Mbarrier::arrive_expect`], from a thread of any CTA of the cluster.
@@ -364,13 +364,13 @@ impl ClusterMbarrier {
     /// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
     #[track_caller]
     pub fn arrive_expect(self, bytes: impl IntoVal<u32>) {
-        let args = [self.0.id, bytes.into_val().id];
+        let args = [self.0.id(), bytes.into_val().id()];
         emit(Op::Mbarrier(ir::Mbarrier::ArriveExpectCluster), Type::U32, &args, Location::caller());
     }
 
     /// Address in the shared memory of the cluster.
     pub(super) fn address(self) -> ir::Value {
-        self.0.id
+        self.0.id()
     }
 }
 
@@ -454,6 +454,9 @@ pub fn fence_async() {
 /// Records a loop that repeats until `condition` is true and has no other body.
 fn repeat_until(condition: impl FnOnce() -> Val<bool>, site: Site) {
     let header = with(|r| {
+        if r.follow_jump(&[], site).is_some() {
+            return r.block;
+        }
         let header = r.func.create_block();
         r.jump(header, Vec::new(), site);
         r.switch_to(header);
@@ -461,9 +464,13 @@ fn repeat_until(condition: impl FnOnce() -> Val<bool>, site: Site) {
     });
     let condition = condition();
     with(|r| {
+        if r.follow_branch(condition.id(), &[], &[], site).is_some() {
+            return;
+        }
         let after = r.func.create_block();
         let to = |block| BlockCall { block, args: Vec::new() };
-        r.branch(condition.id, to(after), to(header), site);
+        let branch = r.branch(condition.id(), to(after), to(header), site);
+        r.intrinsic_branches.push(branch);
         r.switch_to(after);
     });
 }

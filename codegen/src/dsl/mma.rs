@@ -10,14 +10,14 @@
 //! | [`FragmentC`]   | the sum in row g + 8·(i / 2) and column 2t + i mod 2                                 |
 //!
 //! A row of A and a column of B have 16 or 32 bytes, according to the number of registers. Elements are u8 and i8 (with
-//! wrapping i32 sums), [`half::f16`] or [`half::bf16`] (with f32 sums).
+//! wrapping i32 sums), [`half::f16`], [`half::bf16`] or f32 as tf32 (with f32 sums).
 
 use std::marker::PhantomData;
 use std::panic::Location;
 
 use super::pointer::{Ptr, Shared};
-use super::record::emit;
-use super::scalar::Scalar;
+use super::record::{Site, emit};
+use super::scalar::{F16x2, Scalar};
 use super::threads::lane;
 use super::value::{Val, val};
 use crate::Carry;
@@ -26,7 +26,7 @@ use crate::ir::{self, Mma, MmaShape, Op, Type, Value};
 /// Element type of A and B.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the element of a matrix",
-    label = "expected u8, i8, f16 or bf16"
+    label = "expected u8, i8, f16, bf16 or f32"
 )]
 pub trait MmaElement: Scalar {
     /// The IR's element type.
@@ -39,7 +39,7 @@ pub trait MmaElement: Scalar {
 /// same type.
 #[diagnostic::on_unimplemented(
     message = "a matrix of `{Self}` cannot be multiplied by one of `{B}`",
-    label = "expected fragments of bytes, of f16 or of bf16",
+    label = "expected fragments of bytes, of f16, of bf16 or of f32",
     note = "u8 and i8 can be mixed; f16 and bf16 cannot"
 )]
 pub trait MmaWith<B: MmaElement<Sum = Self::Sum>>: MmaElement {}
@@ -58,6 +58,7 @@ elements! {
     i8: I8, i32, u8 i8;
     half::f16: F16, f32, half::f16;
     half::bf16: Bf16, f32, half::bf16;
+    f32: Tf32, f32, f32;
 }
 
 /// A lane's fragment of A: 16 rows of 8·`R` bytes. See [the guide](crate#matrix-products).
@@ -117,7 +118,7 @@ impl<T: MmaElement, const R: usize> FragmentA<T, R> {
     ///     let c = mma(a, b, FragmentC::zero());
     ///     x.at(lane()).store(c.0[0]);
     /// }
-    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0; 32]), [16.0; 32]);
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0f32; 32]), [16.0; 32]);
     /// ```
     #[track_caller]
     pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentA<T, R> {
@@ -164,7 +165,7 @@ impl<T: MmaElement, const R: usize> FragmentB<T, R> {
     ///     let c = mma(a, b, FragmentC::zero());
     ///     x.at(lane()).store(c.0[0]);
     /// }
-    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x2.shared.b16", [0.0; 32]), [16.0; 32]);
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x2.shared.b16", [0.0f32; 32]), [16.0; 32]);
     /// ```
     #[track_caller]
     pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, R> {
@@ -197,7 +198,7 @@ impl<T: MmaElement> FragmentB<T, 2> {
     ///     let c = mma(a, b, FragmentC::zero());
     ///     x.at(lane()).store(c.0[0]);
     /// }
-    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0; 32]), [16.0; 32]);
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0f32; 32]), [16.0; 32]);
     /// ```
     #[track_caller]
     pub fn load_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
@@ -230,10 +231,11 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
     ///     let c = mma(a, b, FragmentC::zero());
     ///     x.at(lane()).store(c.0[0]);
     /// }
-    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", [0.0; 32]), [16.0; 32]);
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", [0.0f32; 32]), [16.0; 32]);
     /// ```
     #[track_caller]
     pub fn load_transposed(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, 2> {
+        const { assert!(size_of::<T>() == 2, "`load_transposed` takes elements of 16 bits: store B by columns") };
         let row = tile.cast().bytes((lane() & 15) * pitch);
         FragmentB::from_registers(load_matrices_transposed(row))
     }
@@ -265,7 +267,7 @@ impl<S: Scalar + Default> FragmentC<S> {
     ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
     ///     }
     /// }
-    /// assert_eq!(run(product(), "shr.u32", [0.0; 128]), [16.0; 128]);
+    /// assert_eq!(run(product(), "shr.u32", [0.0f32; 128]), [16.0; 128]);
     /// ```
     #[track_caller]
     pub fn row(i: u32) -> Val<u32> {
@@ -289,7 +291,7 @@ impl<S: Scalar + Default> FragmentC<S> {
     ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
     ///     }
     /// }
-    /// assert_eq!(run(product(), "and.b32", [0.0; 128]), [16.0; 128]);
+    /// assert_eq!(run(product(), "and.b32", [0.0f32; 128]), [16.0; 128]);
     /// ```
     #[track_caller]
     pub fn column(i: u32) -> Val<u32> {
@@ -300,9 +302,11 @@ impl<S: Scalar + Default> FragmentC<S> {
 /// The product A·B + C. `RA` is 4 for rows of 32 bytes and 2 for rows of 16 bytes; `RB` is half of `RA`.
 ///
 /// - PTX: `mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32`, by element and size `.m16n8k8`, `.m16n8k32`,
-///   `.bf16.bf16`, `.s32.s8.u8.s32`, …
+///   `.bf16.bf16`, `.tf32.tf32`, `.s32.s8.u8.s32`, …
 /// - Target: sm_80
 /// - Requires: all lanes
+///
+/// Of f32 elements the tensor cores ignore the low 13 bits (tf32): a fraction of 10 bits remains.
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -316,7 +320,7 @@ impl<S: Scalar + Default> FragmentC<S> {
 ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
 ///     }
 /// }
-/// assert_eq!(run(product(), "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", [0.0; 128]), [16.0; 128]);
+/// assert_eq!(run(product(), "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", [0.0f32; 128]), [16.0; 128]);
 /// ```
 #[track_caller]
 pub fn mma<A, B, const RA: usize, const RB: usize>(
@@ -334,16 +338,64 @@ where
             "use `FragmentA<_, 4>` with `FragmentB<_, 2>`, or `FragmentA<_, 2>` with `FragmentB<_, 1>`"
         );
     }
-    let shape = match RB * 16 / A::TYPE.bytes() as usize {
+    let mma = Mma { shape: shape::<A>(RB), a: A::ELEMENT, b: B::ELEMENT };
+    let sums = product(mma, A::Sum::TYPE, [&a.registers, &b.registers], &c.0, Location::caller());
+    FragmentC(std::array::from_fn(|i| sums[i]))
+}
+
+/// The shape of a product with columns of 16·`registers` bytes.
+fn shape<A: MmaElement>(registers: usize) -> MmaShape {
+    match registers * 16 / A::TYPE.bytes() as usize {
+        4 => MmaShape::M16N8K4,
         8 => MmaShape::M16N8K8,
         16 => MmaShape::M16N8K16,
         _ => MmaShape::M16N8K32,
-    };
-    let mma = Mma { shape, a: A::ELEMENT, b: B::ELEMENT };
-    let words = a.registers.iter().chain(&b.registers).map(|word| word.id);
-    let args: Vec<Value> = words.chain(c.0.iter().map(|sum| sum.id)).collect();
-    let sums = emit(Op::Mma(mma), A::Sum::TYPE, &args, Location::caller());
-    FragmentC(std::array::from_fn(|i| Val::from_id(sums[i])))
+    }
+}
+
+fn product<S: Scalar>(
+    mma: Mma,
+    ty: Type,
+    factors: [&[Val<u32>]; 2],
+    sums: &[Val<S>],
+    site: Site,
+) -> Vec<Val<S>> {
+    let words = factors.into_iter().flatten().map(|word| word.id());
+    let args: Vec<Value> = words.chain(sums.iter().map(|sum| sum.id())).collect();
+    emit(Op::Mma(mma), ty, &args, site).into_iter().map(Val::from_id).collect()
+}
+
+/// [`mma`] of f16 with f16 sums, which is faster on some GPUs and needs half the registers. Pair i of the sums is in row
+/// l / 4 + 8·i and columns 2·(l mod 4) and the next, for lane l. Every sum is rounded to f16.
+///
+/// - PTX: `mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16`, for `RA` = 2 `.m16n8k8`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// // A product of ones.
+/// #[kernel(threads = 32)]
+/// fn product(x: Ptr<Global, F16x2>) {
+///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
+///     let [upper, lower] = mma_f16_sums(a, b, [val(F16x2::default()); 2]);
+///     x.at(lane()).store(upper + lower);
+/// }
+/// let sixteens = F16x2(f16::from_f32(32.0), f16::from_f32(32.0));
+/// let found = run(product(), "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", [F16x2::default(); 32]);
+/// assert_eq!(found, [sixteens; 32]);
+/// ```
+#[track_caller]
+pub fn mma_f16_sums<const RA: usize, const RB: usize>(
+    a: FragmentA<half::f16, RA>,
+    b: FragmentB<half::f16, RB>,
+    c: [Val<F16x2>; 2],
+) -> [Val<F16x2>; 2] {
+    const { assert!(matches!((RA, RB), (4, 2) | (2, 1)), "see `mma` for the numbers of registers") };
+    let mma = Mma { shape: shape::<half::f16>(RB), a: ir::MmaElement::F16, b: ir::MmaElement::F16 };
+    let sums = product(mma, Type::F16x2, [&a.registers, &b.registers], &c, Location::caller());
+    std::array::from_fn(|i| sums[i])
 }
 
 /// [`mma`] of bytes, 16×32 by 32×8, with registers instead of fragments.
@@ -385,7 +437,7 @@ pub fn mma_m16n8k32_i8(
 fn load_rows<const N: usize>(row: Ptr<Shared, u8>, transposed: bool) -> [Val<u32>; N] {
     const { assert!(matches!(N, 1 | 2 | 4), "an `ldmatrix` loads 1, 2 or 4 matrices") };
     let op = Op::LoadMatrix { matrices: N as u8, transposed };
-    let words = emit(op, Type::U32, &[row.id], Location::caller());
+    let words = emit(op, Type::U32, &[row.id()], Location::caller());
     std::array::from_fn(|i| Val::from_id(words[i]))
 }
 
@@ -462,5 +514,5 @@ pub fn load_matrices_transposed<const N: usize>(row: Ptr<Shared, u8>) -> [Val<u3
 /// ```
 #[track_caller]
 pub fn transpose_matrix(fragment: Val<u32>) -> Val<u32> {
-    Val::from_id(emit(Op::TransposeMatrix, Type::U32, &[fragment.id], Location::caller())[0])
+    Val::from_id(emit(Op::TransposeMatrix, Type::U32, &[fragment.id()], Location::caller())[0])
 }

@@ -8,14 +8,14 @@ use super::scalar::{Bf16x2, Bits, F16x2, Int, NoBits, Number, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Binary, Op, Unary};
 
-/// Scalars with `/`: integers (truncating) and f32 (correctly rounded).
+/// Scalars with `/`: integers (truncating), f32 and f64 (correctly rounded).
 #[diagnostic::on_unimplemented(
     message = "`/` is not available for `{Self}`",
-    label = "expected an integer or f32; convert halves with `.cast::<f32>()`, and convert the result back"
+    label = "expected an integer, f32 or f64; convert halves with `.cast::<f32>()`, and convert the result back"
 )]
 pub trait Divide: Number {}
 macro_rules! divide { ($($ty:ty)*) => { $(impl Divide for $ty {})* } }
-divide!(u8 u16 u32 u64 i8 i16 i32 i64 f32);
+divide!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 /// Scalars with `%`: integers.
 #[diagnostic::on_unimplemented(
@@ -42,7 +42,7 @@ right_sides! {
     Term: Number, "`{T}` is not a number", "to compare two `Val<bool>`, write `a ^ b`";
     /// The right side of `/`.
     Divisor: Divide, "`/` is not available for `{T}`",
-        "expected an integer or f32; convert halves with `.cast::<f32>()`, and convert the result back";
+        "expected an integer, f32 or f64; convert halves with `.cast::<f32>()`, and convert the result back";
     /// The right side of `%`.
     Modulus: Remainder, "`%` is not available for `{T}`",
         "expected an integer; for f32 write `x - (x / y).cast::<i32>().cast::<f32>() * y`, if the quotient fits an i32";
@@ -83,7 +83,7 @@ macro_rules! binary {
             #[track_caller]
             fn $method(self, right: R) -> Val<T> {
                 let right = right.$into();
-                Val::from_id(emit1(Op::Binary(Binary::$op), T::TYPE, &[self.id, right.id], Location::caller()))
+                Val::from_id(emit1(Op::Binary(Binary::$op), T::TYPE, &[self.id(), right.id()], Location::caller()))
             }
         }
 
@@ -129,12 +129,12 @@ binary! {
     /// assert_eq!(map(|x| x * 7, "mul.lo.u32", [3u32]), [21]);
     /// ```
     Mul mul, MulAssign mul_assign, Mul, Term, IntoVal<T>: into_val;
-    /// The quotient: truncated for integers, correctly rounded for f32.
+    /// The quotient: truncated for integers, correctly rounded for f32 and f64.
     ///
     /// - Written: `a / b`, `a /= b`
     /// - PTX: `div.rn.f32`, by the type `div.u32`, `div.s64`, …
     /// - Target: sm_80
-    /// - Requires: integers or f32
+    /// - Requires: integers, f32 or f64
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -227,10 +227,10 @@ macro_rules! left_constant {
     };
 }
 left_constant! {
-    Add add: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2 Bf16x2;
-    Sub sub: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2 Bf16x2;
-    Mul mul: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2 Bf16x2;
-    Div div: u8 u16 u32 u64 i8 i16 i32 i64 f32;
+    Add add: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64 F16x2 Bf16x2;
+    Sub sub: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64 F16x2 Bf16x2;
+    Mul mul: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64 F16x2 Bf16x2;
+    Div div: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
     Rem rem: u8 u16 u32 u64 i8 i16 i32 i64;
     BitAnd bitand: bool u8 u16 u32 u64 i8 i16 i32 i64;
     BitOr bitor: bool u8 u16 u32 u64 i8 i16 i32 i64;
@@ -252,7 +252,7 @@ impl<T: Bits> Not for Val<T> {
     /// ```
     #[track_caller]
     fn not(self) -> Val<T> {
-        Val::from_id(emit1(Op::Unary(Unary::Not), T::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(Op::Unary(Unary::Not), T::TYPE, &[self.id()], Location::caller()))
     }
 }
 
@@ -270,6 +270,6 @@ impl<T: Number> Neg for Val<T> {
     /// ```
     #[track_caller]
     fn neg(self) -> Val<T> {
-        Val::from_id(emit1(Op::Unary(Unary::Neg), <T as Scalar>::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(Op::Unary(Unary::Neg), <T as Scalar>::TYPE, &[self.id()], Location::caller()))
     }
 }

@@ -32,7 +32,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     #[track_caller]
     pub fn load_relaxed(self, scope: Scope) -> Val<T> {
         let op = Op::Load(ordered(Order::Relaxed, scope));
-        Val::from_id(emit1(op, T::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(op, T::TYPE, &[self.id()], Location::caller()))
     }
 
     /// As [`Ptr::load_relaxed`], with acquire semantics: later accesses see the writes before the release of the loaded
@@ -60,7 +60,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     #[track_caller]
     pub fn load_acquire(self, scope: Scope) -> Val<T> {
         let op = Op::Load(ordered(Order::Acquire, scope));
-        Val::from_id(emit1(op, T::TYPE, &[self.id], Location::caller()))
+        Val::from_id(emit1(op, T::TYPE, &[self.id()], Location::caller()))
     }
 
     /// Stores the element at the pointer, which other threads of the scope may access concurrently (relaxed order).
@@ -79,7 +79,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     #[track_caller]
     pub fn store_relaxed(self, value: impl IntoVal<T>, scope: Scope) {
         let op = Op::Store(ordered(Order::Relaxed, scope));
-        emit(op, T::TYPE, &[self.id, value.into_val().id], Location::caller());
+        emit(op, T::TYPE, &[self.id(), value.into_val().id()], Location::caller());
     }
 
     /// As [`Ptr::store_relaxed`], with release semantics: a thread that acquires the value sees all writes that happen
@@ -107,6 +107,6 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     #[track_caller]
     pub fn store_release(self, value: impl IntoVal<T>, scope: Scope) {
         let op = Op::Store(ordered(Order::Release, scope));
-        emit(op, T::TYPE, &[self.id, value.into_val().id], Location::caller());
+        emit(op, T::TYPE, &[self.id(), value.into_val().id()], Location::caller());
     }
 }

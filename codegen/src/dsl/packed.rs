@@ -44,7 +44,7 @@ impl<P: FloatPair> Val<P> {
     /// ```
     #[track_caller]
     pub fn pack(low: Val<P::Half>, high: Val<P::Half>) -> Val<P> {
-        Val::from_id(emit1(Op::Pack, P::TYPE, &[low.id, high.id], Location::caller()))
+        Val::from_id(emit1(Op::Pack, P::TYPE, &[low.id(), high.id()], Location::caller()))
     }
 
     /// The low half and the high half of the pair.
@@ -58,7 +58,7 @@ impl<P: FloatPair> Val<P> {
     /// ```
     #[track_caller]
     pub fn unpack(self) -> [Val<P::Half>; 2] {
-        let halves = emit(Op::Unpack, P::Half::TYPE, &[self.id], Location::caller());
+        let halves = emit(Op::Unpack, P::Half::TYPE, &[self.id()], Location::caller());
         [Val::from_id(halves[0]), Val::from_id(halves[1])]
     }
 }
@@ -75,7 +75,7 @@ impl<P: FloatPair> Val<P> {
 /// ```
 #[track_caller]
 pub fn pack_rounded<P: FloatPair>(low: impl IntoVal<f32>, high: impl IntoVal<f32>) -> Val<P> {
-    let args = [low.into_val().id, high.into_val().id];
+    let args = [low.into_val().id(), high.into_val().id()];
     Val::from_id(emit1(Op::ConvertPack, P::TYPE, &args, Location::caller()))
 }
 

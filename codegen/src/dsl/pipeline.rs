@@ -12,10 +12,14 @@
 
 use std::panic::Location;
 
-use super::async_copy::{copy_async, copy_async_with, copy_bulk, copy_bulk_multicast};
+use super::async_copy::{
+    commit_copies, copy_async, copy_async_filled, copy_async_with, copy_bulk, copy_bulk_multicast,
+    wait_copies,
+};
 use super::cache_policy::CachePolicy;
 use super::cluster::cluster_rank;
 use super::hooks::range;
+use super::math::select;
 use super::mbarrier::{Mbarrier, MbarrierArray, Wait, fence_mbarrier_init};
 use super::pointer::{Global, Index, Ptr, Shared};
 use super::record::{fail, with};
@@ -100,6 +104,17 @@ impl PipelineShape {
             PipelineCopy::Async { .. } => Wait::Test,
         }
     }
+}
+
+/// Form of a two-dimensional copy, see [`Producer::copy_rows`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowsShape {
+    /// Number of rows.
+    pub rows: u32,
+    /// Bytes of a row, a multiple of 16.
+    pub row_bytes: u32,
+    /// Bytes from a row to the next one in the stage, a multiple of 16; more than `row_bytes` leaves a gap.
+    pub stage_stride: u32,
 }
 
 /// A ring of stages with its mbarriers.
@@ -361,12 +376,153 @@ impl Producer {
             }
             PipelineCopy::Async { threads } => {
                 let share = Share { to, from, worker: self.worker, threads, policy };
-                match with(|r| r.func.constant(bytes.id)) {
+                match with(|r| r.constant(bytes.id())) {
                     Some(bytes) => copy_share(share, bytes as u32),
                     None => copy_share_of(share, bytes),
                 }
             }
         }
+    }
+
+    /// Address of the current stage's bytes, for threads that write into it themselves, before
+    /// [`Producer::commit_stores`].
+    ///
+    /// - PTX: `mul.lo.u32`, `add.s32`
+    /// - Target: sm_80
+    /// - Requires: [`PipelineCopy::Async`], whose producers all arrive at the stage's mbarrier
+    /// - Example: [`Producer::copy_rows`]
+    #[track_caller]
+    pub fn data(&self) -> Ptr<Shared, u8> {
+        self.require_async();
+        self.ring.data(self.at)
+    }
+
+    /// Starts copying rows that are `stride` bytes apart in global memory to the current stage, from byte `to` of the
+    /// stage on. All threads copy 16 bytes each, whatever the length of a row.
+    ///
+    /// - PTX: `cp.async.cg.shared.global` for each 16 bytes
+    /// - Target: sm_80
+    /// - Requires: [`PipelineCopy::Async`]; addresses and `stride` multiples of 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// /// Copies a tile of 8 rows and 8 columns of a matrix with 16 columns; the first word is written by hand.
+    /// #[kernel(threads = 64)]
+    /// fn tile(from: Ptr<Global, u32>, to: Ptr<Global, u32>) {
+    ///     let copy = PipelineCopy::Async { threads: 32 };
+    ///     let shape = PipelineShape { stages: 1, stage_bytes: 272, consumers: 1, copy };
+    ///     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
+    ///     if thread_index() == 0 {
+    ///         ring.init();
+    ///     }
+    ///     barrier();
+    ///     if warp_index() == 0 {
+    ///         let producer = ring.producer(lane());
+    ///         producer.acquire(272);
+    ///         producer.copy_rows(16, from.cast(), 64, RowsShape { rows: 8, row_bytes: 32, stage_stride: 32 });
+    ///         if lane() == 0 {
+    ///             producer.data().cast::<u32>().store(7);
+    ///         }
+    ///         producer.commit_stores();
+    ///     } else {
+    ///         let consumer = ring.consumer();
+    ///         consumer.wait();
+    ///         let words = consumer.data().cast::<u32>();
+    ///         let word = words.at(lane() + 4).load() + words.at(lane() + 36).load() + words.load();
+    ///         consumer.release_by_warp();
+    ///         to.at(lane()).store(word);
+    ///     }
+    /// }
+    ///
+    /// let kernel = tile()?;
+    /// let numbers: Vec<u32> = (0..128).collect();
+    /// let done = Launch::of(&kernel).buffer(&numbers).uninitialised::<u32>(32).run()?;
+    /// let word = |i: u32| i / 8 * 16 + i % 8;
+    /// assert_eq!(done.buffer::<u32>(1), (0..32).map(|i| word(i) + word(i + 32) + 7).collect::<Vec<_>>());
+    /// // 16 copies of 16 bytes are one instruction.
+    /// assert_eq!(done.ptx().matches("cp.async.cg.shared.global").count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn copy_rows(&self, to: u32, from: Ptr<Global, u8>, stride: impl IntoVal<u32>, shape: RowsShape) {
+        self.rows(to, from, stride.into_val(), shape, None);
+    }
+
+    /// As [`Producer::copy_rows`], at the edge of a matrix: only the first `rows` rows and the first `bytes` bytes of
+    /// each are copied; the others become zero, and their addresses are not read.
+    ///
+    /// - PTX: `cp.async.cg.shared.global` with a source size for each 16 bytes
+    /// - Target: sm_80
+    /// - Requires: [`PipelineCopy::Async`]; addresses and `stride` multiples of 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// /// A tile of 8 × 8 of a matrix with 5 rows and 7 of 8 columns that count.
+    /// #[kernel(threads = 64)]
+    /// fn edge(from: Ptr<Global, u32>, to: Ptr<Global, u32>, rows: Val<u32>, columns: Val<u32>) {
+    ///     let copy = PipelineCopy::Async { threads: 32 };
+    ///     let shape = PipelineShape { stages: 1, stage_bytes: 256, consumers: 1, copy };
+    ///     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
+    ///     if thread_index() == 0 {
+    ///         ring.init();
+    ///     }
+    ///     barrier();
+    ///     if warp_index() == 0 {
+    ///         let producer = ring.producer(lane());
+    ///         producer.acquire(256);
+    ///         let tile = RowsShape { rows: 8, row_bytes: 32, stage_stride: 32 };
+    ///         producer.copy_rows_filled(0, from.cast(), 32, tile, (rows, columns * 4));
+    ///         producer.commit();
+    ///     } else {
+    ///         let consumer = ring.consumer();
+    ///         consumer.wait();
+    ///         to.at(lane() * 2).store_vector(consumer.data().cast::<u32>().at(lane() * 2).load_vector::<2>());
+    ///     }
+    /// }
+    ///
+    /// let kernel = edge()?;
+    /// let launch = Launch::of(&kernel).buffer(&[1u32; 40]).uninitialised::<u32>(64).value(5u32).value(7u32);
+    /// let done = launch.run()?;
+    /// let inside = |i: u32| u32::from(i / 8 < 5 && i % 8 < 7);
+    /// assert_eq!(done.buffer::<u32>(1), (0..64).map(inside).collect::<Vec<_>>());
+    /// assert!(done.has("cp.async.cg.shared.global"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn copy_rows_filled(
+        &self,
+        to: u32,
+        from: Ptr<Global, u8>,
+        stride: impl IntoVal<u32>,
+        shape: RowsShape,
+        (rows, bytes): (impl IntoVal<u32>, impl IntoVal<u32>),
+    ) {
+        let inside = (rows.into_val(), bytes.into_val());
+        self.rows(to, from, stride.into_val(), shape, Some(inside));
+    }
+
+    #[track_caller]
+    fn rows(
+        &self,
+        to: u32,
+        from: Ptr<Global, u8>,
+        stride: Val<u32>,
+        shape: RowsShape,
+        inside: Option<(Val<u32>, Val<u32>)>,
+    ) {
+        let RowsShape { row_bytes, stage_stride, .. } = shape;
+        let PipelineCopy::Async { threads } = self.ring.shape.copy else {
+            let what = "bulk copies have no rows: use `PipelineCopy::Async`, or `copy` for each row";
+            fail(Location::caller(), what);
+        };
+        if row_bytes == 0 || row_bytes % 16 != 0 || stage_stride % 16 != 0 {
+            let what = format!(
+                "rows of {row_bytes} bytes, {stage_stride} bytes apart, cannot be copied: write multiples of 16"
+            );
+            fail(Location::caller(), what);
+        }
+        let to = self.ring.data(self.at).bytes(to);
+        copy_rows(Rows { to, from, stride, shape, inside }, self.worker, threads);
     }
 
     /// Signals that this thread has started all its copies into the current stage.
@@ -378,6 +534,30 @@ impl Producer {
     pub fn commit(&self) {
         if let PipelineCopy::Async { .. } = self.ring.shape.copy {
             self.ring.full(self.at).arrive_after_copies();
+        }
+    }
+
+    /// Signals that this thread has written its part of the current stage, by stores to [`Producer::data`] or by copies,
+    /// in place of [`Producer::commit`]. It waits for the thread's copies, because the arrival of `commit` does not order
+    /// stores.
+    ///
+    /// - PTX: `cp.async.wait_group`, `mbarrier.arrive.shared.b64`
+    /// - Target: sm_80
+    /// - Requires: [`PipelineCopy::Async`]
+    /// - Example: [`Producer::copy_rows`]
+    #[track_caller]
+    pub fn commit_stores(&self) {
+        self.require_async();
+        commit_copies();
+        wait_copies(0);
+        self.ring.full(self.at).arrive();
+    }
+
+    #[track_caller]
+    fn require_async(&self) {
+        if !matches!(self.ring.shape.copy, PipelineCopy::Async { .. }) {
+            let what = "threads cannot write into a stage of bulk copies: use `PipelineCopy::Async`";
+            fail(Location::caller(), what);
         }
     }
 
@@ -498,6 +678,53 @@ impl Consumer {
     pub fn advance(&mut self) {
         self.at = next_position(self.at, self.ring.shape.stages);
     }
+
+    /// Advances by `count` stages, at most as many as the ring has: past the stages of other consumers.
+    ///
+    /// - PTX: `add.u32`, `setp.ge.u32`, `sub.u32`, `selp.b32`, `xor.b32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Warps 1 and 2 take the four tiles of 32 words in turn.
+    /// #[kernel(threads = 96)]
+    /// fn in_turn(x: Ptr<Global, u32>) {
+    ///     let copy = PipelineCopy::Async { threads: 32 };
+    ///     let shape = PipelineShape { stages: 2, stage_bytes: 128, consumers: 1, copy };
+    ///     let ring = Pipeline::new(shape, shared_array(256), mbarrier_array(4));
+    ///     if thread_index() == 0 {
+    ///         ring.init();
+    ///     }
+    ///     barrier();
+    ///     if warp_index() == 0 {
+    ///         let mut producer = ring.producer(lane());
+    ///         for tile in 0..4u32 {
+    ///             producer.acquire(128);
+    ///             producer.copy(0, x.at(tile * 32).cast(), 128, None);
+    ///             producer.commit();
+    ///             producer.advance();
+    ///         }
+    ///     } else {
+    ///         let first = warp_index() - 1;
+    ///         let mut consumer = ring.consumer();
+    ///         consumer.advance_by(first);
+    ///         for round in 0..2u32 {
+    ///             consumer.wait();
+    ///             let word = consumer.data().cast::<u32>().at(lane()).load();
+    ///             consumer.release_by_warp();
+    ///             consumer.advance_by(2);
+    ///             x.at(128 + (round * 2 + first) * 32).at(lane()).store(word + 1);
+    ///         }
+    ///     }
+    /// }
+    /// let words: [u32; 256] = std::array::from_fn(|i| i as u32);
+    /// let words = run(in_turn(), "setp.ge.u32", words);
+    /// assert!((0..128).all(|i| words[128 + i] == i as u32 + 1));
+    /// ```
+    #[track_caller]
+    pub fn advance_by(&mut self, count: impl IntoVal<u32>) {
+        self.at = position_after(self.at, count.into_val(), self.ring.shape.stages);
+    }
 }
 
 #[device]
@@ -506,6 +733,17 @@ fn next_position(at: RingPosition, stages: u32) -> RingPosition {
     next.slot += 1;
     if next.slot == stages {
         next.slot = val(0);
+        next.parity ^= 1;
+    }
+    next
+}
+
+#[device]
+fn position_after(at: RingPosition, count: Val<u32>, stages: u32) -> RingPosition {
+    let mut next = at;
+    next.slot += count;
+    if next.slot >= stages {
+        next.slot -= stages;
         next.parity ^= 1;
     }
     next
@@ -552,6 +790,58 @@ fn copy_share(share: Share, bytes: u32) {
 fn copy_share_of(share: Share, bytes: Val<u32>) {
     for at in range(share.worker * 16, bytes).step_by(share.threads * 16) {
         share.copy(at);
+    }
+}
+
+/// A two-dimensional `cp.async` copy; `inside` is the number of rows, and of bytes of each, that are not zero-filled.
+#[derive(Clone, Copy)]
+struct Rows {
+    to: Ptr<Shared, u8>,
+    from: Ptr<Global, u8>,
+    stride: Val<u32>,
+    shape: RowsShape,
+    inside: Option<(Val<u32>, Val<u32>)>,
+}
+
+impl Rows {
+    /// Copies the 16 bytes from byte `column` of row `row` on.
+    #[device]
+    fn copy(self, row: Val<u32>, column: Val<u32>) {
+        let to = self.to.bytes(row * self.shape.stage_stride).bytes(column);
+        let from = self.from.bytes(row * self.stride).bytes(column);
+        match self.inside {
+            Some((rows, bytes)) => {
+                let left = select(row < rows, bytes, 0);
+                copy_async_filled::<16>(to, from, (left.max(column) - column).min(16));
+            }
+            None => copy_async::<16>(to, from),
+        }
+    }
+}
+
+/// Copies rows, 16 bytes after the other by one thread after the other.
+#[device]
+fn copy_rows(rows: Rows, worker: Val<u32>, threads: u32) {
+    let in_row = rows.shape.row_bytes / 16;
+    let total = in_row * rows.shape.rows;
+    if threads % in_row == 0 {
+        // A thread copies the same columns of every row.
+        let (first, column) = (worker / in_row, worker % in_row * 16);
+        let step = threads / in_row;
+        for round in 0..total / threads {
+            rows.copy(first + round * step, column);
+        }
+    } else {
+        for round in 0..total / threads {
+            let at = worker + round * threads;
+            rows.copy(at / in_row, at % in_row * 16);
+        }
+    }
+    if total % threads > 0 {
+        let at = worker + total / threads * threads;
+        if at < total {
+            rows.copy(at / in_row, at % in_row * 16);
+        }
     }
 }
 

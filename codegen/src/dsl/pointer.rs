@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use super::record::{KernelParam, PointerParam, Site, emit1, fail, with};
+use super::record::{Handle, KernelParam, PointerParam, Site, emit1, fail, with};
 use super::scalar::Scalar;
 use super::value::Val;
 use crate::ir::{self, Binary, Op, Param, Rounding, Type};
@@ -26,6 +26,22 @@ pub struct Shared;
 #[derive(Clone, Copy, Debug)]
 pub struct Cluster;
 
+/// A thread's local memory, which no other thread can access. Addresses have 32 bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Local;
+
+/// Constant memory, which the module initialises and no kernel writes. Addresses have 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant;
+
+impl Space for Local {
+    const POINTER: Type = Type::Local;
+}
+
+impl Space for Constant {
+    const POINTER: Type = Type::Constant;
+}
+
 impl Space for Global {
     const POINTER: Type = Type::Global;
 }
@@ -40,7 +56,7 @@ impl Space for Cluster {
 
 /// A pointer to elements of type `T` in space `S`.
 pub struct Ptr<S, T> {
-    pub(crate) id: ir::Value,
+    handle: Handle,
     kind: PhantomData<(S, T)>,
 }
 
@@ -54,7 +70,7 @@ impl<S, T> Copy for Ptr<S, T> {}
 
 impl<S, T> std::fmt::Debug for Ptr<S, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.id)
+        write!(f, "{}", self.handle.id())
     }
 }
 
@@ -97,7 +113,7 @@ macro_rules! static_index {
                 if bytes == 0 {
                     return None;
                 }
-                let ty = if pointer == Type::Global { Type::I64 } else { Type::I32 };
+                let ty = if pointer.bits() == 64 { Type::I64 } else { Type::I32 };
                 let bits = if ty == Type::I64 { bytes as u64 } else { u64::from(bytes as u32) };
                 Some(emit1(Op::Const(bits), ty, &[], site))
             }
@@ -114,16 +130,16 @@ macro_rules! dynamic_index {
                 let constant = |ty| emit1(Op::Const(u64::from(size)), ty, &[], site);
                 Some(if narrow.bits() == 64 || pointer.bits() == 32 {
                     if size == 1 {
-                        return Some(self.id);
+                        return Some(self.id());
                     }
                     let size = constant(narrow);
-                    emit1(Op::Binary(Binary::Mul), narrow, &[self.id, size], site)
+                    emit1(Op::Binary(Binary::Mul), narrow, &[self.id(), size], site)
                 } else if size == 1 {
                     let op = Op::Convert { rounding: Rounding::Nearest, saturate: false };
-                    emit1(op, Type::$wide, &[self.id], site)
+                    emit1(op, Type::$wide, &[self.id()], site)
                 } else {
                     let size = constant(narrow);
-                    emit1(Op::MulWide, narrow, &[self.id, size], site)
+                    emit1(Op::MulWide, narrow, &[self.id(), size], site)
                 })
             }
         })*
@@ -137,15 +153,19 @@ dynamic_index! {
 }
 
 impl<S: Space, T> Ptr<S, T> {
+    pub(crate) fn id(self) -> ir::Value {
+        self.handle.id()
+    }
+
     pub(crate) fn from_id(id: ir::Value) -> Ptr<S, T> {
-        Ptr { id, kind: PhantomData }
+        Ptr { handle: Handle::new(id), kind: PhantomData }
     }
 
     /// Reinterprets the pointer for another element type. The address must be aligned for that type.
     ///
     /// - PTX: none
     pub fn cast<U>(self) -> Ptr<S, U> {
-        Ptr::from_id(self.id)
+        Ptr::from_id(self.id())
     }
 
     /// The pointer advanced by `bytes`.
@@ -169,7 +189,7 @@ impl<S: Space, T> Ptr<S, T> {
     fn moved(self, index: impl Index, size: u32, site: Site) -> Ptr<S, T> {
         match index.scaled(size, S::POINTER, site) {
             None => self,
-            Some(offset) => Ptr::from_id(emit1(Op::PtrAdd, S::POINTER, &[self.id, offset], site)),
+            Some(offset) => Ptr::from_id(emit1(Op::PtrAdd, S::POINTER, &[self.id(), offset], site)),
         }
     }
 }
@@ -192,6 +212,51 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     #[track_caller]
     pub fn at(self, index: impl Index) -> Ptr<S, T> {
         self.moved(index, T::TYPE.bytes(), Location::caller())
+    }
+}
+
+impl<T: Scalar> Ptr<Global, T> {
+    /// The pointer with this address, for example one of a table of addresses in memory: the launch writes
+    /// `DevicePointer::address`, a kernel [`Ptr::address`]. The address must be aligned to the element.
+    ///
+    /// - PTX: `cvta.to.global.u64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// /// Adds 1 to the word at each address of a table.
+    /// #[kernel(threads = 2)]
+    /// fn increment_all(table: Ptr<Global, u64>, x: Ptr<Global, u32>) {
+    ///     table.at(thread_index()).store(x.at(thread_index() * 2).address());
+    ///     let word = Ptr::<Global, u32>::from_address(table.at(thread_index()).load());
+    ///     word.store(word.load() + 1);
+    /// }
+    /// let kernel = increment_all().unwrap();
+    /// let done = Launch::of(&kernel).uninitialised::<u64>(2).buffer(&[5u32; 4]).run().unwrap();
+    /// assert_eq!(done.buffer::<u32>(1), [6, 5, 6, 5]);
+    /// assert!(done.has("cvta.to.global.u64"));
+    /// ```
+    #[track_caller]
+    pub fn from_address(address: Val<u64>) -> Ptr<Global, T> {
+        Ptr::from_id(emit1(Op::Bitcast, Type::Global, &[address.id()], Location::caller()))
+    }
+
+    /// The address, as the launch passes it.
+    ///
+    /// - PTX: `cvta.global.u64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn distance(x: Ptr<Global, u64>) {
+    ///     x.store(x.at(7).address() - x.address());
+    /// }
+    /// assert_eq!(run(distance(), "cvta.global.u64", [0u64; 8])[0], 56);
+    /// ```
+    #[track_caller]
+    pub fn address(self) -> Val<u64> {
+        Val::from_id(emit1(Op::Bitcast, Type::U64, &[self.id()], Location::caller()))
     }
 }
 
@@ -218,8 +283,12 @@ const STATIC_SHARED: u64 = 48 << 10;
 /// ```
 #[track_caller]
 pub fn shared_array<T: Scalar>(count: u32) -> Ptr<Shared, T> {
+    if count == 0 || T::TYPE == Type::Pred {
+        let what = if count == 0 { "no elements: write at least 1" } else { "`bool`: store `u8` instead" };
+        fail(Location::caller(), format!("a shared array cannot be of {what}"));
+    }
     let shared = crate::ir::Shared { element: T::TYPE, count, align: 16 };
-    let (variable, bytes) = with(|r| (r.func.shared.push(shared), r.func.static_shared()));
+    let (variable, bytes) = with(|r| (r.shared_variable(shared), r.func.static_shared()));
     if bytes > STATIC_SHARED {
         let what = format!(
             "{bytes} bytes of static shared memory exceed the limit of {STATIC_SHARED} bytes per CTA: use \

@@ -1,14 +1,21 @@
 //! The kernel being recorded on this thread, and how instructions are appended to it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::Location;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use cranelift_entity::EntitySet;
+use cranelift_entity::SecondaryMap;
+use cranelift_entity::packed_option::ReservedValue;
 use smallvec::SmallVec;
 
+use super::dominance::DominatorTree;
+use super::replay::{MergeId, Merges, Replay, Stop, replay_paths};
 use crate::ir::verify::{is_identifier, misuse};
-use crate::ir::{Block, BlockCall, Function, InstData, Loc, Op, Param, SourceLoc, Type, Value};
+use crate::ir::{
+    Block, BlockCall, Def, Function, Inst, InstData, Loc, Local, LocalVar, Op, Param, Shared, SharedVar,
+    SourceLoc, Table, TableVar, Type, Value,
+};
 use crate::kernel::Kernel;
 
 /// The Rust source line that appends an instruction.
@@ -36,14 +43,24 @@ pub struct RecordError {
 pub(crate) struct Recorder {
     pub func: Function,
     /// The block that instructions are appended to. It has no terminator: after a jump, recording continues in a new,
-    /// unreachable block.
+    /// unreachable block. In a replay: the block that is being followed.
     pub block: Block,
     /// Number of run-time branches and loops around the current point of recording.
     pub depth: u32,
     /// Calls of `#[device]` functions around the current point of recording, outermost first.
     pub calls: Vec<Call>,
-    /// Blocks that are reachable from the entry block.
-    reached: EntitySet<Block>,
+    /// The path being followed, after the kernel has been recorded.
+    pub(super) replay: Option<Replay>,
+    pub(super) merges: Merges,
+    /// Branches of loops of intrinsics, which contain no code of the kernel's author.
+    pub(super) intrinsic_branches: Vec<Inst>,
+    /// Why the current call of [`with`] ends the recording or the replay, if it does.
+    pub(super) stop: Option<Stop>,
+    dominators: DominatorTree,
+    /// The block of each instruction.
+    homes: SecondaryMap<Inst, Option<Block>>,
+    /// The Rust line of the construct that made each block's parameters.
+    param_sites: SecondaryMap<Block, Option<Site>>,
     locs: HashMap<SourceLoc, Loc>,
 }
 
@@ -57,6 +74,30 @@ pub(crate) struct Call {
 
 thread_local! {
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
+    /// Number of the recording on this thread.
+    static RECORDING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Number of recordings that any thread has started.
+static RECORDINGS: AtomicU32 = AtomicU32::new(0);
+
+/// An SSA value and the recording that it belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct Handle {
+    value: Value,
+    recording: u32,
+}
+
+impl Handle {
+    /// The handle of a value of the kernel being recorded.
+    pub fn new(value: Value) -> Handle {
+        Handle { value, recording: RECORDING.get() }
+    }
+
+    /// The SSA value; the reserved value, which the recorder refuses, if the handle belongs to another recording.
+    pub fn id(self) -> Value {
+        if self.recording == RECORDING.get() { self.value } else { Value::reserved_value() }
+    }
 }
 
 /// Runs `f` on the kernel being recorded.
@@ -64,21 +105,23 @@ thread_local! {
 /// # Panics
 /// If no kernel is being recorded.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Recorder) -> R) -> R {
-    RECORDER.with_borrow_mut(|slot| {
-        f(slot.as_mut().expect("handles and intrinsics can be used only inside of a #[kernel] function"))
-    })
+    let (result, stop) = RECORDER.with_borrow_mut(|slot| {
+        let recorder =
+            slot.as_mut().expect("handles and intrinsics can be used only inside of a #[kernel] function");
+        let result = f(recorder);
+        (result, recorder.stop.take())
+    });
+    match stop {
+        None => result,
+        Some(Stop::Error(site, message)) => fail(site, message),
+        Some(Stop::PathEnds) => std::panic::resume_unwind(Box::new(Stop::PathEnds)),
+    }
 }
 
 /// Stops the recording, by unwinding, with an error at `site`.
 pub(crate) fn fail(site: Site, message: impl Into<String>) -> ! {
     let kernel = with(|r| r.func.name.clone());
-    std::panic::resume_unwind(Box::new(RecordError {
-        kernel,
-        message: message.into(),
-        file: site.file().to_owned(),
-        line: site.line(),
-        column: site.column(),
-    }))
+    std::panic::resume_unwind(Box::new(error_at(&kernel, site, message.into())))
 }
 
 impl Recorder {
@@ -86,9 +129,20 @@ impl Recorder {
         let mut func = Function::new(name);
         let entry = func.create_block();
         func.layout.push(entry);
-        let mut reached = EntitySet::new();
-        reached.insert(entry);
-        Recorder { func, block: entry, depth: 0, calls: Vec::new(), reached, locs: HashMap::new() }
+        Recorder {
+            func,
+            block: entry,
+            depth: 0,
+            calls: Vec::new(),
+            replay: None,
+            merges: Merges::default(),
+            intrinsic_branches: Vec::new(),
+            stop: None,
+            dominators: DominatorTree::new(entry),
+            homes: SecondaryMap::new(),
+            param_sites: SecondaryMap::new(),
+            locs: HashMap::new(),
+        }
     }
 
     pub fn loc(&mut self, site: Site) -> Loc {
@@ -107,6 +161,9 @@ impl Recorder {
         if let Some(&known) = self.locs.get(&loc) {
             return known;
         }
+        if self.replay.is_some() {
+            return Loc::reserved_value();
+        }
         let id = self.func.locs.push(loc.clone());
         self.locs.insert(loc, id);
         id
@@ -119,6 +176,10 @@ impl Recorder {
         args: &[Value],
         site: Site,
     ) -> Result<SmallVec<[Value; 2]>, String> {
+        if self.replay.is_some() {
+            return self.follow(op, ty, args);
+        }
+        self.check_uses(args)?;
         let results = op.signature(ty)?.results;
         let loc = self.loc(site);
         let data = InstData {
@@ -132,24 +193,121 @@ impl Recorder {
         if let Some(message) = misuse(&self.func, &data) {
             return Err(message);
         }
-        let inst = self.func.create_inst(data, &results);
-        self.func.block_mut(self.block).insts.push(inst);
+        let inst = self.place(data, &results);
         Ok(self.func.inst(inst).results.clone())
+    }
+
+    /// Appends an instruction to the current block.
+    fn place(&mut self, data: InstData, results: &[Type]) -> Inst {
+        let inst = self.func.create_inst(data, results);
+        self.func.block_mut(self.block).insts.push(inst);
+        self.homes[inst] = Some(self.block);
+        inst
+    }
+
+    /// Checks that every value is defined on all paths to the current point of recording.
+    fn check_uses(&self, args: &[Value]) -> Result<(), String> {
+        for &arg in args {
+            if arg.is_reserved_value() {
+                return Err(FOREIGN.to_owned());
+            }
+            let home = match self.func.value_def(arg) {
+                Def::Param(block, _) => Some(block),
+                Def::Result(inst, _) => self.homes[inst],
+            };
+            if self.is_live() && !home.is_some_and(|home| self.dominators.dominates(home, self.block)) {
+                return Err(format!(
+                    "this uses the value of {}, in a run-time branch or loop that may not have run: declare \
+                     `let mut x = val(…)` before that branch or loop and assign `x` in it, or store the value in a \
+                     `shared_array`",
+                    self.definition(arg)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The Rust line of a value's definition, as `file:line:column`.
+    pub(super) fn definition(&self, value: Value) -> String {
+        match self.func.value_def(value) {
+            Def::Result(inst, _) => match self.func.inst(inst).loc {
+                Some(loc) => {
+                    let SourceLoc { file, line, column, .. } = &self.func.locs[loc];
+                    format!("{file}:{line}:{column}")
+                }
+                None => "an unknown line".to_owned(),
+            },
+            Def::Param(block, _) => match self.param_sites[block] {
+                Some(site) => site.to_string(),
+                None => "an unknown line".to_owned(),
+            },
+        }
+    }
+
+    /// The value's raw bits if it is a constant of this kernel.
+    pub fn constant(&self, value: Value) -> Option<u64> {
+        if value.is_reserved_value() { None } else { self.func.constant(value) }
+    }
+
+    /// Declares a static shared variable. In a replay: the variable that was declared here.
+    pub fn shared_variable(&mut self, shared: Shared) -> SharedVar {
+        match self.next_op() {
+            Some(Op::SharedAddress(known)) if self.func.shared[known] == shared => known,
+            Some(_) => SharedVar::reserved_value(),
+            None => self.func.shared.push(shared),
+        }
+    }
+
+    /// Declares an array in local memory. In a replay: the array that was declared here.
+    pub fn local_variable(&mut self, local: Local) -> LocalVar {
+        match self.next_op() {
+            Some(Op::LocalAddress(known)) if self.func.locals[known] == local => known,
+            Some(_) => LocalVar::reserved_value(),
+            None => self.func.locals.push(local),
+        }
+    }
+
+    /// Declares a table of constants, or finds an equal one. In a replay: the table that was declared here.
+    pub fn table(&mut self, table: Table) -> TableVar {
+        match self.next_op() {
+            Some(Op::TableAddress(known)) if self.func.tables[known] == table => known,
+            Some(_) => TableVar::reserved_value(),
+            None => {
+                let equal = self.func.tables.iter().find(|(_, known)| **known == table).map(|(var, _)| var);
+                equal.unwrap_or_else(|| self.func.tables.push(table))
+            }
+        }
+    }
+
+    /// Declares a kernel parameter and returns its index. In a replay: the parameter that was declared here.
+    fn parameter(&mut self, param: Param) -> u32 {
+        match self.next_op() {
+            Some(Op::Param(known)) if self.func.params[known as usize] == param => known,
+            Some(_) => u32::MAX,
+            None => {
+                self.func.params.push(param);
+                self.func.params.len() as u32 - 1
+            }
+        }
     }
 
     /// Whether the current point of recording is reachable; it is not after a jump.
     pub fn is_live(&self) -> bool {
-        self.reached.contains(self.block)
+        self.replay.is_some() || self.dominators.is_reached(self.block)
     }
 
     /// Marks `block` as a successor of the current block.
     pub fn reach(&mut self, block: Block) {
-        if self.is_live() {
-            self.reached.insert(block);
-        }
+        self.dominators.add_edge(self.block, block);
     }
 
-    fn terminate(&mut self, op: Op, args: &[Value], dests: Vec<BlockCall>, site: Site) {
+    fn terminate(&mut self, op: Op, args: &[Value], dests: Vec<BlockCall>, site: Site) -> Inst {
+        let passed = std::iter::once(args).chain(dests.iter().map(|dest| &dest.args[..]));
+        let wrong = passed.map(|args| self.check_uses(args)).find_map(Result::err);
+        let wrong = wrong.or_else(|| dests.iter().find_map(|dest| self.mismatch(dest)));
+        if let Some(message) = wrong {
+            self.stop.get_or_insert(Stop::Error(site, message));
+        }
         dests.iter().for_each(|dest| self.reach(dest.block));
         let loc = self.loc(site);
         let data = InstData {
@@ -160,8 +318,20 @@ impl Recorder {
             results: SmallVec::new(),
             loc: Some(loc),
         };
-        let inst = self.func.create_inst(data, &[]);
-        self.func.block_mut(self.block).insts.push(inst);
+        self.place(data, &[])
+    }
+
+    /// Error of a jump whose arguments do not have the types of the target's parameters.
+    fn mismatch(&self, dest: &BlockCall) -> Option<String> {
+        let params = &self.func.block(dest.block).params;
+        let same = params.len() == dest.args.len()
+            && params
+                .iter()
+                .zip(&dest.args)
+                .all(|(&a, &b)| self.func.value_type(a) == self.func.value_type(b));
+        let message = "the handles in this value differ in number or type between the run-time paths that join here: \
+                       make a `Vec`, an `Option` or an enum of handles the same on all paths";
+        (!same).then(|| message.to_owned())
     }
 
     /// Ends the current block with a jump to `block`, and continues in a new, unreachable block.
@@ -172,19 +342,25 @@ impl Recorder {
     }
 
     /// Ends the current block with a branch; the caller switches to one of the targets.
-    pub fn branch(&mut self, condition: Value, then: BlockCall, otherwise: BlockCall, site: Site) {
-        self.terminate(Op::Branch, &[condition], vec![then, otherwise], site);
+    pub fn branch(&mut self, condition: Value, then: BlockCall, otherwise: BlockCall, site: Site) -> Inst {
+        self.terminate(Op::Branch, &[condition], vec![then, otherwise], site)
     }
 
     /// Continues recording in `block`, which is appended to the layout.
     pub fn switch_to(&mut self, block: Block) {
         self.func.layout.push(block);
+        self.dominators.start(block);
         self.block = block;
     }
 
-    /// Creates a block with parameters of the types of `values`.
-    pub fn block_like(&mut self, values: &[Value]) -> (Block, Vec<Value>) {
+    /// Creates a block with parameters of the types of `values`, for the construct at `site`.
+    pub fn block_like(&mut self, values: &[Value], site: Site) -> (Block, Vec<Value>) {
         let block = self.func.create_block();
+        self.param_sites[block] = Some(site);
+        if values.iter().any(|value| value.is_reserved_value()) {
+            self.stop.get_or_insert(Stop::Error(site, FOREIGN.to_owned()));
+            return (block, Vec::new());
+        }
         let params = values
             .iter()
             .map(|&value| {
@@ -194,7 +370,19 @@ impl Recorder {
             .collect();
         (block, params)
     }
+
+    /// Creates the target of run-time jumps to the merge point `merge`.
+    pub fn merge_block(&mut self, merge: MergeId, values: &[Value], site: Site) -> (Block, Vec<Value>) {
+        let (block, params) = self.block_like(values, site);
+        self.merges.owners[block] = Some(merge);
+        (block, params)
+    }
 }
+
+/// Error of a handle that belongs to another recording.
+const FOREIGN: &str = "this handle belongs to another kernel, or to an earlier recording of this one, which kept it in a \
+                       `static` or another place outside of the function: pass the value as a parameter, or compute it \
+                       in this kernel";
 
 /// Appends an instruction, and returns its results.
 pub(crate) fn emit(op: Op, ty: Type, args: &[Value], site: Site) -> SmallVec<[Value; 2]> {
@@ -242,17 +430,54 @@ impl KernelOptions {
     }
 }
 
-struct Reset(Option<Recorder>);
+/// Restores the recorder of an enclosing recording.
+struct Reset(Option<Recorder>, u32);
 
 impl Drop for Reset {
     fn drop(&mut self) {
         RECORDER.set(self.0.take());
+        RECORDING.set(self.1);
     }
 }
 
-/// Records the kernel whose body is `body`. `#[kernel]` expands to a call of it.
+/// Runs the kernel's function with `recorder`. Returns what it panicked with, if it did.
+pub(super) fn run(
+    recorder: Recorder,
+    recording: u32,
+    body: &mut dyn FnMut(),
+) -> (Recorder, std::thread::Result<()>) {
+    let reset = Reset(RECORDER.replace(Some(recorder)), RECORDING.replace(recording));
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    let recorder = RECORDER.take().expect("the recorder stays for the whole body");
+    drop(reset);
+    (recorder, outcome)
+}
+
+/// The error that the kernel's function panicked with; a panic of the author's code is reported at `site`.
+pub(super) fn error_of(payload: Box<dyn std::any::Any + Send>, kernel: &str, site: Site) -> RecordError {
+    match payload.downcast::<RecordError>() {
+        Ok(error) => *error,
+        Err(payload) => {
+            let message = payload
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| payload.downcast_ref::<&str>().map(|text| text.to_string()))
+                .unwrap_or_else(|| "the kernel panicked while it was recorded".into());
+            error_at(kernel, site, message)
+        }
+    }
+}
+
+/// An error at `site`.
+pub(super) fn error_at(kernel: &str, site: Site, message: String) -> RecordError {
+    let (file, line, column) = (site.file().to_owned(), site.line(), site.column());
+    RecordError { kernel: kernel.to_owned(), message, file, line, column }
+}
+
+/// Records the kernel whose body is `body`, and then follows paths through the recorded kernel with `body`, to find
+/// state that the recording does not carry. `#[kernel]` expands to a call of this function.
 #[track_caller]
-pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) -> Recorded {
+pub fn record_kernel(name: &str, options: KernelOptions, mut body: impl FnMut()) -> Recorded {
     let site = Location::caller();
     let mut recorder = Recorder::new(name);
     recorder.func.threads = options.threads;
@@ -260,37 +485,14 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
     recorder.func.cluster = options.cluster;
     recorder.func.allow_spills = options.allow_spills.unwrap_or(0);
     if let Some(message) = options.error() {
-        let (file, line, column) = (site.file().to_owned(), site.line(), site.column());
-        return Err(RecordError { kernel: name.to_owned(), message, file, line, column });
+        return Err(error_at(name, site, message));
     }
-    let reset = Reset(RECORDER.replace(Some(recorder)));
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-    let recorded = RECORDER.take().expect("the recorder stays for the whole body");
-    drop(reset);
-    let mut recorder = recorded;
-    match outcome {
-        Ok(()) => {
-            recorder.terminate(Op::Return, &[], Vec::new(), site);
-            Ok(Kernel::new(recorder.func))
-        }
-        Err(payload) => match payload.downcast::<RecordError>() {
-            Ok(error) => Err(*error),
-            Err(payload) => {
-                let message = payload
-                    .downcast_ref::<String>()
-                    .cloned()
-                    .or_else(|| payload.downcast_ref::<&str>().map(|text| text.to_string()))
-                    .unwrap_or_else(|| "the kernel panicked while it was recorded".into());
-                Err(RecordError {
-                    kernel: name.to_owned(),
-                    message,
-                    file: site.file().to_owned(),
-                    line: site.line(),
-                    column: site.column(),
-                })
-            }
-        },
-    }
+    let recording = RECORDINGS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let (mut recorder, outcome) = run(recorder, recording, &mut body);
+    outcome.map_err(|payload| error_of(payload, name, site))?;
+    recorder.terminate(Op::Return, &[], Vec::new(), site);
+    let recorder = replay_paths(recorder, recording, &mut body, site)?;
+    Ok(Kernel::new(recorder.func))
 }
 
 /// A kernel's run-time parameter: a scalar or a global pointer.
@@ -338,9 +540,6 @@ fn declare<P: KernelParam>(param: Param, site: Site) -> P {
         );
     }
     let ty = param.ty;
-    let index = with(|r| {
-        r.func.params.push(param);
-        r.func.params.len() as u32 - 1
-    });
+    let index = with(|r| r.parameter(param));
     P::from_value(emit1(Op::Param(index), ty, &[], site))
 }

@@ -31,11 +31,11 @@ macro_rules! assign {
     };
 }
 assign! {
-    AddAssign add_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32;
-    SubAssign sub_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32;
-    MulAssign mul_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32;
-    DivAssign div_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32;
-    RemAssign rem_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32;
+    AddAssign add_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    SubAssign sub_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    MulAssign mul_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    DivAssign div_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    RemAssign rem_assign: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
     BitAndAssign bitand_assign: bool u8 u16 u32 u64 i8 i16 i32 i64;
     BitOrAssign bitor_assign: bool u8 u16 u32 u64 i8 i16 i32 i64;
     BitXorAssign bitxor_assign: bool u8 u16 u32 u64 i8 i16 i32 i64;

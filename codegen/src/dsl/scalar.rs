@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 
+use super::value::IntoVal;
 use crate::ir::Type;
 
 /// Two binary16 values in one 32-bit register. The first is in the low half.
@@ -17,8 +18,8 @@ pub struct Bf16x2(pub bf16, pub bf16);
 /// A Rust type that stands for the type of a run-time value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a run-time scalar",
-    label = "expected bool, u8 to u64, i8 to i64, f16, bf16, f32, F16x2 or Bf16x2",
-    note = "a float literal without a suffix is an `f64`: write `1.0f32`; convert a `usize` with `as u32`"
+    label = "expected bool, u8 to u64, i8 to i64, f16, bf16, f32, f64, F16x2 or Bf16x2",
+    note = "convert a `usize` with `as u32`"
 )]
 pub trait Scalar: Copy + 'static {
     /// The type in the IR.
@@ -52,10 +53,50 @@ pub trait Int: Number {}
 /// Floating-point scalars, packed ones included.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a float",
-    label = "expected f16, bf16, f32, F16x2 or Bf16x2",
+    label = "expected f16, bf16, f32, f64, F16x2 or Bf16x2",
     note = "`.cast::<f32>()` converts a handle; for integers, use `mul_add` instead of `fma`"
 )]
 pub trait Float: Number {}
+
+/// Floats that are a single number and have integral values, comparisons on every target: f16, f32 and f64.
+#[diagnostic::on_unimplemented(
+    message = "this function is not available for `{Self}`",
+    label = "expected f16, f32 or f64; convert bf16 with `.cast::<f32>()`, and convert the result back"
+)]
+pub trait Fractional: Float {
+    /// Positive infinity.
+    const INFINITY: Self;
+}
+
+/// f32 and f64.
+#[diagnostic::on_unimplemented(
+    message = "this function is not available for `{Self}`",
+    label = "expected f32 or f64; convert halves with `.cast::<f32>()`, and convert the result back"
+)]
+pub trait WideFloat: Fractional + IntoVal<Self> {
+    /// The largest number below ½.
+    const BELOW_HALF: Self;
+}
+
+impl Fractional for f16 {
+    const INFINITY: f16 = f16::INFINITY;
+}
+
+impl Fractional for f32 {
+    const INFINITY: f32 = f32::INFINITY;
+}
+
+impl Fractional for f64 {
+    const INFINITY: f64 = f64::INFINITY;
+}
+
+impl WideFloat for f32 {
+    const BELOW_HALF: f32 = 0.5f32.next_down();
+}
+
+impl WideFloat for f64 {
+    const BELOW_HALF: f64 = 0.5f64.next_down();
+}
 
 /// Scalars with `& | ^ !`: integers and `bool`.
 #[diagnostic::on_unimplemented(
@@ -65,15 +106,15 @@ pub trait Float: Number {}
 )]
 pub trait Bits: Scalar<Bitwise = Self> {}
 
-/// 32-bit scalars: the operands of shuffles.
+/// 32- and 64-bit scalars: the operands of shuffles.
 #[diagnostic::on_unimplemented(
-    message = "a shuffle takes 32-bit words, not `{Self}`",
-    label = "expected u32, i32, f32, F16x2 or Bf16x2",
-    note = "widen a narrower value with `.cast()`; shuffle a wider value in two parts"
+    message = "a shuffle takes words of 32 or 64 bits, not `{Self}`",
+    label = "expected u32, i32, f32, F16x2, Bf16x2, u64, i64 or f64",
+    note = "widen a narrower value with `.cast()`"
 )]
 pub trait Word: Scalar {}
 
-/// 32- and 64-bit scalars: the operands of [`super::match_any`].
+/// 32- and 64-bit scalars: the operands of [`super::match_any`] and of atomic exchanges.
 pub trait RawWord: Scalar {}
 
 macro_rules! scalar {
@@ -102,6 +143,7 @@ scalar! {
     f16 => F16, NoBits, |v| u64::from(v.to_bits());
     bf16 => Bf16, NoBits, |v| u64::from(v.to_bits());
     f32 => F32, NoBits, |v| u64::from(v.to_bits());
+    f64 => F64, NoBits, |v| v.to_bits();
     F16x2 => F16x2, NoBits, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
     Bf16x2 => Bf16x2, NoBits, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
 }
@@ -111,10 +153,10 @@ macro_rules! mark {
 }
 
 mark! {
-    Number: u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 F16x2 Bf16x2;
+    Number: u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 f64 F16x2 Bf16x2;
     Int: u8 u16 u32 u64 i8 i16 i32 i64;
-    Float: f16 bf16 f32 F16x2 Bf16x2;
+    Float: f16 bf16 f32 f64 F16x2 Bf16x2;
     Bits: bool u8 u16 u32 u64 i8 i16 i32 i64;
-    Word: u32 i32 f32 F16x2 Bf16x2;
-    RawWord: u32 i32 f32 F16x2 Bf16x2 u64 i64;
+    Word: u32 i32 f32 F16x2 Bf16x2 u64 i64 f64;
+    RawWord: u32 i32 f32 F16x2 Bf16x2 u64 i64 f64;
 }

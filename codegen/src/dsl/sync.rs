@@ -101,7 +101,7 @@ pub fn arrive_at_barrier(id: u8, threads: u32) {
 /// ```
 #[track_caller]
 pub fn warp_barrier(mask: impl IntoVal<u32>) {
-    emit(Op::WarpBarrier, Type::U32, &[mask.into_val().id], Location::caller());
+    emit(Op::WarpBarrier, Type::U32, &[mask.into_val().id()], Location::caller());
 }
 
 /// Acquire-release fence: orders this thread's earlier memory accesses before its later ones, as observed in `scope`.
@@ -171,7 +171,7 @@ pub fn sequential_fence(scope: Scope) {
 /// ```
 #[track_caller]
 pub fn sleep(nanoseconds: impl IntoVal<u32>) {
-    emit(Op::Sleep, Type::U32, &[nanoseconds.into_val().id], Location::caller());
+    emit(Op::Sleep, Type::U32, &[nanoseconds.into_val().id()], Location::caller());
 }
 
 /// Waits until the preceding kernels in programmatic order have completed and their writes are visible. Returns at once

@@ -152,6 +152,27 @@ special! {
     /// assert_eq!(map(|x| x + lane(), "mov.u32 …, %laneid", [10u32; 3]), [10, 11, 12]);
     /// ```
     lane => LaneId;
+    /// Mask of the lanes that execute this call together: some of those that fulfil the conditions around it. An exchange
+    /// with this mask, [`lanes`](fn@super::lanes), must follow without a branch between.
+    ///
+    /// - PTX: `activemask.b32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// /// Adds the number of lanes that are here, with one atomic.
+    /// #[kernel(threads = 32)]
+    /// fn counted(x: Ptr<Global, u32>) {
+    ///     if lane() % 3 == 0 {
+    ///         let here = active_lanes();
+    ///         if here.trailing_zeros() == lane() {
+    ///             x.atomic_add(here.count_ones(), Scope::Gpu);
+    ///         }
+    ///     }
+    /// }
+    /// assert_eq!(run(counted(), "activemask.b32", [0u32]), [11]);
+    /// ```
+    active_lanes => ActiveMask;
     /// The index of the multiprocessor that runs this CTA. The index may change while a kernel runs.
     ///
     /// - PTX: `mov.u32 …, %smid`

@@ -3,13 +3,13 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use super::record::{Site, emit1};
+use super::record::{Handle, Site, emit1};
 use super::scalar::Scalar;
 use crate::ir::{self, Op};
 
 /// Handle of a run-time value: an SSA value of type `T` in the kernel being recorded.
 pub struct Val<T> {
-    pub(crate) id: ir::Value,
+    handle: Handle,
     kind: PhantomData<T>,
 }
 
@@ -23,13 +23,19 @@ impl<T> Copy for Val<T> {}
 
 impl<T> std::fmt::Debug for Val<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.id)
+        write!(f, "{}", self.handle.id())
+    }
+}
+
+impl<T> Val<T> {
+    pub(crate) fn id(self) -> ir::Value {
+        self.handle.id()
     }
 }
 
 impl<T: Scalar> Val<T> {
     pub(crate) fn from_id(id: ir::Value) -> Val<T> {
-        Val { id, kind: PhantomData }
+        Val { handle: Handle::new(id), kind: PhantomData }
     }
 
     /// Handle of the constant `value`, recorded at `site`.
@@ -81,4 +87,4 @@ macro_rules! into_val {
         })*
     };
 }
-into_val!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 super::scalar::F16x2 super::scalar::Bf16x2);
+into_val!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64 super::scalar::F16x2 super::scalar::Bf16x2);

@@ -1,25 +1,16 @@
 //! Data exchange between the 32 lanes of a warp. All lanes must execute each function together: not under a divergent
-//! condition.
+//! condition. [`lanes`] has the same functions for some of the lanes.
 
-use std::panic::Location;
-
-use super::record::{emit, emit1};
+use super::lanes::{Lanes, lanes};
 use super::scalar::{RawWord, Word};
-use super::value::{IntoVal, Val, val};
-use crate::ir::{Match, Op, Reduce, Shuffle, Type, Vote};
+use super::value::{IntoVal, Val};
 
 /// The member mask of all 32 lanes.
 pub const ALL_LANES: u32 = u32::MAX;
 
 #[track_caller]
-fn all_lanes() -> crate::ir::Value {
-    val(ALL_LANES).id
-}
-
-#[track_caller]
-fn shuffle<T: Word>(mode: Shuffle, value: Val<T>, lane: Val<u32>, clamp: u32) -> Val<T> {
-    let args = [value.id, lane.id, val(clamp).id, all_lanes()];
-    Val::from_id(emit1(Op::Shuffle(mode), T::TYPE, &args, Location::caller()))
+fn whole_warp() -> Lanes {
+    lanes(ALL_LANES)
 }
 
 /// The `value` of lane `lane() ^ mask`.
@@ -34,7 +25,7 @@ fn shuffle<T: Word>(mode: Shuffle, value: Val<T>, lane: Val<u32>, clamp: u32) ->
 /// ```
 #[track_caller]
 pub fn shuffle_xor<T: Word>(value: Val<T>, mask: impl IntoVal<u32>) -> Val<T> {
-    shuffle(Shuffle::Bfly, value, mask.into_val(), 31)
+    whole_warp().shuffle_xor(value, mask)
 }
 
 /// The `value` of lane `lane`.
@@ -49,7 +40,7 @@ pub fn shuffle_xor<T: Word>(value: Val<T>, mask: impl IntoVal<u32>) -> Val<T> {
 /// ```
 #[track_caller]
 pub fn shuffle_lane<T: Word>(value: Val<T>, lane: impl IntoVal<u32>) -> Val<T> {
-    shuffle(Shuffle::Idx, value, lane.into_val(), 31)
+    whole_warp().shuffle_lane(value, lane)
 }
 
 /// The `value` of lane `lane() + delta`; past the last lane, the lane's own value.
@@ -65,7 +56,7 @@ pub fn shuffle_lane<T: Word>(value: Val<T>, lane: impl IntoVal<u32>) -> Val<T> {
 /// ```
 #[track_caller]
 pub fn shuffle_down<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> {
-    shuffle(Shuffle::Down, value, delta.into_val(), 31)
+    whole_warp().shuffle_down(value, delta)
 }
 
 /// The `value` of lane `lane() - delta`; before the first lane, the lane's own value.
@@ -81,7 +72,7 @@ pub fn shuffle_down<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> 
 /// ```
 #[track_caller]
 pub fn shuffle_up<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> {
-    shuffle(Shuffle::Up, value, delta.into_val(), 0)
+    whole_warp().shuffle_up(value, delta)
 }
 
 /// Whether the condition holds in all lanes.
@@ -100,7 +91,7 @@ pub fn shuffle_up<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> {
 /// ```
 #[track_caller]
 pub fn vote_all(condition: Val<bool>) -> Val<bool> {
-    Val::from_id(emit1(Op::Vote(Vote::All), Type::Pred, &[condition.id, all_lanes()], Location::caller()))
+    whole_warp().vote_all(condition)
 }
 
 /// Whether the condition holds in any lane.
@@ -119,7 +110,7 @@ pub fn vote_all(condition: Val<bool>) -> Val<bool> {
 /// ```
 #[track_caller]
 pub fn vote_any(condition: Val<bool>) -> Val<bool> {
-    Val::from_id(emit1(Op::Vote(Vote::Any), Type::Pred, &[condition.id, all_lanes()], Location::caller()))
+    whole_warp().vote_any(condition)
 }
 
 /// Mask of the lanes in which the condition holds.
@@ -138,7 +129,7 @@ pub fn vote_any(condition: Val<bool>) -> Val<bool> {
 /// ```
 #[track_caller]
 pub fn ballot(condition: Val<bool>) -> Val<u32> {
-    Val::from_id(emit1(Op::Vote(Vote::Ballot), Type::U32, &[condition.id, all_lanes()], Location::caller()))
+    whole_warp().ballot(condition)
 }
 
 /// Mask of the lanes that hold the same value as this lane, compared as bits.
@@ -153,7 +144,7 @@ pub fn ballot(condition: Val<bool>) -> Val<u32> {
 /// ```
 #[track_caller]
 pub fn match_any<T: RawWord>(value: Val<T>) -> Val<u32> {
-    Val::from_id(emit1(Op::Match(Match::Any), T::TYPE, &[value.id, all_lanes()], Location::caller()))
+    whole_warp().match_any(value)
 }
 
 /// Whether all lanes hold the same value, compared as bits.
@@ -172,8 +163,7 @@ pub fn match_any<T: RawWord>(value: Val<T>) -> Val<u32> {
 /// ```
 #[track_caller]
 pub fn match_all<T: RawWord>(value: Val<T>) -> Val<bool> {
-    let args = [value.id, all_lanes()];
-    Val::from_id(emit(Op::Match(Match::All), T::TYPE, &args, Location::caller())[1])
+    whole_warp().match_all(value)
 }
 
 /// 32-bit integers: the operands of `redux`.
@@ -185,11 +175,6 @@ pub fn match_all<T: RawWord>(value: Val<T>) -> Val<bool> {
 pub trait ReducedWord: Word {}
 impl ReducedWord for u32 {}
 impl ReducedWord for i32 {}
-
-#[track_caller]
-fn redux<T: Word>(reduce: Reduce, value: Val<T>) -> Val<T> {
-    Val::from_id(emit1(Op::Reduce(reduce), T::TYPE, &[value.id, all_lanes()], Location::caller()))
-}
 
 /// The wrapping sum of `value` over all lanes, in every lane.
 ///
@@ -203,7 +188,7 @@ fn redux<T: Word>(reduce: Reduce, value: Val<T>) -> Val<T> {
 /// ```
 #[track_caller]
 pub fn redux_add<T: ReducedWord>(value: Val<T>) -> Val<T> {
-    redux(Reduce::Add, value)
+    whole_warp().redux_add(value)
 }
 
 /// The minimum of `value` over all lanes, in every lane.
@@ -218,7 +203,7 @@ pub fn redux_add<T: ReducedWord>(value: Val<T>) -> Val<T> {
 /// ```
 #[track_caller]
 pub fn redux_min<T: ReducedWord>(value: Val<T>) -> Val<T> {
-    redux(Reduce::Min, value)
+    whole_warp().redux_min(value)
 }
 
 /// The maximum of `value` over all lanes, in every lane.
@@ -233,7 +218,7 @@ pub fn redux_min<T: ReducedWord>(value: Val<T>) -> Val<T> {
 /// ```
 #[track_caller]
 pub fn redux_max<T: ReducedWord>(value: Val<T>) -> Val<T> {
-    redux(Reduce::Max, value)
+    whole_warp().redux_max(value)
 }
 
 /// The bitwise AND of `value` over all lanes, in every lane.
@@ -248,7 +233,7 @@ pub fn redux_max<T: ReducedWord>(value: Val<T>) -> Val<T> {
 /// ```
 #[track_caller]
 pub fn redux_and(value: Val<u32>) -> Val<u32> {
-    redux(Reduce::And, value)
+    whole_warp().redux_and(value)
 }
 
 /// The bitwise OR of `value` over all lanes, in every lane.
@@ -263,7 +248,7 @@ pub fn redux_and(value: Val<u32>) -> Val<u32> {
 /// ```
 #[track_caller]
 pub fn redux_or(value: Val<u32>) -> Val<u32> {
-    redux(Reduce::Or, value)
+    whole_warp().redux_or(value)
 }
 
 /// The bitwise XOR of `value` over all lanes, in every lane.
@@ -278,7 +263,7 @@ pub fn redux_or(value: Val<u32>) -> Val<u32> {
 /// ```
 #[track_caller]
 pub fn redux_xor(value: Val<u32>) -> Val<u32> {
-    redux(Reduce::Xor, value)
+    whole_warp().redux_xor(value)
 }
 
 /// Whether this lane is the elected one: the same lane each time, for example to start a bulk copy.
@@ -297,5 +282,5 @@ pub fn redux_xor(value: Val<u32>) -> Val<u32> {
 /// ```
 #[track_caller]
 pub fn elect() -> Val<bool> {
-    Val::from_id(emit1(Op::Elect, Type::U32, &[all_lanes()], Location::caller()))
+    whole_warp().elect()
 }

@@ -216,8 +216,8 @@ fn scalar(ty: Type) -> TokenStream {
         Type::Pred => quote!(bool),
         Type::U8 => quote!(u8),
         Type::U16 => quote!(u16),
-        Type::U32 | Type::Shared | Type::Cluster => quote!(u32),
-        Type::U64 | Type::Global => quote!(u64),
+        Type::U32 | Type::Shared | Type::Cluster | Type::Local => quote!(u32),
+        Type::U64 | Type::Global | Type::Constant => quote!(u64),
         Type::I8 => quote!(i8),
         Type::I16 => quote!(i16),
         Type::I32 => quote!(i32),
@@ -227,5 +227,6 @@ fn scalar(ty: Type) -> TokenStream {
         Type::F16x2 => quote!(::bespoke_codegen::launch::F16x2),
         Type::Bf16x2 => quote!(::bespoke_codegen::launch::Bf16x2),
         Type::F32 => quote!(f32),
+        Type::F64 => quote!(f64),
     }
 }

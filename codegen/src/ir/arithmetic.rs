@@ -2,8 +2,8 @@
 
 use super::effect::{BASELINE, Requirement, since};
 use super::rule::{
-    APPROXIMATED, BITS, INTEGER, INTEGER_16_UP, INTEGER_32_UP, INTEGER_OR_F32, NUMBER, ONLY_F32,
-    SIGNED_NUMBER, T, U32, typed,
+    APPROXIMATED, BITS, INTEGER, INTEGER_16_UP, INTEGER_32_UP, INTEGER_OR_WIDE_FLOAT, NUMBER, ONLY_F32,
+    ROUNDED, SIGNED_NUMBER, T, U32, WIDE_FLOAT, typed,
 };
 use super::table::{named_enum, opcode_family};
 use super::types::Type;
@@ -25,13 +25,21 @@ opcode_family! {
         /// Bits in reverse order.
         Brev = "brev": typed(INTEGER_32_UP, &[T], &[T]); BASELINE,
         /// Reciprocal, correctly rounded.
-        Rcp = "rcp": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        Rcp = "rcp": typed(WIDE_FLOAT, &[T], &[T]); BASELINE,
         /// Reciprocal, approximate (1 ulp).
         RcpApprox = "rcp_approx": typed(ONLY_F32, &[T], &[T]); BASELINE,
         /// Square root, correctly rounded.
-        Sqrt = "sqrt": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        Sqrt = "sqrt": typed(WIDE_FLOAT, &[T], &[T]); BASELINE,
         /// Square root, approximate.
         SqrtApprox = "sqrt_approx": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// The nearest integral value, ties to even.
+        RoundEven = "round_even": typed(ROUNDED, &[T], &[T]); BASELINE,
+        /// The integral value next towards zero.
+        Trunc = "trunc": typed(ROUNDED, &[T], &[T]); BASELINE,
+        /// The largest integral value that is not greater.
+        Floor = "floor": typed(ROUNDED, &[T], &[T]); BASELINE,
+        /// The smallest integral value that is not less.
+        Ceil = "ceil": typed(ROUNDED, &[T], &[T]); BASELINE,
         /// Reciprocal square root, approximate (about 2^-22.9 relative).
         Rsqrt = "rsqrt": typed(ONLY_F32, &[T], &[T]); BASELINE,
         /// 2^x, approximate (about 2 ulp).
@@ -59,7 +67,7 @@ opcode_family! {
         /// The high half of an integer product.
         MulHi = "mul_hi": typed(INTEGER_16_UP, &[T, T], &[T]); BASELINE,
         /// Quotient: truncating for integers, correctly rounded for floats.
-        Div = "div": typed(INTEGER_OR_F32, &[T, T], &[T]); BASELINE,
+        Div = "div": typed(INTEGER_OR_WIDE_FLOAT, &[T, T], &[T]); BASELINE,
         /// Quotient of floats, approximate (2 ulp for moderate divisors).
         DivApprox = "div_approx": typed(ONLY_F32, &[T, T], &[T]); BASELINE,
         /// Remainder of a truncating division.
@@ -68,6 +76,8 @@ opcode_family! {
         Min = "min": typed(NUMBER, &[T, T], &[T]); BASELINE,
         /// Maximum; if one operand is NaN, the other operand.
         Max = "max": typed(NUMBER, &[T, T], &[T]); BASELINE,
+        /// The magnitude of the first operand with the sign of the second.
+        CopySign = "copy_sign": typed(WIDE_FLOAT, &[T, T], &[T]); BASELINE,
         /// Bitwise and; logical on predicates.
         And = "and": typed(BITS, &[T, T], &[T]); BASELINE,
         /// Bitwise or; logical on predicates.

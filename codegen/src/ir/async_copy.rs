@@ -16,13 +16,17 @@ opcodes! {
     /// Asynchronous copies: bytes move while the thread continues. `hinted` adds an L2 cache policy (u64) as last
     /// operand. Bulk copies have sizes that are multiples of 16 bytes, and addresses aligned to 16 bytes.
     pub enum AsyncCopy at ty from source {
-        /// `cp.async`: operands shared destination, global source. A copy of 16 bytes bypasses L1.
+        /// `cp.async`: operands shared destination, global source, and with `sized` the number of bytes to copy (u32),
+        /// at most `bytes`; the others become zero. A copy of 16 bytes bypasses L1.
         Async {
             /// Size in bytes: 4, 8 or 16. Both addresses are aligned to the size.
             bytes: u8 as BYTES,
+            /// Whether the third operand is the number of bytes to copy.
+            sized: bool as Flag("sized"),
             /// Whether the last operand is an L2 cache policy.
             hinted: bool as HINTED,
-        } = "async": untyped(&[SHARED, GLOBAL], &[]).policy(hinted).check(check_bytes(bytes));
+        } = "async": untyped(if sized { &[SHARED, GLOBAL, U32] } else { &[SHARED, GLOBAL] }, &[])
+                .policy(hinted).check(check_bytes(bytes));
             Sync; Independent; hinted_copy(hinted),
         /// Closes the current group: the thread's `cp.async` copies since its last commit.
         Commit = "commit": untyped(&[], &[]); Sync; Independent; BASELINE,

@@ -22,6 +22,16 @@ entity_impl!(Inst, "inst");
 pub struct SharedVar(u32);
 entity_impl!(SharedVar, "shared");
 
+/// An array in a thread's local memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LocalVar(u32);
+entity_impl!(LocalVar, "local");
+
+/// A table of constants.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableVar(u32);
+entity_impl!(TableVar, "table");
+
 /// A source location, with the chain of calls that it was inlined through.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Loc(u32);

@@ -3,7 +3,7 @@
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
-use super::entities::{Block, Inst, Loc, SharedVar, Value};
+use super::entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 use super::op::Op;
 use super::types::Type;
 
@@ -53,6 +53,27 @@ pub struct Shared {
     pub align: u32,
 }
 
+/// An array in the local memory of each thread: `count` elements, aligned to [`ARRAY_ALIGN`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// Element type.
+    pub element: Type,
+    /// Number of elements.
+    pub count: u32,
+}
+
+/// A table of constants in constant memory, aligned to [`ARRAY_ALIGN`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Element type.
+    pub element: Type,
+    /// Raw bits of the elements.
+    pub values: Vec<u64>,
+}
+
+/// Alignment of local arrays and tables, in bytes: that of the widest access.
+pub const ARRAY_ALIGN: u32 = 16;
+
 /// A jump target with its block arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockCall {
@@ -101,6 +122,8 @@ pub struct BlockData {
     pub params: Vec<Value>,
     /// Instructions in order.
     pub insts: Vec<Inst>,
+    /// Of a loop's header: how often the loop is to be unrolled; 1 keeps it. Without it, the passes decide.
+    pub unroll: Option<u32>,
 }
 
 /// A kernel.
@@ -121,6 +144,10 @@ pub struct Function {
     pub allow_spills: u32,
     /// Static shared-memory variables.
     pub shared: PrimaryMap<SharedVar, Shared>,
+    /// Arrays in local memory.
+    pub locals: PrimaryMap<LocalVar, Local>,
+    /// Tables of constants.
+    pub tables: PrimaryMap<TableVar, Table>,
     /// Source locations.
     pub locs: PrimaryMap<Loc, SourceLoc>,
     /// Blocks in the order they are printed; the first is the entry and has no parameters.
@@ -141,6 +168,8 @@ impl Function {
             cluster: None,
             allow_spills: 0,
             shared: PrimaryMap::new(),
+            locals: PrimaryMap::new(),
+            tables: PrimaryMap::new(),
             locs: PrimaryMap::new(),
             layout: Vec::new(),
             blocks: PrimaryMap::new(),
@@ -152,6 +181,24 @@ impl Function {
     /// Size of the static shared memory in bytes.
     pub fn static_shared(&self) -> u64 {
         self.shared.values().map(|shared| u64::from(shared.count) * u64::from(shared.element.bytes())).sum()
+    }
+
+    /// Size of a thread's local arrays in bytes.
+    pub fn local_bytes(&self) -> u64 {
+        let bytes = |local: &Local| u64::from(local.count) * u64::from(local.element.bytes());
+        self.locals.values().map(|local| bytes(local).next_multiple_of(ARRAY_ALIGN.into())).sum()
+    }
+
+    /// Size of the tables of constants in bytes.
+    pub fn table_bytes(&self) -> u64 {
+        let bytes = |table: &Table| table.values.len() as u64 * u64::from(table.element.bytes());
+        self.tables.values().map(|table| bytes(table).next_multiple_of(ARRAY_ALIGN.into())).sum()
+    }
+
+    /// Whether an instruction exists on devices of one compute capability alone ([`Op::is_architecture_specific`]).
+    pub fn uses_architecture_specific(&self) -> bool {
+        let insts = self.layout.iter().flat_map(|&block| &self.block(block).insts);
+        insts.into_iter().any(|&inst| self.inst(inst).op.is_architecture_specific())
     }
 
     /// A new empty block, not yet in the layout.

@@ -1,12 +1,14 @@
 //! Matrix products of a warp.
 
-use super::rule::{ANY, Rule, T, U32, typed};
+use super::rule::{ANY, F32, Rule, Slot, T, U32, U64, typed, untyped};
 use super::table::named_enum;
 use super::types::Type;
 
 named_enum! {
     /// Rows, columns and inner dimension of a product: A is m×k, B is k×n, C and D are m×n.
     pub enum MmaShape {
+        /// 16 × 8 × 4.
+        M16N8K4 = "m16n8k4",
         /// 16 × 8 × 8.
         M16N8K8 = "m16n8k8",
         /// 16 × 8 × 16.
@@ -27,6 +29,8 @@ named_enum! {
         F16 = "f16",
         /// bfloat16.
         Bf16 = "bf16",
+        /// binary32 of which the low 13 bits are ignored: sign, 8 bits of exponent, 10 bits of fraction.
+        Tf32 = "tf32",
     }
 }
 
@@ -46,6 +50,7 @@ impl MmaShape {
     /// The dimensions m, n and k.
     pub fn dimensions(self) -> [u32; 3] {
         match self {
+            MmaShape::M16N8K4 => [16, 8, 4],
             MmaShape::M16N8K8 => [16, 8, 8],
             MmaShape::M16N8K16 => [16, 8, 16],
             MmaShape::M16N8K32 => [16, 8, 32],
@@ -59,29 +64,34 @@ impl MmaElement {
         match self {
             MmaElement::U8 | MmaElement::I8 => 8,
             MmaElement::F16 | MmaElement::Bf16 => 16,
+            MmaElement::Tf32 => 32,
         }
     }
 
-    /// Type of the accumulator: i32 or f32.
+    /// Type of the accumulator: i32 or f32. Products of f16 may have pairs of f16 sums instead.
     pub fn sum(self) -> Type {
         match self {
             MmaElement::U8 | MmaElement::I8 => Type::I32,
-            MmaElement::F16 | MmaElement::Bf16 => Type::F32,
+            MmaElement::F16 | MmaElement::Bf16 | MmaElement::Tf32 => Type::F32,
         }
     }
 }
 
 impl Mma {
-    /// Number of 32-bit registers per lane for a fragment of A, of B, and of C or D.
-    pub fn registers(self) -> [usize; 3] {
+    /// Number of 32-bit registers per lane for a fragment of A, of B, and of C or D with accumulators of type `ty`.
+    pub fn registers(self, ty: Type) -> [usize; 3] {
         let [m, n, k] = self.shape.dimensions();
         let registers = |elements: u32, bits: u32| (elements * bits / (32 * 32)) as usize;
-        [registers(m * k, self.a.bits()), registers(k * n, self.b.bits()), registers(m * n, 32)]
+        [
+            registers(m * k, self.a.bits()),
+            registers(k * n, self.b.bits()),
+            registers(m * n, if ty == Type::F16x2 { 16 } else { 32 }),
+        ]
     }
 
     /// Type rule of the product with accumulators of type `ty`.
     pub(super) fn rule(self, ty: Type) -> Rule {
-        let [a, b, c] = self.registers();
+        let [a, b, c] = self.registers(ty);
         let operands = [vec![U32; a + b], vec![T; c]].concat();
         typed(ANY, &operands, &vec![T; c]).check(self.check(ty))
     }
@@ -92,7 +102,8 @@ impl Mma {
         if !bytes && a != b {
             return Err(format!("no product of {a} and {b}"));
         }
-        if ty != a.sum() {
+        let halves = ty == Type::F16x2 && a == MmaElement::F16;
+        if ty != a.sum() && !halves {
             return Err(format!("the sums of a product of {a} and {b} are {}, not {ty}", a.sum()));
         }
         // A row of A is 16 or 32 bytes.
@@ -101,4 +112,29 @@ impl Mma {
         }
         Ok(())
     }
+}
+
+/// Rule of a product of a warpgroup with `columns` columns: operands are the sums, four registers of A, and the matrix
+/// descriptor of B; results are the sums.
+pub(super) fn wgmma_rule(element: MmaElement, columns: u32) -> Rule {
+    let sums = wgmma_sums(columns);
+    let check = if !matches!(element, MmaElement::F16 | MmaElement::Bf16) {
+        Err(format!("no product of a warpgroup with elements of type {element}: only f16 and bf16"))
+    } else if columns == 0 || columns > 256 || !columns.is_multiple_of(8) {
+        Err(format!("a product of a warpgroup has 8, 16, … or 256 columns, not {columns}"))
+    } else {
+        Ok(())
+    };
+    untyped(&[vec![F32; sums], vec![U32; 4], vec![U64]].concat(), &vec![F32; sums]).check(check)
+}
+
+/// Registers per thread of the sums of a product of a warpgroup with `columns` columns.
+pub(super) fn wgmma_sums(columns: u32) -> usize {
+    columns as usize / 2
+}
+
+/// Rule of an instruction that returns its operands: `sums` f32 and `words` u32.
+pub(super) fn pass_through(sums: u32, words: u32) -> Rule {
+    let slots: Vec<Slot> = [vec![F32; sums as usize], vec![U32; words as usize]].concat();
+    untyped(&slots, &slots)
 }

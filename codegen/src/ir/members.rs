@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use half::{bf16, f16};
 
-use super::entities::SharedVar;
+use super::entities::{LocalVar, SharedVar, TableVar};
 use super::lex::ParseError;
 use super::matrix::{Mma, MmaElement, MmaShape};
 use super::memory::{Access, Cache, Order, Ordering, Scope};
@@ -142,21 +142,33 @@ impl Format<u8> for TruthTable {
     }
 }
 
-/// Format of a shared variable: its name.
-pub(super) struct Variable;
+macro_rules! variable_formats {
+    ($($(#[$doc:meta])* $format:ident: $variable:ident, $prefix:literal;)*) => { $(
+        $(#[$doc])*
+        pub(super) struct $format;
 
-impl Format<SharedVar> for Variable {
-    fn print(&self, member: SharedVar, _: Type) -> String {
-        member.to_string()
-    }
+        impl Format<$variable> for $format {
+            fn print(&self, member: $variable, _: Type) -> String {
+                member.to_string()
+            }
 
-    fn read(&self, reader: &mut Reader, _: Type) -> Result<SharedVar, ParseError> {
-        Ok(SharedVar::from_u32(reader.name("shared")?.number))
-    }
+            fn read(&self, reader: &mut Reader, _: Type) -> Result<$variable, ParseError> {
+                Ok($variable::from_u32(reader.name($prefix)?.number))
+            }
 
-    fn examples(&self) -> Vec<SharedVar> {
-        vec![SharedVar::from_u32(0)]
-    }
+            fn examples(&self) -> Vec<$variable> {
+                vec![$variable::from_u32(0)]
+            }
+        }
+    )* };
+}
+variable_formats! {
+    /// Format of a shared variable: its name.
+    Variable: SharedVar, "shared";
+    /// Format of an array in local memory: its name.
+    LocalName: LocalVar, "local";
+    /// Format of a table of constants: its name.
+    TableName: TableVar, "table";
 }
 
 /// Format of a byte offset: nothing here; the instruction's printer and parser write it after the pointer operand.
@@ -271,6 +283,8 @@ impl Format<u64> for Literal {
         match ty {
             Type::Pred => if bits == 0 { "false" } else { "true" }.into(),
             Type::F32 => float(f32::from_bits(bits as u32)),
+            Type::F64 if f64::from_bits(bits).is_finite() => format!("{:?}", f64::from_bits(bits)),
+            Type::F64 => format!("{bits:#x}"),
             Type::F16 => float(f16::from_bits(bits as u16).to_f32()),
             Type::Bf16 => float(bf16::from_bits(bits as u16).to_f32()),
             Type::F16x2 | Type::Bf16x2 => format!("{bits:#010x}"),
@@ -303,6 +317,10 @@ fn decimal_float(ty: Type, word: &str, negative: bool) -> Option<u64> {
     // The standard library also reads `inf` and `nan`, which the text form writes as bits.
     if !word.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
+    }
+    if ty == Type::F64 {
+        let value: f64 = word.parse().ok()?;
+        return value.is_finite().then_some((if negative { -value } else { value }).to_bits());
     }
     let value: f32 = word.parse().ok()?;
     let value = if negative { -value } else { value };

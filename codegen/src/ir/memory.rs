@@ -38,6 +38,10 @@ named_enum! {
         Or = "or",
         /// Bitwise exclusive or.
         Xor = "xor",
+        /// Increment that wraps: 0 if the old value is at least the operand, else the old value plus 1.
+        Inc = "inc",
+        /// Decrement that wraps: the operand if the old value is 0 or above the operand, else the old value minus 1.
+        Dec = "dec",
         /// Exchange.
         Exch = "exch",
         /// Compare and swap: operands compare, then new.
@@ -152,7 +156,10 @@ impl Access {
     fn check(self, ty: Type, strongest: Order) -> Result<(), String> {
         let n = u32::from(self.vector);
         if !matches!(n, 1 | 2 | 4) || n * ty.bytes() > 16 {
-            return Err(format!("no access of {n} elements of {ty}"));
+            return Err(format!(
+                "no access of {n} elements of {ty}: write 2 or 4 elements, of at most 16 bytes together (8 elements of \
+                 16 bits, 8 or 16 of 8 bits)"
+            ));
         }
         if self.cache == Cache::Volatile && self.hinted {
             return Err("a volatile access has no cache policy".into());

@@ -14,6 +14,7 @@ pub mod dominators;
 pub mod effect;
 pub mod entities;
 mod function;
+mod inline;
 mod lex;
 mod matrix;
 mod mbarrier;
@@ -32,8 +33,11 @@ pub mod verify;
 pub use arithmetic::{Binary, Compare, Rounding, Unary};
 pub use async_copy::AsyncCopy;
 pub use effect::{Convergence, Effect, Requirement};
-pub use entities::{Block, Inst, Loc, SharedVar, Value};
-pub use function::{BlockCall, BlockData, Def, Function, InstData, Param, Shared, SourceLoc};
+pub use entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
+pub use function::{
+    ARRAY_ALIGN, BlockCall, BlockData, Def, Function, InstData, Local, Param, Shared, SourceLoc, Table,
+};
+pub use inline::{Inline, InlineEffect, InlineText, Piece, pieces};
 pub use matrix::{Mma, MmaElement, MmaShape};
 pub use mbarrier::{Eviction, FenceFor, Mbarrier};
 pub use memory::{Access, Atomic, Cache, Order, Ordering, Scope};

@@ -10,8 +10,9 @@
 use super::arithmetic::{Binary, Compare, Rounding, Unary};
 use super::async_copy::{AsyncCopy, CopyFormat};
 use super::effect::{BASELINE, Effect, Requirement, since};
-use super::entities::SharedVar;
-use super::matrix::Mma;
+use super::entities::{LocalVar, SharedVar, TableVar};
+use super::inline::{Inline, InlineFormat};
+use super::matrix::{Mma, MmaElement, pass_through, wgmma_rule, wgmma_sums};
 use super::mbarrier::{Eviction, FenceFor, Mbarrier};
 use super::members::*;
 use super::memory::{Access, Atomic, Cache, Ordering, Scope};
@@ -27,6 +28,9 @@ const SIGN_8: Choice<bool> = Choice(&[("u8", false), ("i8", true)]);
 const SIGN_16: Choice<bool> = Choice(&[("u16", false), ("i16", true)]);
 const SIDE: Choice<bool> = Choice(&[("right", false), ("left", true)]);
 const HALVES: Choice<bool> = Choice(&[("low", false), ("high", true)]);
+const COLUMNS: Number<u32> = Number { what: "a number of columns", examples: &[8, 64] };
+const REGISTERS: Number<u32> = Number { what: "a number of registers", examples: &[0, 4] };
+const GROUPS: Number<u32> = Number { what: "a number of groups", examples: &[0, 1] };
 const MATRICES: Choice<u8> = Choice(&[("x1", 1), ("x2", 2), ("x4", 4)]);
 
 opcodes! {
@@ -45,6 +49,12 @@ opcodes! {
         /// The address of a static shared variable.
         SharedAddress(variable: SharedVar as Variable) = "shared_address":
             typed(ONLY_SHARED, &[], &[T]); Pure; Independent; BASELINE,
+        /// The address of an array in the thread's local memory.
+        LocalAddress(variable: LocalVar as LocalName) = "local_address":
+            typed(ONLY_LOCAL, &[], &[T]); Pure; Independent; BASELINE,
+        /// The address of a table of constants.
+        TableAddress(table: TableVar as TableName) = "table_address":
+            typed(ONLY_CONSTANT, &[], &[T]); Pure; Independent; BASELINE,
         /// The address of the CTA's dynamic shared memory.
         DynamicShared = "dynamic_shared": typed(ONLY_SHARED, &[], &[T]); Pure; Independent; BASELINE,
 
@@ -129,7 +139,7 @@ opcodes! {
             ordering: Ordering as AtomicOrdering,
             /// Constant byte offset from the pointer operand.
             offset: i32 as AtPointer,
-        } = "atomic": atomic_rule(op); Sync; Independent; BASELINE,
+        } = "atomic": atomic_rule(op); Sync; Independent; atomic_requirement(op, ty),
         /// Creates an L2 cache policy (u64), an operand of accesses with `hinted`.
         CachePolicy(eviction: Eviction as Variant) = "cache_policy":
             typed(ONLY_U64, &[], &[T]); Pure; Independent; since("createpolicy", Sm80, (7, 4)),
@@ -191,6 +201,38 @@ opcodes! {
         /// A matrix product `A·B + C`, by the whole warp.
         Mma(mma: Mma as Product) = "mma": mma.rule(ty); Pure; Warp { ptx: "mma.sync" }; BASELINE,
 
+        /// Orders the writes of registers before the products of a warpgroup that follow. Operands and results: `sums`
+        /// registers of sums, then `words` of A.
+        WgmmaFence {
+            /// Registers of sums (f32).
+            sums: u32 as REGISTERS,
+            /// Registers of A (u32).
+            words: u32 as REGISTERS,
+        } = "wgmma_fence": pass_through(sums, words);
+            Sync; Warp { ptx: "wgmma.fence" }; since("wgmma.fence", Sm90, (8, 0)),
+        /// Starts D = A·B + D of a warpgroup: 64 × 16 elements by 16 × `columns`. Operands: the sums, four registers of A
+        /// (`Mma`'s fragment of 16 × 16; warp w of the warpgroup has rows 16·w and up), and the matrix descriptor of B in
+        /// shared memory, whose columns are contiguous along K. Results: the sums, which may be read after `WgmmaWait`.
+        Wgmma {
+            /// Element type of A and B.
+            element: MmaElement as Variant,
+            /// Columns of B.
+            columns: u32 as COLUMNS,
+        } = "wgmma": wgmma_rule(element, columns);
+            Sync; Warp { ptx: "wgmma.mma_async" }; since("wgmma.mma_async", Sm90, (8, 0)),
+        /// Closes the current group of products: those that the thread started since its last commit.
+        WgmmaCommit = "wgmma_commit": untyped(&[], &[]);
+            Sync; Warp { ptx: "wgmma.commit_group" }; since("wgmma.commit_group", Sm90, (8, 0)),
+        /// Waits until at most the `pending` newest groups of products are incomplete. Operands and results: `sums`
+        /// registers of sums.
+        WgmmaWait {
+            /// Groups that may still be incomplete.
+            pending: u32 as GROUPS,
+            /// Registers of sums (f32).
+            sums: u32 as REGISTERS,
+        } = "wgmma_wait": pass_through(sums, 0);
+            Sync; Warp { ptx: "wgmma.wait_group" }; since("wgmma.wait_group", Sm90, (8, 0)),
+
         /// The value of another lane: operands value, lane/delta/mask, clamp, member mask.
         Shuffle(shuffle: Shuffle as Variant) = "shuffle": typed(BITS_32, &[T, U32, U32, U32], &[T]);
             Exchange; Mask { ptx: "shfl.sync", operand: 3 }; BASELINE,
@@ -207,6 +249,11 @@ opcodes! {
         /// Elects one lane of the member mask, always the same: true in that lane only.
         Elect = "elect": untyped(&[U32], &[PRED]);
             Exchange; Mask { ptx: "elect.sync", operand: 0 }; since("elect.sync", Sm90, (8, 0)),
+
+        /// PTX that the kernel's author wrote.
+        Inline(inline: Inline as InlineFormat) = "inline": inline.rule(); inline.effect();
+            if inline.text().convergent { Warp { ptx: "inline PTX" } } else { Independent };
+            inline.requirement(),
 
         /// Suspends the thread for about as many nanoseconds as the operand (u32) states.
         Sleep = "sleep": untyped(&[U32], &[]); Sync; Independent; BASELINE,
@@ -235,6 +282,22 @@ impl Op {
     /// The opcode as printed for an instruction of type `ty`, without operands: its name and members.
     pub fn text(self, ty: Type) -> String {
         format!("{} {}", self.name(), self.members(ty)).trim_end().into()
+    }
+
+    /// Number of leading operands whose registers the instruction updates in place: result i is the new value of operand i.
+    pub fn in_place(self) -> usize {
+        match self {
+            Op::WgmmaFence { sums, words } => (sums + words) as usize,
+            Op::Wgmma { columns, .. } => wgmma_sums(columns),
+            Op::WgmmaWait { sums, .. } => sums as usize,
+            _ => 0,
+        }
+    }
+
+    /// Whether the instruction exists on devices of its lowest target's compute capability alone, not on later ones: its
+    /// PTX target is `sm_90a`.
+    pub fn is_architecture_specific(self) -> bool {
+        matches!(self, Op::WgmmaFence { .. } | Op::Wgmma { .. } | Op::WgmmaCommit | Op::WgmmaWait { .. })
     }
 
     /// Whether instructions of this opcode have a type. Otherwise the type is `Type::U32`.
@@ -325,8 +388,11 @@ fn special_requirement(special: Special) -> Option<Requirement> {
 }
 
 fn convert_requirement(ty: Type, source: Option<Type>) -> Option<Requirement> {
-    let from_integer = source.is_some_and(Type::is_int);
-    if ty == Type::Bf16 && from_integer { since("cvt.bf16 from an integer", Sm90, (7, 8)) } else { BASELINE }
+    match source {
+        Some(from) if ty == Type::Bf16 && from.is_int() => since("cvt.bf16 from an integer", Sm90, (7, 8)),
+        Some(Type::F64) if ty == Type::Bf16 => since("cvt.bf16.f64", Sm90, (7, 8)),
+        _ => BASELINE,
+    }
 }
 
 fn load_requirement(access: Access) -> Option<Requirement> {
@@ -341,8 +407,19 @@ fn hint_requirement(access: Access) -> Option<Requirement> {
 }
 
 fn atomic_rule(op: Atomic) -> Rule {
-    let types = if op == Atomic::Add { INTEGER_32_UP_OR_F32 } else { INTEGER_32_UP };
+    let types = match op {
+        Atomic::Add => INTEGER_32_UP_OR_FLOAT,
+        Atomic::Inc | Atomic::Dec => ONLY_U32,
+        Atomic::Exch => BITS_32_OR_64,
+        Atomic::Cas => INTEGER_16_UP,
+        _ => INTEGER_32_UP,
+    };
     typed(types, if op == Atomic::Cas { &[POINTER, T, T] } else { &[POINTER, T] }, &[T])
+}
+
+fn atomic_requirement(op: Atomic, ty: Type) -> Option<Requirement> {
+    let bf16 = op == Atomic::Add && matches!(ty, Type::Bf16 | Type::Bf16x2);
+    if bf16 { since(format!("atom.add.noftz.{ty}"), Sm90, (7, 8)) } else { BASELINE }
 }
 
 fn check_barrier(id: u8, threads: u32) -> Result<(), String> {

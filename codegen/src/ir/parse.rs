@@ -8,8 +8,9 @@ mod build;
 
 use super::lex::Kind;
 pub use super::lex::ParseError;
+use super::members::{Format, Literal};
 use super::reader::{Name, Reader};
-use super::{Function, Op, Param, Shared, SourceLoc, Type};
+use super::{Function, Local, Op, Param, Shared, SourceLoc, Table, Type};
 
 /// Parses the text form of a function.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
@@ -26,12 +27,15 @@ struct Kernel {
     cluster: Option<u32>,
     allow_spills: u32,
     shared: Vec<Shared>,
+    locals: Vec<Local>,
+    tables: Vec<Table>,
     blocks: Vec<BlockText>,
 }
 
 struct BlockText {
     name: Name,
     params: Vec<(Name, Type)>,
+    unroll: Option<u32>,
     insts: Vec<InstText>,
 }
 
@@ -62,6 +66,14 @@ impl Reader {
         while self.peek_word().is_some_and(|word| word.starts_with("shared")) {
             shared.push(self.shared(shared.len())?);
         }
+        let mut locals = Vec::new();
+        while self.peek_word().is_some_and(|word| word.starts_with("local")) {
+            locals.push(self.local(locals.len())?);
+        }
+        let mut tables = Vec::new();
+        while self.peek_word().is_some_and(|word| word.starts_with("table")) {
+            tables.push(self.table(tables.len())?);
+        }
         let mut blocks = Vec::new();
         while !self.eat('}') {
             blocks.push(self.block()?);
@@ -72,7 +84,18 @@ impl Reader {
         if self.kind() != &Kind::End {
             return Err(self.error("expected nothing after the kernel's closing brace"));
         }
-        Ok(Kernel { name, params, threads, min_blocks, cluster, allow_spills, shared, blocks })
+        Ok(Kernel {
+            name,
+            params,
+            threads,
+            min_blocks,
+            cluster,
+            allow_spills,
+            shared,
+            locals,
+            tables,
+            blocks,
+        })
     }
 
     fn kernel_params(&mut self) -> Result<Vec<Param>, ParseError> {
@@ -94,11 +117,7 @@ impl Reader {
     }
 
     fn shared(&mut self, index: usize) -> Result<Shared, ParseError> {
-        let name = self.name("shared")?;
-        if name.number as usize != index {
-            return Err(name.error(format!("shared variables are numbered in order: expected shared{index}")));
-        }
-        self.punct('=')?;
+        self.numbered("shared", index)?;
         let element = self.parsed("a type")?;
         self.keyword("x")?;
         let count = self.parsed("a number of elements")?;
@@ -106,6 +125,36 @@ impl Reader {
         let align = self.parsed("an alignment")?;
         self.newline()?;
         Ok(Shared { element, count, align })
+    }
+
+    fn local(&mut self, index: usize) -> Result<Local, ParseError> {
+        self.numbered("local", index)?;
+        let element = self.parsed("a type")?;
+        self.keyword("x")?;
+        let count = self.parsed("a number of elements")?;
+        self.newline()?;
+        Ok(Local { element, count })
+    }
+
+    fn table(&mut self, index: usize) -> Result<Table, ParseError> {
+        self.numbered("table", index)?;
+        let element = self.parsed("a type")?;
+        let mut values = vec![Literal.read(self, element)?];
+        while self.eat(',') {
+            values.push(Literal.read(self, element)?);
+        }
+        self.newline()?;
+        Ok(Table { element, values })
+    }
+
+    /// Parses the name of the variable number `index` of a kind, and the `=` behind it.
+    fn numbered(&mut self, prefix: &'static str, index: usize) -> Result<(), ParseError> {
+        let name = self.name(prefix)?;
+        if name.number as usize != index {
+            let message = format!("{prefix} variables are numbered in order: expected {prefix}{index}");
+            return Err(name.error(message));
+        }
+        self.punct('=')
     }
 
     fn block(&mut self) -> Result<BlockText, ParseError> {
@@ -121,13 +170,14 @@ impl Reader {
                 params.push((value, self.parsed("a type")?));
             }
         }
+        let unroll = if self.eat_word("unroll") { Some(self.parsed("a factor")?) } else { None };
         self.punct(':')?;
         self.newline()?;
         let mut insts = Vec::new();
         while self.kind() != &Kind::Punct('}') && !self.at_block() {
             insts.push(self.inst()?);
         }
-        Ok(BlockText { name, params, insts })
+        Ok(BlockText { name, params, unroll, insts })
     }
 
     fn inst(&mut self) -> Result<InstText, ParseError> {

@@ -14,11 +14,13 @@
 //!
 //! An instruction is its results, the opcode with its type after a dot, the opcode's members separated by blanks, the
 //! operands separated by commas, and its source location after `@`. In a location, `in` precedes the name of the
-//! inlined function and `<` the location of the call. A float constant that is finite is the shortest decimal that
+//! inlined function and `<` the location of the call. `unroll 4` after the parameters of a loop's header asks for that
+//! factor. A float constant that is finite is the shortest decimal that
 //! reads back to the same bits; any other is its bits in hexadecimal. A comment runs from `;` to the end of its line.
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use super::members::{Format, Literal};
 use super::{Block, BlockCall, Function, Inst, Loc};
 
 impl Display for Function {
@@ -120,6 +122,14 @@ impl Printer<'_> {
         for (var, shared) in function.shared.iter() {
             writeln!(f, "  {var} = {} x {} align {}", shared.element, shared.count, shared.align)?;
         }
+        for (var, local) in function.locals.iter() {
+            writeln!(f, "  {var} = {} x {}", local.element, local.count)?;
+        }
+        for (var, table) in function.tables.iter() {
+            let literal = |&bits: &u64| Literal.print(bits, table.element);
+            let values: Vec<String> = table.values.iter().map(literal).collect();
+            writeln!(f, "  {var} = {} {}", table.element, values.join(", "))?;
+        }
         for &block in &function.layout {
             self.block(f, block)?;
         }
@@ -133,7 +143,11 @@ impl Printer<'_> {
             let open = if index == 0 { "(" } else { ", " };
             write!(f, "{open}{param}: {}", self.function.value_type(param))?;
         }
-        f.write_str(if data.params.is_empty() { ":\n" } else { "):\n" })?;
+        f.write_str(if data.params.is_empty() { "" } else { ")" })?;
+        if let Some(factor) = data.unroll {
+            write!(f, " unroll {factor}")?;
+        }
+        f.write_str(":\n")?;
         for &inst in &data.insts {
             f.write_str("  ")?;
             self.inst(f, inst)?;

@@ -24,7 +24,7 @@ impl TypeSet {
 pub(super) const ANY: TypeSet = TypeSet::new("any type", |_| true);
 pub(super) const NO_POINTER: TypeSet = TypeSet::new("a scalar type", |ty| !ty.is_pointer());
 pub(super) const PARAMETER: TypeSet =
-    TypeSet::new("a parameter type", |ty| !matches!(ty, Type::Shared | Type::Cluster));
+    TypeSet::new("a parameter type", |ty| !ty.is_pointer() || ty == Type::Global);
 pub(super) const ELEMENT: TypeSet =
     TypeSet::new("a scalar element", |ty| !ty.is_pointer() && ty != Type::Pred);
 pub(super) const NUMBER: TypeSet = TypeSet::new("a number", |ty| ty.is_int() || ty.is_float());
@@ -37,12 +37,13 @@ pub(super) const INTEGER: TypeSet = TypeSet::new("an integer", Type::is_int);
 pub(super) const INTEGER_16_UP: TypeSet =
     TypeSet::new("an integer of 16 bits or more", |ty| ty.is_int() && ty.bits() >= 16);
 pub(super) const INTEGER_32_UP: TypeSet = TypeSet::new("a 32- or 64-bit integer", is_word);
-pub(super) const INTEGER_32_UP_OR_F32: TypeSet =
-    TypeSet::new("a 32- or 64-bit integer or f32", |ty| is_word(ty) || ty == Type::F32);
 pub(super) const INTEGER_32_UP_OR_FLOAT: TypeSet =
     TypeSet::new("a float or a 32- or 64-bit integer", |ty| is_word(ty) || ty.is_float());
-pub(super) const INTEGER_OR_F32: TypeSet =
-    TypeSet::new("an integer or f32", |ty| ty.is_int() || ty == Type::F32);
+pub(super) const INTEGER_OR_WIDE_FLOAT: TypeSet =
+    TypeSet::new("an integer, f32 or f64", |ty| ty.is_int() || is_wide_float(ty));
+pub(super) const WIDE_FLOAT: TypeSet = TypeSet::new("f32 or f64", is_wide_float);
+pub(super) const ROUNDED: TypeSet =
+    TypeSet::new("f16, f32 or f64", |ty| ty == Type::F16 || is_wide_float(ty));
 pub(super) const BITS: TypeSet =
     TypeSet::new("an integer or predicate", |ty| ty.is_int() || ty == Type::Pred);
 pub(super) const APPROXIMATED: TypeSet =
@@ -63,14 +64,20 @@ pub(super) const ONLY_U32: TypeSet = TypeSet::new("u32", |ty| ty == Type::U32);
 pub(super) const ONLY_U64: TypeSet = TypeSet::new("u64", |ty| ty == Type::U64);
 pub(super) const ONLY_F32: TypeSet = TypeSet::new("f32", |ty| ty == Type::F32);
 pub(super) const ONLY_SHARED: TypeSet = TypeSet::new("shared", |ty| ty == Type::Shared);
+pub(super) const ONLY_LOCAL: TypeSet = TypeSet::new("local", |ty| ty == Type::Local);
+pub(super) const ONLY_CONSTANT: TypeSet = TypeSet::new("constant", |ty| ty == Type::Constant);
 pub(super) const ONLY_CLUSTER: TypeSet = TypeSet::new("cluster", |ty| ty == Type::Cluster);
 
 fn is_word(ty: Type) -> bool {
     ty.is_int() && ty.bits() >= 32
 }
 
+fn is_wide_float(ty: Type) -> bool {
+    matches!(ty, Type::F32 | Type::F64)
+}
+
 fn is_scalar_number(ty: Type) -> bool {
-    ty.is_int() || matches!(ty, Type::F16 | Type::Bf16 | Type::F32)
+    ty.is_int() || matches!(ty, Type::F16 | Type::Bf16 | Type::F32 | Type::F64)
 }
 
 /// The type of an operand or result, possibly relative to the instruction's type.
@@ -101,6 +108,11 @@ pub(super) const F32: Slot = fixed(Type::F32);
 pub(super) const GLOBAL: Slot = fixed(Type::Global);
 pub(super) const SHARED: Slot = fixed(Type::Shared);
 pub(super) const CLUSTER: Slot = fixed(Type::Cluster);
+
+/// The type `ty`.
+pub(super) const fn exactly(ty: Type) -> Slot {
+    fixed(ty)
+}
 
 const fn fixed(ty: Type) -> Slot {
     Slot::Fixed(Expect::Is(ty))

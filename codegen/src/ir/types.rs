@@ -36,12 +36,18 @@ named_enum! {
         Bf16x2 = "bf16x2",
         /// IEEE binary32.
         F32 = "f32",
+        /// IEEE binary64.
+        F64 = "f64",
         /// A 64-bit address in the global window.
         Global = "global",
         /// A 32-bit address in the CTA's shared window.
         Shared = "shared",
         /// A 32-bit address in the shared windows of the CTA's cluster.
         Cluster = "cluster",
+        /// A 32-bit address in the thread's local memory.
+        Local = "local",
+        /// A 64-bit address in constant memory.
+        Constant = "constant",
     }
 }
 
@@ -51,10 +57,9 @@ impl Type {
         match self {
             Type::Pred | Type::U8 | Type::I8 => 1,
             Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => 2,
-            Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 | Type::F32 | Type::Shared | Type::Cluster => {
-                4
-            }
-            Type::U64 | Type::I64 | Type::Global => 8,
+            Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 | Type::F32 => 4,
+            Type::Shared | Type::Cluster | Type::Local => 4,
+            Type::U64 | Type::I64 | Type::F64 | Type::Global | Type::Constant => 8,
         }
     }
 
@@ -91,7 +96,7 @@ impl Type {
 
     /// Whether this is a scalar or packed floating-point type.
     pub fn is_float(self) -> bool {
-        matches!(self, Type::F16 | Type::Bf16 | Type::F32) || self.half().is_some()
+        matches!(self, Type::F16 | Type::Bf16 | Type::F32 | Type::F64) || self.half().is_some()
     }
 
     /// The type of each half of a packed type.
@@ -126,7 +131,7 @@ impl Type {
 
     /// Whether this is a pointer type.
     pub fn is_pointer(self) -> bool {
-        matches!(self, Type::Global | Type::Shared | Type::Cluster)
+        matches!(self, Type::Global | Type::Shared | Type::Cluster | Type::Local | Type::Constant)
     }
 }
 
@@ -159,6 +164,8 @@ named_enum! {
         NctaidZ = "nctaid.z",
         /// Lane in the warp, 0 to 31.
         LaneId = "laneid",
+        /// Mask of the lanes that execute the read together.
+        ActiveMask = "activemask",
         /// Number of the multiprocessor that runs this CTA.
         SmId = "smid",
         /// The CTA's rank in its cluster.
@@ -177,7 +184,10 @@ named_enum! {
 impl Special {
     /// Whether two reads may differ, so that reads must not be merged or moved.
     pub fn is_volatile(self) -> bool {
-        matches!(self, Special::Clock | Special::Clock64 | Special::GlobalTimer | Special::SmId)
+        matches!(
+            self,
+            Special::ActiveMask | Special::Clock | Special::Clock64 | Special::GlobalTimer | Special::SmId
+        )
     }
 
     /// The register's type.

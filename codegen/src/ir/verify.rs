@@ -7,6 +7,7 @@
 //!   to 8.
 //! - A shared variable has at least one element, of a scalar type other than a predicate; its alignment is a power of
 //!   two and at least the element's size.
+//! - Local arrays and tables have at least one element, of a scalar type other than a predicate.
 //! - A source location's `inlined_at` is a location recorded earlier.
 //!
 //! Blocks:
@@ -22,9 +23,10 @@
 //! - Number and types of operands and results are those of [`Op::signature`]; an opcode without a type has `Type::U32`.
 //! - A jump has one target, a branch two, any other instruction none. Targets are in the layout, and the arguments
 //!   match the target's parameters in number and types.
-//! - `param` names a parameter and has its type; `shared_address` names a shared variable.
+//! - `param` names a parameter and has its type; `shared_address`, `local_address` and `table_address` name a variable.
 //! - A conversion's operand is a scalar number; a bit cast's operand and result have the same width and are not
 //!   predicates.
+//! - Constant memory is not written. Local and constant memory have no atomics, volatile or ordered accesses.
 //! - Cache operators other than `volatile`, and cache policies, require global memory.
 //! - An access at a constant offset from a shared variable is aligned to its own size. (It may be out of bounds:
 //!   folding produces such accesses in code that is never executed.)
@@ -40,7 +42,7 @@ use std::fmt;
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use super::dominators::{Dominators, InstBlocks};
-use super::{Block, Def, Function, Inst, InstData, Op, Type, Value, print};
+use super::{Block, Def, Function, Inst, InstData, Op, Table, Type, Value, print};
 
 /// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +84,7 @@ pub(crate) fn misuse(function: &Function, data: &InstData) -> Option<String> {
 pub fn verify(function: &Function) -> Result<(), Vec<VerifyError>> {
     let mut verifier = Verifier { function, errors: Vec::new() };
     verifier.header();
+    verifier.arrays();
     verifier.locations();
     verifier.layout();
     let insts = verifier.definitions();
@@ -139,7 +142,7 @@ impl Verifier<'_> {
             {
                 self.report(format!("parameter {name} cannot be aligned to {align} bytes"));
             }
-            if matches!(param.ty, Type::Shared | Type::Cluster) {
+            if param.ty.is_pointer() && param.ty != Type::Global {
                 self.report(format!("parameter {name} cannot be of type {}", param.ty));
             }
             if param.ty != Type::Global && param.element.is_some() {
@@ -163,6 +166,21 @@ impl Verifier<'_> {
             }
             if !shared.align.is_power_of_two() || shared.align < shared.element.bytes() {
                 self.report(format!("{var} of {} cannot be aligned to {}", shared.element, shared.align));
+            }
+        }
+    }
+
+    fn arrays(&mut self) {
+        for (var, local) in self.function.locals.iter() {
+            if local.element == Type::Pred || local.element.is_pointer() || local.count == 0 {
+                self.report(format!("{var} holds {} x {}", local.element, local.count));
+            }
+        }
+        for (var, table) in self.function.tables.iter() {
+            let Table { element, values } = table;
+            let fit = values.iter().all(|bits| bits & !element.mask() == 0);
+            if *element == Type::Pred || element.is_pointer() || values.is_empty() || !fit {
+                self.report(format!("{var} holds {} numbers of type {element}", values.len()));
             }
         }
     }
@@ -209,6 +227,9 @@ impl Verifier<'_> {
     }
 
     fn block_shape(&mut self, block: Block) {
+        if self.function.block(block).unroll == Some(0) {
+            self.report_block(block, "unroll 0, not at least 1");
+        }
         let function = self.function;
         let Some((&last, rest)) = function.block(block).insts.split_last() else {
             return self.report_block(block, "the block is empty");

@@ -117,7 +117,7 @@ fn constant_offset(editor: &Editor<'_>, pointer: Type, offset: Value) -> Option<
     let bits = editor.function.constant(offset)?;
     let ty = editor.function.value_type(offset);
     Some(match pointer {
-        Type::Shared | Type::Cluster => i64::from(bits as i32),
+        _ if pointer.bits() == 32 => i64::from(bits as i32),
         _ if ty.is_signed() => ty.sign_extend(bits),
         _ => bits as i64,
     })

@@ -34,7 +34,10 @@ impl Pass for ValueNumbering {
             for inst in insts {
                 let data = function.inst_mut(inst);
                 data.args.iter_mut().for_each(|value| *value = aliases.resolve(*value));
-                let Some(earlier) = table.find_or_enter(block, inst, data) else {
+                let data = function.inst(inst);
+                let first = data.args.first().map(|&arg| function.value_type(arg));
+                let constant_memory = first == Some(Type::Constant);
+                let Some(earlier) = table.find_or_enter(block, inst, data, constant_memory) else {
                     kept.push(inst);
                     continue;
                 };
@@ -61,10 +64,17 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// An equal instruction that dominates `inst`; if there is none, enters `inst` into the table.
-    fn find_or_enter(&mut self, block: Block, inst: Inst, data: &InstData) -> Option<Inst> {
+    /// An equal instruction that dominates `inst`; if there is none, enters `inst` into the table. `constant_memory`: the
+    /// first operand points to constant memory.
+    fn find_or_enter(
+        &mut self,
+        block: Block,
+        inst: Inst,
+        data: &InstData,
+        constant_memory: bool,
+    ) -> Option<Inst> {
         if let Op::Load(access) = data.op
-            && access.is_read_only()
+            && (access.is_read_only() || constant_memory)
         {
             let earlier = *self.loads.entry(key(data)).or_insert(inst);
             return (earlier != inst).then_some(earlier);

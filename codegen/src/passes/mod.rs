@@ -31,7 +31,7 @@ pub use gvn::ValueNumbering;
 pub use ifconvert::IfConvert;
 pub use licm::InvariantMotion;
 pub use narrow::Narrow;
-pub use unroll::Unroll;
+pub use unroll::{Unroll, UnrollPartially};
 pub use widen::Widen;
 
 /// A transformation of a function that preserves its behaviour.
@@ -84,6 +84,7 @@ pub const ROUND: &[&dyn Pass] = &[
     &IfConvert,
     &InvariantMotion,
     &Unroll,
+    &UnrollPartially,
     &DeadCode,
     &Widen,
 ];

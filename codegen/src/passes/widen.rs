@@ -46,7 +46,8 @@ const MAX_BYTES: u32 = 16;
 #[derive(Clone, Copy)]
 struct Span {
     pointer: Value,
-    shared: bool,
+    /// Address space of the pointer; all shared memory of a cluster is one.
+    space: Type,
     ty: Type,
     access: Access,
     policy: Option<Value>,
@@ -55,9 +56,12 @@ struct Span {
 impl Span {
     fn of(function: &Function, data: &InstData) -> Option<Span> {
         let (Op::Load(access) | Op::Store(access)) = data.op else { return None };
-        let shared = function.value_type(data.args[0]) != Type::Global;
+        let space = match function.value_type(data.args[0]) {
+            Type::Cluster => Type::Shared,
+            space => space,
+        };
         let policy = data.args.last().copied().filter(|_| access.hinted);
-        Some(Span { pointer: data.args[0], shared, ty: data.ty, access, policy })
+        Some(Span { pointer: data.args[0], space, ty: data.ty, access, policy })
     }
 
     fn bytes(&self) -> u32 {
@@ -72,14 +76,14 @@ impl Span {
 
     /// Whether the memory does not change while the kernel runs.
     fn is_read_only(&self) -> bool {
-        matches!(self.access.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming)
+        self.access.is_read_only() || self.space == Type::Constant
     }
 
     /// Whether the two accesses cannot conflict: neither writes bytes that the other accesses.
     fn is_disjoint(&self, other: &Span) -> bool {
         let ((a, b), (c, d)) = (self.range(), other.range());
         let nobody_writes = self.is_read_only() || other.is_read_only();
-        nobody_writes || self.shared != other.shared || (self.pointer == other.pointer && (b <= c || d <= a))
+        nobody_writes || self.space != other.space || (self.pointer == other.pointer && (b <= c || d <= a))
     }
 
     /// Both accesses as one vector access, if possible.
@@ -121,8 +125,15 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
         let Some(mut span) = span else {
             match data.op {
                 // The addresses of a matrix load may be anywhere in shared memory.
-                Op::LoadMatrix { .. } => open.retain(|other| other.is_load || !other.span.shared),
+                Op::LoadMatrix { .. } => {
+                    open.retain(|other| other.is_load || other.span.space != Type::Shared)
+                }
                 Op::Shuffle(_) | Op::Vote(_) => {}
+                // Inline PTX may read any memory.
+                Op::Inline(_) if !data.op.is_pure() => {
+                    open.clear();
+                    stores.clear();
+                }
                 op if op.has_effect() => {
                     open.clear();
                     stores.clear();

@@ -44,13 +44,14 @@ impl Printer<'_> {
 
     pub(super) fn async_copy(&mut self, copy: AsyncCopy, data: &InstData) {
         match copy {
-            AsyncCopy::Async { bytes, hinted } => {
+            AsyncCopy::Async { bytes, sized, hinted } => {
                 // `.cg` (L1 bypass) requires 16-byte accesses.
                 let cache = if bytes == 16 { "cg" } else { "ca" };
                 let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
                 let policy = self.policy(hinted, data);
+                let size = if sized { format!(", {}", self.operand(data.args[2])) } else { String::new() };
                 let name = format!("cp.async.{cache}.shared.global");
-                self.line(format_args!("{name}{} [{to}], [{from}], {bytes}{policy};", hint(hinted)));
+                self.line(format_args!("{name}{} [{to}], [{from}], {bytes}{size}{policy};", hint(hinted)));
             }
             AsyncCopy::Commit => self.line(format_args!("cp.async.commit_group;")),
             AsyncCopy::Wait { pending } => self.line(format_args!("cp.async.wait_group {pending};")),

@@ -1,17 +1,26 @@
 //! Prints one IR instruction as PTX.
 
 use super::operand::{Class, Register, arithmetic, bits, memory};
-use super::printer::{Printer, param_name};
-use crate::ir::{Binary, ClusterBarrier, Compare, InstData, Op, Reduce, Rounding, Type, Unary, Vote};
+use super::printer::{Printer, param_name, table_name};
+use crate::ir::{
+    Binary, ClusterBarrier, Compare, Inline, InstData, Op, Piece, Reduce, Rounding, Special, Type, Unary,
+    Vote, pieces,
+};
 
 impl Printer<'_> {
     pub(super) fn instruction(&mut self, data: &InstData) {
         match data.op {
             Op::Param(index) => self.param(index as usize, data),
+            Op::Special(Special::ActiveMask) => self.simple(data, "activemask.b32 {}"),
             Op::Special(special) => {
                 self.simple(data, &format!("mov.{} {{}}, %{special}", arithmetic(special.ty())));
             }
             Op::SharedAddress(variable) => self.simple(data, &format!("mov.u32 {{}}, {variable}")),
+            Op::LocalAddress(variable) => self.simple(data, &format!("mov.u32 {{}}, {variable}")),
+            Op::TableAddress(table) => {
+                let name = table_name(self.function, table);
+                self.simple(data, &format!("mov.u64 {{}}, {name}"));
+            }
             Op::DynamicShared => {
                 self.dynamic_shared = true;
                 self.simple(data, "mov.u32 {}, dynamic_shared");
@@ -28,7 +37,14 @@ impl Printer<'_> {
             Op::Convert { rounding, saturate } => self.convert(rounding, saturate, data),
             Op::Bitcast => {
                 let (to, from) = (self.register(data.results[0]), self.register(data.args[0]));
-                self.line(format_args!("mov.{} {to}, {from};", bits(data.ty)));
+                // Addresses in memory and in integers are generic.
+                let instruction = match (self.function.value_type(data.args[0]), data.ty) {
+                    (Type::Global, Type::Global) => "mov.b64",
+                    (_, Type::Global) => "cvta.to.global.u64",
+                    (Type::Global, Type::U64 | Type::I64) => "cvta.global.u64",
+                    (_, ty) => &format!("mov.{}", bits(ty)),
+                };
+                self.line(format_args!("{instruction} {to}, {from};"));
                 self.wrap(to, data.ty);
             }
             Op::Lop3(table) => {
@@ -88,6 +104,16 @@ impl Printer<'_> {
                 self.simple(data, &format!("createpolicy.fractional.L2::{eviction}.b64 {{}}, 1.0"));
             }
             Op::Mma(mma) => self.mma(mma, data),
+            Op::WgmmaFence { .. } => {
+                self.update_in_place(data);
+                self.line(format_args!("wgmma.fence.sync.aligned;"));
+            }
+            Op::Wgmma { element, columns } => self.wgmma(element, columns, data),
+            Op::WgmmaCommit => self.line(format_args!("wgmma.commit_group.sync.aligned;")),
+            Op::WgmmaWait { pending, .. } => {
+                self.update_in_place(data);
+                self.line(format_args!("wgmma.wait_group.sync.aligned {pending};"));
+            }
             Op::LoadMatrix { matrices, transposed } => self.load_matrix(matrices, transposed, data),
             Op::TransposeMatrix => {
                 let (from, to) = (self.register(data.args[0]), self.register(data.results[0]));
@@ -129,6 +155,7 @@ impl Printer<'_> {
                 let leader = self.fresh(Class::Word);
                 self.line(format_args!("elect.sync {leader}|{to}, {mask};"));
             }
+            Op::Inline(inline) => self.inline(inline, data),
             Op::Sleep => {
                 let nanoseconds = self.operand(data.args[0]);
                 self.line(format_args!("nanosleep.u32 {nanoseconds};"));
@@ -209,10 +236,14 @@ impl Printer<'_> {
             Unary::Popc => format!("popc.{}", bits(ty)),
             Unary::Clz => format!("clz.{}", bits(ty)),
             Unary::Brev => format!("brev.{}", bits(ty)),
-            Unary::Rcp => "rcp.rn.f32".into(),
+            Unary::Rcp => format!("rcp.rn.{}", arithmetic(ty)),
             Unary::RcpApprox => "rcp.approx.f32".into(),
-            Unary::Sqrt => "sqrt.rn.f32".into(),
+            Unary::Sqrt => format!("sqrt.rn.{}", arithmetic(ty)),
             Unary::SqrtApprox => "sqrt.approx.f32".into(),
+            Unary::RoundEven => integral("rni", ty),
+            Unary::Trunc => integral("rzi", ty),
+            Unary::Floor => integral("rmi", ty),
+            Unary::Ceil => integral("rpi", ty),
             Unary::Rsqrt => "rsqrt.approx.f32".into(),
             Unary::Exp2 => format!("ex2.approx.{}", arithmetic(ty)),
             Unary::Log2 => "lg2.approx.f32".into(),
@@ -237,12 +268,19 @@ impl Printer<'_> {
             Binary::Mul if float => format!("mul.rn.{kind}"),
             Binary::Mul => format!("mul.lo.{kind}"),
             Binary::MulHi => format!("mul.hi.{kind}"),
-            Binary::Div if float => "div.rn.f32".into(),
+            Binary::Div if float => format!("div.rn.{kind}"),
             Binary::Div => format!("div.{kind}"),
             Binary::DivApprox => "div.approx.f32".into(),
             Binary::Rem => format!("rem.{kind}"),
             Binary::Min => format!("min.{kind}"),
             Binary::Max => format!("max.{kind}"),
+            // PTX has the operand with the sign first.
+            Binary::CopySign => {
+                let [magnitude, sign] = self.operands(data);
+                let to = self.register(data.results[0]);
+                self.line(format_args!("copysign.{kind} {to}, {sign}, {magnitude};"));
+                return;
+            }
             Binary::And => format!("and.{}", bits(ty)),
             Binary::Or => format!("or.{}", bits(ty)),
             Binary::Xor => format!("xor.{}", bits(ty)),
@@ -260,6 +298,30 @@ impl Printer<'_> {
         if leaves_range {
             let to = self.register(data.results[0]);
             self.wrap(to, ty);
+        }
+    }
+
+    /// Prints inline PTX with the registers of its results and operands.
+    fn inline(&mut self, inline: Inline, data: &InstData) {
+        let values: Vec<_> = data.results.iter().chain(&data.args).copied().collect();
+        let registers: Vec<Register> = values.into_iter().map(|value| self.register(value)).collect();
+        let mut text = String::new();
+        for piece in pieces(&inline.text().ptx) {
+            match piece {
+                Piece::Ptx(ptx) => text.push_str(ptx),
+                Piece::Name(number) => {
+                    // The verifier has checked the numbers.
+                    let register = number.parse().ok().and_then(|index: usize| registers.get(index));
+                    text.extend(register.map(Register::to_string));
+                }
+            }
+        }
+        text.lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .for_each(|line| self.line(format_args!("{line}")));
+        for (&result, &register) in data.results.iter().zip(&registers) {
+            self.wrap(register, self.function.value_type(result));
         }
     }
 
@@ -281,7 +343,8 @@ impl Printer<'_> {
             self.line(format_args!("and.pred {no}, {no}, {b};"));
             self.line(format_args!("or.pred {to}, {yes}, {no};"));
         } else {
-            let kind = if data.ty == Type::F32 { "f32" } else { bits(data.ty) };
+            let kind =
+                if matches!(data.ty, Type::F32 | Type::F64) { arithmetic(data.ty) } else { bits(data.ty) };
             let (a, b) = (self.operand(a), self.operand(b));
             self.line(format_args!("selp.{kind} {to}, {a}, {b}, {condition};"));
         }
@@ -323,7 +386,8 @@ impl Printer<'_> {
         let round = match (from_type.is_float(), to_type.is_float()) {
             (false, false) => String::new(),
             (true, false) => format!(".{rounding}i"),
-            (true, true) if to_type == Type::F32 || from_type == to_type => String::new(),
+            // A wider float holds every value of a narrower one.
+            (true, true) if to_type.bits() > from_type.bits() || from_type == to_type => String::new(),
             _ => format!(".{rounding}"),
         };
         // `.sat` is allowed only if a value may be out of range.
@@ -336,7 +400,7 @@ impl Printer<'_> {
         let wide = self.function.value_type(offset).bits() == 64;
         let base = self.operand(data.args[0]);
         let to = self.register(data.results[0]);
-        if data.ty == Type::Global {
+        if data.ty.bits() == 64 {
             let offset = match (wide, self.function.constant(offset)) {
                 (true, _) | (_, Some(_)) => self.operand(offset),
                 (false, None) => {
@@ -362,6 +426,11 @@ impl Printer<'_> {
             self.line(format_args!("add.s32 {to}, {base}, {offset};"));
         }
     }
+}
+
+/// The conversion of a float to an integral value of the same type.
+fn integral(rounding: &str, ty: Type) -> String {
+    format!("cvt.{rounding}.{0}.{0}", arithmetic(ty))
 }
 
 /// Whether type `to` holds every integer of type `from`.

@@ -17,6 +17,8 @@ impl Printer<'_> {
         match self.function.value_type(pointer) {
             Type::Global => "global",
             Type::Cluster => "shared::cluster",
+            Type::Local => "local",
+            Type::Constant => "const",
             _ => "shared",
         }
     }
@@ -98,6 +100,8 @@ impl Printer<'_> {
         let values: Vec<String> = data.args[1..].iter().map(|&value| self.operand(value)).collect();
         let values = values.join(", ");
         let Ordering { order, scope } = ordering;
+        let is_half = matches!(data.ty, Type::F16 | Type::Bf16 | Type::F16x2 | Type::Bf16x2);
+        let kind = if is_half { format!("noftz.{kind}") } else { kind.to_owned() };
         // A `red` has no acquire semantics.
         let reducible = !matches!(op, Atomic::Exch | Atomic::Cas)
             && matches!(order, Order::Relaxed | Order::Release)

@@ -9,6 +9,7 @@
 //! wrapped. `.loc` lines point into the kernel's Rust source, with the calls that an instruction was inlined through.
 
 mod asynchronous;
+mod in_place;
 mod inst;
 mod lines;
 mod matrix;
@@ -21,3 +22,11 @@ mod unsupported;
 pub use crate::target::{IsaVersion, Target, UnknownTarget};
 pub use printer::print;
 pub use unsupported::Unsupported;
+
+/// The architecture that the `.target` directive of a PTX module names, if it is for one compute capability alone, such as
+/// `sm_90a`.
+pub fn architecture(ptx: &str) -> Option<String> {
+    let target = ptx.lines().find_map(|line| line.strip_prefix(".target "))?;
+    let name = target.split(',').next()?.trim();
+    name.ends_with('a').then(|| name.to_owned())
+}

@@ -10,10 +10,12 @@ pub(super) enum Class {
     Word,
     Float,
     Long,
+    Double,
 }
 
 impl Class {
-    pub const ALL: [Class; 5] = [Class::Pred, Class::Half, Class::Word, Class::Float, Class::Long];
+    pub const ALL: [Class; 6] =
+        [Class::Pred, Class::Half, Class::Word, Class::Float, Class::Long, Class::Double];
 
     /// Register class for values of a type.
     pub fn of(ty: Type) -> Class {
@@ -21,9 +23,10 @@ impl Class {
             Type::Pred => Class::Pred,
             Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => Class::Half,
             Type::U8 | Type::I8 | Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 => Class::Word,
-            Type::Shared | Type::Cluster => Class::Word,
+            Type::Shared | Type::Cluster | Type::Local => Class::Word,
             Type::F32 => Class::Float,
-            Type::U64 | Type::I64 | Type::Global => Class::Long,
+            Type::F64 => Class::Double,
+            Type::U64 | Type::I64 | Type::Global | Type::Constant => Class::Long,
         }
     }
 
@@ -35,6 +38,7 @@ impl Class {
             Class::Word => "%r",
             Class::Float => "%f",
             Class::Long => "%rd",
+            Class::Double => "%fd",
         }
     }
 
@@ -46,6 +50,7 @@ impl Class {
             Class::Word => "b32",
             Class::Float => "f32",
             Class::Long => "b64",
+            Class::Double => "f64",
         }
     }
 }
@@ -72,6 +77,7 @@ pub(super) fn immediate_allowed(ty: Type) -> bool {
 pub(super) fn immediate(ty: Type, bits: u64) -> String {
     match ty {
         Type::F32 => format!("0f{bits:08X}"),
+        Type::F64 => format!("0d{bits:016X}"),
         Type::I8 => (bits as u8 as i8).to_string(),
         Type::I16 => (bits as u16 as i16).to_string(),
         Type::I32 => (bits as u32 as i32).to_string(),
@@ -96,9 +102,10 @@ pub(super) fn arithmetic(ty: Type) -> &'static str {
         Type::F16x2 => "f16x2",
         Type::Bf16x2 => "bf16x2",
         Type::F32 => "f32",
+        Type::F64 => "f64",
         Type::Pred => "pred",
-        Type::Global => "u64",
-        Type::Shared | Type::Cluster => "u32",
+        Type::Global | Type::Constant => "u64",
+        Type::Shared | Type::Cluster | Type::Local => "u32",
     }
 }
 
@@ -119,6 +126,6 @@ pub(super) fn bits(ty: Type) -> &'static str {
         Class::Pred => "pred",
         Class::Half => "b16",
         Class::Word | Class::Float => "b32",
-        Class::Long => "b64",
+        Class::Long | Class::Double => "b64",
     }
 }

@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
 
+use super::in_place::LastUses;
 use super::lines::{INLINED_AT, Lines, inlined};
 use super::moves::{Move, sequence};
-use super::operand::{Class, Register, bits, immediate, immediate_allowed};
+use super::operand::{Class, Register, arithmetic, bits, immediate, immediate_allowed};
 use super::unsupported::Unsupported;
-use crate::ir::{Block, BlockCall, Function, InstData, Op, Type, Value};
+use crate::ir::{ARRAY_ALIGN, Block, BlockCall, Function, InstData, Op, TableVar, Type, Value};
 use crate::target::{IsaVersion, Target};
 
 /// Prints a verified function as a PTX module for `target`.
@@ -44,12 +45,17 @@ fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported>
             }
             let source = data.args.first().map(|&arg| function.value_type(arg));
             let Some(needed) = data.op.requirement(data.ty, source) else { continue };
-            if needed.target > target {
+            let exact = data.op.is_architecture_specific();
+            if needed.target > target || exact && needed.target != target {
                 let place = data.loc.map(|loc| &function.locs[loc]);
                 return Err(Unsupported {
                     kernel: function.name.clone(),
                     instruction: needed.name,
-                    needs: format!("{} or later", needed.target),
+                    needs: if exact {
+                        format!("{}a, which later targets do not include", needed.target)
+                    } else {
+                        format!("{} or later", needed.target)
+                    },
                     target,
                     place: place
                         .map_or(String::new(), |at| format!(" ({}:{}:{})", at.file, at.line, at.column)),
@@ -73,6 +79,8 @@ pub(super) struct Printer<'a> {
     edges: u32,
     /// Values that are used. An atomic whose result is unused becomes a `red`.
     pub used: BTreeSet<Value>,
+    /// Operands whose registers an instruction may give to its results.
+    pub last_uses: LastUses,
 }
 
 impl<'a> Printer<'a> {
@@ -94,7 +102,18 @@ impl<'a> Printer<'a> {
             dynamic_shared: false,
             edges: 0,
             used,
+            last_uses: LastUses::of(function),
         }
+    }
+
+    /// Whether the value has a register.
+    pub fn has_register(&self, value: Value) -> bool {
+        self.registers[value].is_some()
+    }
+
+    /// Gives the value a register that another value had.
+    pub fn assign_register(&mut self, value: Value, register: Register) {
+        self.registers[value] = Some(register);
     }
 
     /// Allocates a new register of the class.
@@ -123,7 +142,7 @@ impl<'a> Printer<'a> {
         if ty == Type::Pred {
             self.line(format_args!("setp.ne.u32 {to}, {constant}, 0;"));
         } else {
-            let move_type = if ty == Type::F32 { "f32" } else { bits(ty) };
+            let move_type = if matches!(ty, Type::F32 | Type::F64) { arithmetic(ty) } else { bits(ty) };
             self.line(format_args!("mov.{move_type} {to}, {};", immediate(ty, constant)));
         }
     }
@@ -239,15 +258,30 @@ impl<'a> Printer<'a> {
             let _ = writeln!(out, "{text}");
         };
         line(format_args!(".version {}.{}", isa.0, isa.1));
-        line(format_args!(".target {target}"));
+        let specific = function.uses_architecture_specific();
+        line(format_args!(".target {target}{}", if specific { "a" } else { "" }));
         line(format_args!(".address_size 64"));
         line(format_args!(""));
         if self.dynamic_shared {
             line(format_args!(".extern .shared .align 128 .b8 dynamic_shared[];"));
             line(format_args!(""));
         }
-        if function.allow_spills > 0 {
-            line(format_args!("{}{} bytes of stack", crate::ptxas::ALLOWED, function.allow_spills));
+        // Local arrays are on the stack, as spilled registers are.
+        let stack = u64::from(function.allow_spills) + function.local_bytes();
+        if stack > 0 {
+            line(format_args!("{}{stack} bytes of stack", crate::ptxas::ALLOWED));
+        }
+        for (table, data) in &function.tables {
+            let bytes = data.element.bytes() as usize;
+            let numbers: Vec<String> = data
+                .values
+                .iter()
+                .flat_map(|bits| bits.to_le_bytes()[..bytes].to_vec())
+                .map(|byte| byte.to_string())
+                .collect();
+            let name = table_name(function, table);
+            let (size, numbers) = (numbers.len(), numbers.join(", "));
+            line(format_args!(".const .align {ARRAY_ALIGN} .b8 {name}[{size}] = {{{numbers}}};"));
         }
         line(format_args!(".visible .entry {}(", function.name));
         for (index, param) in function.params.iter().enumerate() {
@@ -281,6 +315,10 @@ impl<'a> Printer<'a> {
             let bytes = shared.count * shared.element.bytes();
             line(format_args!("\t.shared .align {} .b8 {variable}[{bytes}];", shared.align));
         }
+        for (variable, local) in &function.locals {
+            let bytes = local.count * local.element.bytes();
+            line(format_args!("\t.local .align {ARRAY_ALIGN} .b8 {variable}[{bytes}];"));
+        }
         out.push_str(&self.text);
         out.push_str("}\n");
         self.lines.write_tables(&mut out);
@@ -291,6 +329,11 @@ impl<'a> Printer<'a> {
 /// PTX label of a block.
 fn label(block: Block) -> String {
     format!("$L_{block}")
+}
+
+/// PTX name of a table of constants, a symbol of the module.
+pub(super) fn table_name(function: &Function, table: TableVar) -> String {
+    format!("{}_{table}", function.name)
 }
 
 /// PTX name of a kernel parameter, prefixed because parameters share a name space with the module's symbols.

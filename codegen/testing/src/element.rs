@@ -30,6 +30,7 @@ element! {
     f16: |bits| f16::from_bits(bits as u16);
     bf16: |bits| bf16::from_bits(bits as u16);
     f32: |bits| f32::from_bits(bits as u32);
+    f64: |bits| f64::from_bits(bits);
     F16x2: |bits| F16x2(f16::from_bits(bits as u16), f16::from_bits((bits >> 16) as u16));
     Bf16x2: |bits| Bf16x2(bf16::from_bits(bits as u16), bf16::from_bits((bits >> 16) as u16));
 }

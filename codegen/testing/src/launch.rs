@@ -7,17 +7,46 @@ use bespoke_codegen::ir::Type;
 use bespoke_codegen::launch::{Argument, DevicePointer, params};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, Kernel};
-use bespoke_emulator::{Finding, LaunchConfig, Memory, MemoryError, Module, Options, ParseError};
+use bespoke_emulator::{Checks, Finding, LaunchConfig, Memory, MemoryError, Module, Options, ParseError};
 
 use crate::element::{Element, from_bytes, to_bytes};
+
+/// Default of [`Launch::instruction_limit`].
+const INSTRUCTION_LIMIT: u64 = 1 << 24;
+
+/// Number of CTAs or threads along one, two or three axes.
+pub trait Extent {
+    /// The numbers along x, y and z.
+    fn axes(self) -> [u32; 3];
+}
+
+impl Extent for u32 {
+    fn axes(self) -> [u32; 3] {
+        [self, 1, 1]
+    }
+}
+
+impl Extent for (u32, u32) {
+    fn axes(self) -> [u32; 3] {
+        [self.0, self.1, 1]
+    }
+}
+
+impl Extent for (u32, u32, u32) {
+    fn axes(self) -> [u32; 3] {
+        self.into()
+    }
+}
 
 /// Builder of a launch; the arguments are added in the order of the kernel's parameters.
 pub struct Launch<'k> {
     kernel: &'k Kernel,
     target: Option<Target>,
     grid: [u32; 3],
-    threads: Option<u32>,
+    threads: Option<[u32; 3]>,
     dynamic_shared: u32,
+    checks: Checks,
+    instruction_limit: u64,
     arguments: Vec<Box<dyn Argument>>,
     buffers: Vec<Buffer>,
     memory: Memory,
@@ -42,9 +71,14 @@ pub enum Failure {
     /// The kernel does not compile to PTX.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// The emulator cannot load the PTX.
-    #[error(transparent)]
-    Parse(#[from] ParseError),
+    /// The emulator cannot load the PTX, for example because of inline PTX.
+    #[error("{error}{}", place.as_ref().map_or(String::new(), |place| format!("\n  --> {place}")))]
+    Parse {
+        /// What is wrong, with the place in the PTX.
+        error: ParseError,
+        /// File, line and column in Rust.
+        place: Option<String>,
+    },
     /// The launch stopped because of a finding.
     #[error("{0}")]
     Finding(Box<Finding>),
@@ -66,6 +100,16 @@ pub struct Done {
     memory: Memory,
 }
 
+/// File, line and column in Rust of a line of PTX, from the `.loc` before it.
+fn rust_place(ptx: &str, line: u32) -> Option<String> {
+    let before = ptx.lines().take(line as usize).collect::<Vec<_>>();
+    let loc = before.iter().rev().find_map(|line| line.trim().strip_prefix(".loc "))?;
+    let numbers: Vec<&str> = loc.split([' ', ',']).take(3).collect();
+    let &[file, line, column] = &numbers[..] else { return None };
+    let name = ptx.lines().find_map(|line| line.strip_prefix(&format!(".file {file} ")))?;
+    Some(format!("{}:{line}:{column}", name.trim_matches('"')))
+}
+
 /// Name of the type in Rust.
 fn rust_name(ty: Type) -> String {
     match ty {
@@ -84,6 +128,8 @@ impl<'k> Launch<'k> {
             grid: [1; 3],
             threads: None,
             dynamic_shared: 0,
+            checks: Checks::ALL,
+            instruction_limit: INSTRUCTION_LIMIT,
             arguments: Vec::new(),
             buffers: Vec::new(),
             memory: Memory::new(),
@@ -97,17 +143,17 @@ impl<'k> Launch<'k> {
         self
     }
 
-    /// Sets the number of CTAs.
+    /// Sets the number of CTAs: `grid(8)`, `grid((8, 2))` or `grid((8, 2, 3))`.
     #[must_use]
-    pub fn grid(mut self, ctas: u32) -> Self {
-        self.grid = [ctas, 1, 1];
+    pub fn grid(mut self, ctas: impl Extent) -> Self {
+        self.grid = ctas.axes();
         self
     }
 
-    /// Sets the number of threads per CTA, if the kernel does not declare this number.
+    /// Sets the number of threads per CTA, along one to three axes, if the kernel does not declare this number.
     #[must_use]
-    pub fn threads(mut self, threads: u32) -> Self {
-        self.threads = Some(threads);
+    pub fn threads(mut self, threads: impl Extent) -> Self {
+        self.threads = Some(threads.axes());
         self
     }
 
@@ -115,6 +161,21 @@ impl<'k> Launch<'k> {
     #[must_use]
     pub fn dynamic_shared(mut self, bytes: u32) -> Self {
         self.dynamic_shared = bytes;
+        self
+    }
+
+    /// Sets the optional checks; [`Checks::ALL`] without it. Bounds, alignment and barriers are always checked.
+    #[must_use]
+    pub fn checks(mut self, checks: Checks) -> Self {
+        self.checks = checks;
+        self
+    }
+
+    /// Sets the number of warp instructions after which a launch is stopped with a finding, because it seems not to
+    /// end. Without it, 2^24: seconds also where the emulator is built without optimisation.
+    #[must_use]
+    pub fn instruction_limit(mut self, instructions: u64) -> Self {
+        self.instruction_limit = instructions;
         self
     }
 
@@ -206,14 +267,18 @@ impl<'k> Launch<'k> {
             );
         }
         let compiled = self.compile()?;
-        let module = Module::parse(&compiled.ptx)?;
+        let module = Module::parse(&compiled.ptx)
+            .map_err(|error| Failure::Parse { place: rust_place(&compiled.ptx, error.line), error })?;
         let kernel = module.kernel(self.kernel.name()).expect("a module has its kernel");
-        let threads = self.threads.or(self.kernel.threads()).unwrap_or(32);
+        let declared = self.kernel.threads().map(Extent::axes);
+        let block = self.threads.or(declared).unwrap_or([32, 1, 1]);
         let (grid, dynamic_shared) = (self.grid, self.dynamic_shared);
         // The PTX of the kernel declares the cluster size.
-        let config = LaunchConfig { grid, block: [threads, 1, 1], dynamic_shared, cluster: None };
+        let config = LaunchConfig { grid, block, dynamic_shared, cluster: None, cooperative: false };
         let arguments: Vec<&dyn Argument> = self.arguments.iter().map(|argument| &**argument).collect();
-        bespoke_emulator::run(kernel, &self.memory, &config, &params(&arguments), &Options::default())
+        let options =
+            Options { checks: self.checks, instruction_limit: self.instruction_limit, ..Options::default() };
+        bespoke_emulator::run(kernel, &self.memory, &config, &params(&arguments), &options)
             .map_err(Failure::Finding)?;
         Ok(Done { compiled, buffers: self.buffers, memory: self.memory })
     }

@@ -33,8 +33,9 @@
 mod element;
 mod launch;
 
+pub use bespoke_emulator::Checks;
 pub use element::Element;
-pub use launch::{Done, Failure, Launch};
+pub use launch::{Done, Extent, Failure, Launch};
 
 use bespoke_codegen::prelude::*;
 

@@ -1,5 +1,7 @@
 //! Atomics: every operation, type, space and scope, with the old value used and unused.
 
+use std::ops::Add;
+
 use bespoke_codegen::dsl::Int;
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::LaunchConfig;
@@ -69,7 +71,7 @@ fn in_shared<T: Scalar>(
     }
 }
 
-fn check<T: Host>(edges: &[T], operations: &[Operation<T>]) {
+fn check<T: Host>(oldest: Target, edges: &[T], operations: &[Operation<T>]) {
     let pairs = edges.iter().flat_map(|&a| edges.iter().map(move |&b| (a, b)));
     let rows: Vec<(T, T)> = pairs.step_by(3).take(128).collect();
     let before: Vec<T> = rows.iter().map(|row| row.0).collect::<Vec<T>>().repeat(Scope::ALL.len());
@@ -96,7 +98,7 @@ fn check<T: Host>(edges: &[T], operations: &[Operation<T>]) {
                     Buffer::Empty(length),
                 ];
                 let config = LaunchConfig::linear(1, 128);
-                let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+                let launch = Launch { oldest, config, buffers: &buffers, scalars: &[] };
                 execute(kernel, &launch, |found, ptx| {
                     let cells: Vec<T> = values(&found[0]);
                     let wrong = cells.iter().zip(&after).position(|(&a, &b)| !same(a, b));
@@ -125,7 +127,7 @@ macro_rules! integers {
     ($($ty:ident)*) => { $(
         #[test]
         fn $ty() {
-            check::<$ty>(&$ty::edges(), &[
+            check::<$ty>(Target::Sm80, &$ty::edges(), &[
                 operation!("add", |cell, a, _b, scope| cell.atomic_add(a, scope), |x, a, _| x.wrapping_add(a)),
                 operation!("min", |cell, a, _b, scope| cell.atomic_min(a, scope), |x, a, _| x.min(a)),
                 operation!("max", |cell, a, _b, scope| cell.atomic_max(a, scope), |x, a, _| x.max(a)),
@@ -145,7 +147,60 @@ fn f32() {
     // Atomic sums in global memory flush subnormal numbers; in shared memory they do not (PTX ISA, `atom`).
     let edges: Vec<f32> = f32::edges().into_iter().filter(|x| !x.is_subnormal()).collect();
     let add = operation!("add", |cell, a, _b, scope| cell.atomic_add(a, scope), |x, a, _| x + a);
-    check::<f32>(&edges, &[add]);
+    let exchange = operation!("exchange", |cell, a, _b, scope| cell.atomic_exchange(a, scope), |_, a, _| a);
+    check::<f32>(Target::Sm80, &edges, &[add, exchange]);
+}
+
+#[test]
+fn wrapping_counters() {
+    let numbers = [0, 1, 6, 7, 8, u32::MAX - 1, u32::MAX];
+    let inc = operation!("inc", |cell, a, _b, scope| cell.atomic_inc(a, scope), |x, a, _| if x >= a {
+        0
+    } else {
+        x + 1
+    });
+    let dec =
+        operation!("dec", |cell, a, _b, scope| cell.atomic_dec(a, scope), |x, a, _| if x == 0 || x > a {
+            a
+        } else {
+            x - 1
+        });
+    check::<u32>(Target::Sm80, &numbers, &[inc, dec]);
+}
+
+macro_rules! sums {
+    ($($name:ident $ty:ty, $oldest:ident, $sum:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            let add = operation!("add", |cell, a, _b, scope| cell.atomic_add(a, scope), |x, a, _| ($sum)(x, a));
+            check::<$ty>(Target::$oldest, &<$ty>::edges(), &[add]);
+        }
+    )* };
+}
+sums! {
+    sums_of_f64 f64, Sm80, f64::add;
+    sums_of_f16 f16, Sm80, f16::add;
+    sums_of_f16x2 F16x2, Sm80, |x: F16x2, a: F16x2| F16x2(x.0 + a.0, x.1 + a.1);
+    sums_of_bf16 bf16, Sm90, bf16::add;
+    sums_of_bf16x2 Bf16x2, Sm90, |x: Bf16x2, a: Bf16x2| Bf16x2(x.0 + a.0, x.1 + a.1);
+}
+
+macro_rules! exchanges_of_16_bits {
+    ($($name:ident $ty:ty;)*) => { $(
+        #[test]
+        fn $name() {
+            let cas = operation!(
+                "cas",
+                |cell, a, b, scope| cell.atomic_cas(a, b, scope),
+                |x, a, b| if x == a { b } else { x }
+            );
+            check::<$ty>(Target::Sm80, &<$ty>::edges(), &[cas]);
+        }
+    )* };
+}
+exchanges_of_16_bits! {
+    compare_and_swap_u16 u16;
+    compare_and_swap_i16 i16;
 }
 
 /// All threads increment the same counters; each thread gets a different number.

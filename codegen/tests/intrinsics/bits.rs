@@ -14,6 +14,7 @@ macro_rules! words {
             Table::<T, u32, u32, u32>::new(rows())
                 .unary("count_ones", |x| x.count_ones(), |x| x.count_ones())
                 .unary("leading_zeros", |x| x.leading_zeros(), |x| x.leading_zeros())
+                .unary("trailing_zeros", |x| x.trailing_zeros(), |x| x.trailing_zeros())
                 .check();
             Table::<T, u32, u32, T>::new(rows())
                 .unary("reverse_bits", |x| x.reverse_bits(), |x| x.reverse_bits())
@@ -198,4 +199,30 @@ fn packed_words() {
         |low, high| u32::from(high.to_bits()) << 16 | u32::from(low.to_bits()),
     )
     .check();
+}
+
+macro_rules! rotations {
+    ($($name:ident $ty:ident;)*) => { $(
+        #[test]
+        fn $name() {
+            type T = $ty;
+            let amounts = [0u32, 1, 7, 8, 31, 33, 64];
+            let rows = T::edges().into_iter().flat_map(|x| amounts.map(|amount| (x, amount, 0)));
+            Table::<T, u32, u32, T>::new(rows.collect())
+                .binary("rotate_left", |x, n| x.rotate_left(n), |x, n| x.rotate_left(n % T::BITS))
+                .binary("rotate_right", |x, n| x.rotate_right(n), |x, n| x.rotate_right(n % T::BITS))
+                .unary("swap_bytes", |x| x.swap_bytes(), |x| x.swap_bytes())
+                .check();
+        }
+    )* };
+}
+rotations! {
+    rotated_u8 u8;
+    rotated_i8 i8;
+    rotated_u16 u16;
+    rotated_i16 i16;
+    rotated_u32 u32;
+    rotated_i32 i32;
+    rotated_u64 u64;
+    rotated_i64 i64;
 }

@@ -29,6 +29,15 @@ fn judge<R: Host>(found: u64, expected: R) -> Option<String> {
     (!fits).then(|| format!("{expected:?} ({:#x})", expected.bits()))
 }
 
+/// The result of a conversion from `A`. A NaN of f64 becomes the integer of which only the top bit is set (PTX ISA,
+/// `cvt`).
+fn expected<A: HostNumber, R: HostNumber>(x: A, mode: Rounding) -> R {
+    if A::TYPE == f64::TYPE && R::TYPE.is_int() && x.is_nan() {
+        return R::from_bits(1 << (R::TYPE.bits() - 1));
+    }
+    convert(x.exact(), mode)
+}
+
 /// Table of conversions from the type `A`.
 struct Casts<A>(Table<A, u32, u32, u64>);
 
@@ -38,16 +47,20 @@ impl<A: HostNumber> Casts<A> {
     }
 
     fn rounded<R: HostNumber>(self, mode: Rounding) -> Casts<A> {
+        // A float is not rounded to its own type.
+        if A::TYPE.is_float() && A::TYPE == R::TYPE {
+            return self;
+        }
         let name = format!("{} as {} by {mode}", A::TYPE, R::TYPE);
         let gpu = move |x: Val<A>, _, _| raw(x.cast_rounded::<R>(mode));
-        Casts(self.0.judged(name, gpu, move |(x, ..), found| judge(found, convert::<R>(x.exact(), mode))))
+        Casts(self.0.judged(name, gpu, move |(x, ..), found| judge(found, expected::<A, R>(x, mode))))
     }
 
     fn default<R: HostNumber>(self) -> Casts<A> {
         let mode = default_rounding::<A, R>();
         let name = format!("{} as {}", A::TYPE, R::TYPE);
         let gpu = |x: Val<A>, _, _| raw(x.cast::<R>());
-        Casts(self.0.judged(name, gpu, move |(x, ..), found| judge(found, convert::<R>(x.exact(), mode))))
+        Casts(self.0.judged(name, gpu, move |(x, ..), found| judge(found, expected::<A, R>(x, mode))))
     }
 
     fn saturating<R: HostNumber + Int>(self) -> Casts<A>
@@ -71,8 +84,9 @@ macro_rules! integers {
             let saturating = wrapping
                 .saturating::<u8>().saturating::<u16>().saturating::<u32>().saturating::<u64>()
                 .saturating::<i8>().saturating::<i16>().saturating::<i32>().saturating::<i64>();
-            let floats = Rounding::ALL.iter().fold(saturating.default::<f32>().default::<f16>(), |casts, &mode| {
-                casts.rounded::<f32>(mode).rounded::<f16>(mode)
+            let floats = saturating.default::<f64>().default::<f32>().default::<f16>();
+            let floats = Rounding::ALL.iter().fold(floats, |casts, &mode| {
+                casts.rounded::<f64>(mode).rounded::<f32>(mode).rounded::<f16>(mode)
             });
             floats.0.check();
             let casts = Casts::<$from>::new(Target::Sm90).default::<bf16>();
@@ -89,17 +103,31 @@ macro_rules! floats {
             let casts = Casts::<$from>::new(Target::Sm80)
                 .default::<u8>().default::<u16>().default::<u32>().default::<u64>()
                 .default::<i8>().default::<i16>().default::<i32>().default::<i64>()
-                .default::<f16>().default::<bf16>().default::<f32>();
+                .default::<f16>().default::<f32>().default::<f64>();
+            let casts = if f64::TYPE == <$from>::TYPE { casts } else { casts.default::<bf16>() };
             Rounding::ALL.iter().fold(casts, |casts, &mode| {
                 casts
                     .rounded::<u8>(mode).rounded::<u16>(mode).rounded::<u32>(mode).rounded::<u64>(mode)
                     .rounded::<i8>(mode).rounded::<i16>(mode).rounded::<i32>(mode).rounded::<i64>(mode)
-                    .rounded::<f16>(mode).rounded::<bf16>(mode).rounded::<f32>(mode)
+                    .rounded::<f16>(mode).rounded::<f32>(mode).rounded::<f64>(mode)
             }).0.check();
         }
     )* };
 }
-floats!(f16 bf16 f32);
+floats!(f16 bf16 f32 f64);
+
+#[test]
+fn to_bf16() {
+    let modes =
+        |casts: Casts<f16>| Rounding::ALL.iter().fold(casts, |casts, &mode| casts.rounded::<bf16>(mode));
+    modes(Casts::new(Target::Sm80)).0.check();
+    let modes =
+        |casts: Casts<f32>| Rounding::ALL.iter().fold(casts, |casts, &mode| casts.rounded::<bf16>(mode));
+    modes(Casts::new(Target::Sm80)).0.check();
+    let modes =
+        |casts: Casts<f64>| Rounding::ALL.iter().fold(casts, |casts, &mode| casts.rounded::<bf16>(mode));
+    modes(Casts::new(Target::Sm90)).0.check();
+}
 
 fn bitcast<A: Host, R: Host>() {
     let name = format!("bits of {} as {}", A::TYPE, R::TYPE);
@@ -124,5 +152,7 @@ fn bitcasts() {
     bitcast::<F16x2, f32>();
     bitcast::<u64, i64>();
     bitcast::<i64, u64>();
+    bitcast::<f64, u64>();
+    bitcast::<i64, f64>();
     bitcast::<f32, f32>();
 }

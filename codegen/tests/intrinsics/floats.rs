@@ -2,7 +2,7 @@
 
 use bespoke_codegen::prelude::*;
 
-use crate::host::{Exact, HostNumber, convert};
+use crate::host::{Exact, Host, HostNumber, convert};
 use crate::integers::{compared, compared_on_host};
 use crate::table::{Table, edges};
 
@@ -123,6 +123,7 @@ fn f32() {
         .binary("div", |a, b| a / b, |a, b| a / b)
         .binary("min", |a, b| a.min(b), |a, b| extreme(a, b, false))
         .binary("max", |a, b| a.max(b), |a, b| extreme(a, b, true))
+        .binary("copysign", |a, b| a.copysign(b), |a, b| a.copysign(b))
         .ternary("fma", |a, b, c| fma::<T>(a, b, c), |a, b, c| a.mul_add(b, c))
         .ternary("not contracted", |a, b, c| a * b + c, |a, b, c| a * b + c)
         .unary("neg", |a| -a, |a| -a)
@@ -132,6 +133,65 @@ fn f32() {
         .unary("constant over a value", |a| 3.0f32 / a, |a| 3.0 / a)
         .check();
     Table::<T, T, T, u32>::new(edges()).binary("compared", compared, compared_on_host).check();
+}
+
+#[test]
+fn f64() {
+    type T = f64;
+    Table::<T, T, T, T>::new(edges())
+        .binary("add", |a, b| a + b, |a, b| a + b)
+        .binary("sub", |a, b| a - b, |a, b| a - b)
+        .binary("mul", |a, b| a * b, |a, b| a * b)
+        .binary("div", |a, b| a / b, |a, b| a / b)
+        .binary("min", |a, b| a.min(b), |a, b| extreme(a, b, false))
+        .binary("max", |a, b| a.max(b), |a, b| extreme(a, b, true))
+        .binary("copysign", |a, b| a.copysign(b), |a, b| a.copysign(b))
+        .ternary("fma", |a, b, c| fma::<T>(a, b, c), |a, b, c| a.mul_add(b, c))
+        .ternary("not contracted", |a, b, c| a * b + c, |a, b, c| a * b + c)
+        .ternary("select", |a, b, _| select(always(thread_index()), b, a), |_, b, _| b)
+        .unary("neg", |a| -a, |a| -a)
+        .unary("abs", |a| a.abs(), |a| a.abs())
+        .unary("rcp", |a| a.rcp(), |a| 1.0 / a)
+        .unary("sqrt", |a| a.sqrt(), |a| a.sqrt())
+        .unary("constant over a value", |a| 3.0f64 / a, |a| 3.0 / a)
+        .check();
+    Table::<T, T, T, u32>::new(edges()).binary("compared", compared, compared_on_host).check();
+}
+
+macro_rules! integral {
+    ($($name:ident $ty:ident;)*) => { $(
+        #[test]
+        fn $name() {
+            let host = |round: fn(f64) -> f64| move |a: $ty| rounded::<$ty>(round(exact(a)));
+            Table::<$ty, u32, u32, $ty>::new(<$ty>::edges().into_iter().map(|x| (x, 0, 0)).collect())
+                .unary("floor", |a| a.floor(), host(f64::floor))
+                .unary("ceil", |a| a.ceil(), host(f64::ceil))
+                .unary("trunc", |a| a.trunc(), host(f64::trunc))
+                .unary("round_ties_even", |a| a.round_ties_even(), host(f64::round_ties_even))
+                .check();
+        }
+    )* };
+}
+integral! {
+    integral_f16 f16;
+    integral_f32 f32;
+    integral_f64 f64;
+}
+
+#[test]
+fn rounded_away_from_zero() {
+    let edges = f64::edges().into_iter().chain([0.5f64.next_down(), -2.5, 4_503_599_627_370_497.0]);
+    Table::<f64, u32, u32, f64>::new(edges.map(|x| (x, 0, 0)).collect())
+        .unary("round", |a| a.round(), f64::round)
+        .check();
+}
+
+/// A shuffle of 64 bits is two of 32.
+#[test]
+fn sums_of_f64_over_a_warp() {
+    let numbers: [f64; 32] = std::array::from_fn(|lane| 1.0 + lane as f64 * 2f64.powi(-50));
+    let sums = bespoke_testing::map(|x| warp_sum(x), "shfl.sync.bfly.b32", numbers);
+    assert_eq!(sums, [32.0 + 496.0 * 2f64.powi(-50); 32].map(|sum: f64| sum));
 }
 
 /// Maximum error of an approximation.
@@ -153,14 +213,20 @@ fn approximations() {
     let functions: [Approximation; 10] = [
         ("rcp_approx", |x| x.rcp_approx(), |x| 1.0 / x, Relative(-23), [-3.0, 1e-37, 0.3, 1.0, 7.0, 1e37]),
         ("sqrt_approx", |x| x.sqrt_approx(), f64::sqrt, Relative(-22), positive),
-        ("rsqrt", |x| x.rsqrt(), |x| 1.0 / x.sqrt(), Relative(-22), positive),
-        ("exp2", |x| x.exp2(), f64::exp2, Relative(-22), [-125.5, -2.25, -0.0, 0.3, 10.7, 127.0]),
-        ("exp", |x| x.exp(), f64::exp, Relative(-17), [-80.0, -2.25, -0.0, 0.3, 10.7, 80.0]),
-        ("log2", |x| x.log2(), f64::log2, Relative(-22), [1e-37, 0.1, 0.4, 2.5, 1000.0, 1e37]),
-        ("log2 near 1", |x| x.log2(), f64::log2, Absolute(-22), [0.51, 0.8, 0.999, 1.0, 1.001, 1.9]),
-        ("sin", |x| x.sin(), f64::sin, Absolute(-20), angles),
-        ("cos", |x| x.cos(), f64::cos, Absolute(-20), angles),
-        ("tanh", |x| x.tanh(), f64::tanh, Relative(-11), [-20.0, -1.0, -0.01, 0.2, 0.9, 3.0]),
+        ("rsqrt_approx", |x| x.rsqrt_approx(), |x| 1.0 / x.sqrt(), Relative(-22), positive),
+        (
+            "exp2_approx",
+            |x| x.exp2_approx(),
+            f64::exp2,
+            Relative(-22),
+            [-125.5, -2.25, -0.0, 0.3, 10.7, 127.0],
+        ),
+        ("exp_approx", |x| x.exp_approx(), f64::exp, Relative(-17), [-80.0, -2.25, -0.0, 0.3, 10.7, 80.0]),
+        ("log2_approx", |x| x.log2_approx(), f64::log2, Relative(-22), [1e-37, 0.1, 0.4, 2.5, 1000.0, 1e37]),
+        ("log2 near 1", |x| x.log2_approx(), f64::log2, Absolute(-22), [0.51, 0.8, 0.999, 1.0, 1.001, 1.9]),
+        ("sin_approx", |x| x.sin_approx(), f64::sin, Absolute(-20), angles),
+        ("cos_approx", |x| x.cos_approx(), f64::cos, Absolute(-20), angles),
+        ("tanh_approx", |x| x.tanh_approx(), f64::tanh, Relative(-11), [-20.0, -1.0, -0.01, 0.2, 0.9, 3.0]),
     ];
     for (name, gpu, host, error, inputs) in functions {
         let rows = inputs.iter().map(|&x| (x, 0, 0)).collect();
@@ -191,12 +257,28 @@ fn approximations_at_their_ends() {
     let functions: [AtEnds; 8] = [
         ("rcp_approx", |x| x.rcp_approx(), vec![(0.0, inf), (-0.0, -inf), (inf, 0.0), (-inf, -0.0)]),
         ("sqrt_approx", |x| x.sqrt_approx(), vec![(0.0, 0.0), (-0.0, -0.0), (inf, inf), (-1.0, f32::NAN)]),
-        ("rsqrt", |x| x.rsqrt(), vec![(0.0, inf), (-0.0, -inf), (inf, 0.0), (-1.0, f32::NAN)]),
-        ("exp2", |x| x.exp2(), vec![(-inf, 0.0), (inf, inf), (0.0, 1.0), (200.0, inf), (f32::NAN, f32::NAN)]),
-        ("exp", |x| x.exp(), vec![(-inf, 0.0), (inf, inf), (0.0, 1.0), (100.0, inf), (-1e30, 0.0)]),
-        ("log2", |x| x.log2(), vec![(0.0, -inf), (-0.0, -inf), (inf, inf), (-1.0, f32::NAN), (1.0, 0.0)]),
-        ("tanh", |x| x.tanh(), vec![(0.0, 0.0), (inf, 1.0), (-inf, -1.0), (f32::NAN, f32::NAN)]),
-        ("sin", |x| x.sin(), vec![(0.0, 0.0), (-0.0, -0.0), (inf, f32::NAN)]),
+        ("rsqrt_approx", |x| x.rsqrt_approx(), vec![(0.0, inf), (-0.0, -inf), (inf, 0.0), (-1.0, f32::NAN)]),
+        (
+            "exp2_approx",
+            |x| x.exp2_approx(),
+            vec![(-inf, 0.0), (inf, inf), (0.0, 1.0), (200.0, inf), (f32::NAN, f32::NAN)],
+        ),
+        (
+            "exp_approx",
+            |x| x.exp_approx(),
+            vec![(-inf, 0.0), (inf, inf), (0.0, 1.0), (100.0, inf), (-1e30, 0.0)],
+        ),
+        (
+            "log2_approx",
+            |x| x.log2_approx(),
+            vec![(0.0, -inf), (-0.0, -inf), (inf, inf), (-1.0, f32::NAN), (1.0, 0.0)],
+        ),
+        (
+            "tanh_approx",
+            |x| x.tanh_approx(),
+            vec![(0.0, 0.0), (inf, 1.0), (-inf, -1.0), (f32::NAN, f32::NAN)],
+        ),
+        ("sin_approx", |x| x.sin_approx(), vec![(0.0, 0.0), (-0.0, -0.0), (inf, f32::NAN)]),
     ];
     for (name, gpu, rows) in functions {
         Table::<f32, f32, u32, f32>::new(rows.into_iter().map(|(x, y)| (x, y, 0)).collect())

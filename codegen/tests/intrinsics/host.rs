@@ -29,7 +29,7 @@ pub trait HostNumber: Host + Number {
 pub enum Exact {
     /// An integer.
     Int(i128),
-    /// A float of at most 32 bits.
+    /// A float.
     Float(f64),
 }
 
@@ -82,6 +82,7 @@ floats! {
     f16 u16: 1, 0x400, 0x3c01;
     bf16 u16: 1, 0x80, 0x3f81;
     f32 u32: 1, 0x0080_0000, 0x3f80_0001;
+    f64 u64: 1, 0x0010_0000_0000_0000, 0x3ff0_0000_0000_0001;
 }
 
 /// The number of a float type nearest to `x`.
@@ -171,7 +172,8 @@ fn fraction_bits(ty: Type) -> u32 {
     match ty {
         Type::F16 => 10,
         Type::Bf16 => 7,
-        _ => 23,
+        Type::F32 => 23,
+        _ => 52,
     }
 }
 

@@ -2,6 +2,7 @@
 //! runs it on the emulator and compares the results with the host's. `ptxas` assembles the PTX of every kernel if it is
 //! available (on `PATH`, or as `BESPOKE_PTXAS`).
 
+mod arrays;
 mod asynchronous;
 mod atomics;
 mod bits;
@@ -9,6 +10,7 @@ mod casts;
 mod clusters;
 mod device;
 mod floats;
+mod functions;
 mod host;
 mod integers;
 mod matrices;

@@ -163,6 +163,59 @@ fn products_of_fragments() {
     check::<f16, f16, 4, 2>(48);
     check::<bf16, bf16, 2, 1>(16);
     check::<bf16, bf16, 4, 2>(80);
+    check::<f32, f32, 2, 1>(16);
+    check::<f32, f32, 4, 2>(48);
+}
+
+/// C += A·B of f16 with f16 sums, from registers.
+#[kernel(threads = 32)]
+fn halves<const RA: usize, const RB: usize>(a: Ptr<Global, u32>, b: Ptr<Global, u32>, c: Ptr<Global, F16x2>) {
+    let left = FragmentA::<f16, RA>::from_registers(a.at(lane() * (RA as u32)).load_vector());
+    let right = std::array::from_fn(|i| b.at(lane() * (RB as u32) + i as u32).load());
+    let right = FragmentB::<f16, RB>::from_registers(right);
+    let sums = mma_f16_sums(left, right, c.at(lane() * 2).load_vector());
+    c.at(lane() * 2).store_vector(sums);
+}
+
+fn check_halves<const RA: usize, const RB: usize>(name: &str) {
+    let depth = RB * 8;
+    // Small numbers, so that sums of f16 are exact.
+    let number = |i: usize| f32::from((i * i % 7) as u8) - 3.0;
+    let (a, b) = (
+        |row: usize, k: usize| number(row * depth + k),
+        |k: usize, column: usize| number(k * 8 + column + 2),
+    );
+    let pair = |first: f32, second: f32| F16x2(f16::from_f32(first), f16::from_f32(second));
+    let (mut left, mut right, mut before, mut expected) = (vec![], vec![], vec![], vec![]);
+    for lane in 0..32 {
+        let (group, index) = (lane / 4, lane % 4 * 2);
+        for i in 0..RA {
+            let (row, k) = (group + i % 2 * 8, index + i / 2 * 8);
+            left.push(pair(a(row, k), a(row, k + 1)));
+        }
+        for i in 0..RB {
+            let k = index + i * 8;
+            right.push(pair(b(k, group), b(k + 1, group)));
+        }
+        for row in [group, group + 8] {
+            let sum = |column: usize| (0..depth).map(|k| a(row, k) * b(k, column)).sum::<f32>();
+            before.push(pair(row as f32, index as f32));
+            expected.push(pair(row as f32 + sum(index), index as f32 + sum(index + 1)));
+        }
+    }
+    let buffers = [&left, &right, &before].map(|pairs| Buffer::Holding(bytes(pairs)));
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+    execute(halves::<RA, RB>(), &launch, |after, ptx| {
+        assert_eq!(values::<F16x2>(&after[2]), expected, "{ptx}");
+        assert_eq!(ptx.matches(name).count(), 1, "{ptx}");
+    });
+}
+
+#[test]
+fn products_with_sums_of_halves() {
+    check_halves::<4, 2>("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16");
+    check_halves::<2, 1>("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16");
 }
 
 #[test]

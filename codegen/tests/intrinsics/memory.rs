@@ -100,16 +100,16 @@ macro_rules! accesses {
     )* };
 }
 accesses! {
-    accesses_u8 u8: 2 4;
-    accesses_u16 u16: 2 4;
+    accesses_u8 u8: 2 4 8 16;
+    accesses_u16 u16: 2 4 8;
     accesses_u32 u32: 2 4;
     accesses_u64 u64: 2;
-    accesses_i8 i8: 2 4;
-    accesses_i16 i16: 2 4;
+    accesses_i8 i8: 2 4 8 16;
+    accesses_i16 i16: 2 4 8;
     accesses_i32 i32: 2 4;
     accesses_i64 i64: 2;
-    accesses_f16 f16: 2 4;
-    accesses_bf16 bf16: 2 4;
+    accesses_f16 f16: 2 4 8;
+    accesses_bf16 bf16: 2 4 8;
     accesses_f32 f32: 2 4;
     accesses_f16x2 F16x2: 2 4;
     accesses_bf16x2 Bf16x2: 2 4;

@@ -344,10 +344,12 @@ fn sizes_may_be_run_time_values() {
 
 #[test]
 fn shapes_are_checked() {
-    for shape in
-        [shape(0, PipelineCopy::Bulk), PipelineShape { stage_bytes: 1000, ..shape(2, PipelineCopy::Bulk) }]
-    {
+    for (shape, message) in [
+        // The array of mbarriers is made first.
+        (shape(0, PipelineCopy::Bulk), "a shared array cannot be of no elements"),
+        (PipelineShape { stage_bytes: 1000, ..shape(2, PipelineCopy::Bulk) }, "a pipeline cannot have"),
+    ] {
         let error = through_a_ring(shape, false).expect_err("a wrong shape").to_string();
-        assert!(error.contains("a pipeline cannot have") && error.contains("pipelines.rs"), "{error}");
+        assert!(error.contains(message) && error.contains("pipelines.rs"), "{error}");
     }
 }

@@ -40,7 +40,7 @@ fn indices_in_three_dimensions() {
         }
     }
     let buffers = [Buffer::Empty(4 * expected.len())];
-    let config = LaunchConfig { grid, block, dynamic_shared: 0, cluster: None };
+    let config = LaunchConfig { grid, block, dynamic_shared: 0, cluster: None, cooperative: false };
     let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
     execute(places(block), &launch, |after, _| assert_eq!(values::<u32>(&after[0]), expected));
 }
@@ -157,6 +157,92 @@ fn votes_and_ballots() {
         !odd & 0xffff_fff0 | 1 | 4
     };
     check_exchanges::<u32>(&input, &[Exchange { name: "votes", gpu: votes, host }]);
+}
+
+/// Every exchange among the lanes whose bit of `mask` is set, in a divergent branch; other lanes store nothing.
+#[kernel(threads = 32)]
+fn exchanged_by_some(from: Ptr<Global, u32>, out: Ptr<Global, u32>, mask: Val<u32>, constant: Option<u32>) {
+    let members = match constant {
+        Some(mask) => lanes(mask),
+        None => lanes(mask),
+    };
+    if mask >> lane() & 1 == 1 {
+        let value = from.at(lane()).load();
+        let eights = members.in_groups_of(8);
+        let results = [
+            members.shuffle_xor(value, 1),
+            members.shuffle_lane(value, 9),
+            eights.shuffle_lane(value, 1),
+            eights.shuffle_down(value, 1),
+            eights.shuffle_up(value, 1),
+            members.ballot(value % 2 == 1),
+            select(members.vote_all(value % 2 == 1), 1, 0) + select(members.vote_any(value % 2 == 1), 2, 0),
+            members.match_any(value % 4),
+            select(members.match_all(value / 1024), 1, 0) + select(members.match_all(value % 4), 2, 0),
+            members.redux_add(value),
+            members.redux_max(value),
+            members.shuffle_xor(value.cast::<u64>() << 33, 1).cast::<f32>().cast::<u32>(),
+            active_lanes(),
+        ];
+        for (i, result) in results.into_iter().enumerate() {
+            out.at(i * 32).at(lane()).store(result);
+        }
+    }
+}
+
+#[test]
+fn some_lanes_exchange_values() {
+    // Pairs of lanes of the groups 1 and 2, so that all lanes that the shuffles read are members.
+    let mask = 0x00ff_ff00u32;
+    let members: Vec<usize> = (0..32).filter(|lane| mask >> lane & 1 == 1).collect();
+    let input: Vec<u32> = (0..32).map(|i| i * 3 + 1).collect();
+    let at = |lane: usize| input[lane];
+    let lanes_where = |holds: &dyn Fn(usize) -> bool| -> u32 {
+        members.iter().filter(|&&lane| holds(lane)).map(|&lane| 1 << lane).sum()
+    };
+    let sum = members.iter().map(|&lane| at(lane)).sum();
+    let greatest = members.iter().map(|&lane| at(lane)).max().unwrap_or_default();
+    let mut expected = vec![0; 13 * 32];
+    for &lane in &members {
+        let group = lane / 8 * 8;
+        let results = [
+            at(lane ^ 1),
+            at(9),
+            at(group + 1),
+            at(if lane == group + 7 { lane } else { lane + 1 }),
+            at(if lane == group { lane } else { lane - 1 }),
+            lanes_where(&|other| at(other) % 2 == 1),
+            2,
+            lanes_where(&|other| at(other) % 4 == at(lane) % 4),
+            1,
+            sum,
+            greatest,
+            u32::MAX,
+            mask,
+        ];
+        for (i, result) in results.into_iter().enumerate() {
+            expected[i * 32 + lane] = result;
+        }
+    }
+    let buffers = [Buffer::Holding(bytes(&input)), Buffer::Holding(vec![0; 4 * 13 * 32])];
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[&mask] };
+    for constant in [None, Some(mask)] {
+        execute(exchanged_by_some(constant), &launch, |after, ptx| {
+            assert_eq!(values::<u32>(&after[1]), expected, "{ptx}");
+        });
+    }
+}
+
+#[kernel]
+fn in_groups_of_six(out: Ptr<Global, u32>) {
+    out.store(lanes(ALL_LANES).in_groups_of(6).shuffle_xor(lane(), 1));
+}
+
+#[test]
+fn groups_of_lanes_are_powers_of_two() {
+    let error = in_groups_of_six().expect_err("no such groups").to_string();
+    assert!(error.contains("lanes have no groups of 6: write 1, 2, 4, 8, 16 or 32"), "{error}");
 }
 
 #[device]

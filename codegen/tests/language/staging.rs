@@ -450,6 +450,16 @@ refuses! {
         out.store(first.load() + second.load().cast::<u32>());
     } says "49153 bytes of static shared memory exceed the limit of 49152 bytes per CTA"
 
+    a_shared_array_of_no_elements(out: Ptr<Global, u32>, n: Val<u32>) {
+        out.store(shared_array::<u32>(0).load() + n);
+    } says "a shared array cannot be of no elements: write at least 1"
+
+    a_shared_array_of_conditions(out: Ptr<Global, u32>, n: Val<u32>) {
+        let conditions = shared_array::<bool>(4).cast::<u8>();
+        conditions.store(n.cast::<u8>());
+        out.store(n);
+    } says "a shared array cannot be of `bool`: store `u8` instead"
+
     a_panic(out: Ptr<Global, u32>, n: Val<u32>) {
         out.store(n);
         assert!(size_of::<u32>() == 5, "five bytes");

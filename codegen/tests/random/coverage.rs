@@ -43,8 +43,12 @@ impl Reached {
     }
 }
 
+/// Random kernels have no f64: which payload a NaN of f64 arithmetic has depends on the order of the operands, which
+/// passes exchange. The tables of `tests/intrinsics` execute every f64 instruction with and without passes.
 fn scalars() -> impl Iterator<Item = Type> {
-    Type::ALL.iter().copied().filter(|ty| ty.is_int() || (ty.is_float() && ty.half().is_none()))
+    let scalars =
+        Type::ALL.iter().copied().filter(|ty| ty.is_int() || (ty.is_float() && ty.half().is_none()));
+    scalars.filter(|&ty| ty != Type::F64)
 }
 
 /// The opcode with the members that distinguish instructions, without constants and indices.
@@ -82,16 +86,21 @@ fn is_omitted(op: Op) -> bool {
         }
         Op::Load(access) | Op::Store(access) => access.hinted,
         Op::Barrier { threads, .. } => threads != 0,
-        Op::AsyncCopy(AsyncCopy::Async { hinted, .. }) => hinted,
+        Op::AsyncCopy(AsyncCopy::Async { sized, hinted, .. }) => sized || hinted,
         Op::AsyncCopy(AsyncCopy::Wait { pending }) => pending != 0,
         Op::AsyncCopy(AsyncCopy::Commit) => false,
-        Op::DynamicShared
+        // Inline PTX is opaque to passes except for its effect.
+        Op::Inline(_)
+        | Op::DynamicShared
+        | Op::LocalAddress(_)
+        | Op::TableAddress(_)
         | Op::BarrierArrive { .. }
         | Op::FenceFor(_)
         | Op::Mbarrier(_)
         | Op::AsyncCopy(_)
         | Op::MapShared
         | Op::ClusterBarrier(_) => true,
+        op if op.is_architecture_specific() => true,
         _ => false,
     }
 }

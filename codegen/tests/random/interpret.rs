@@ -325,6 +325,8 @@ fn atomic(op: Atomic, ty: Type, old: u64, values: &[u64]) -> u64 {
     let binary = match op {
         Atomic::Exch => return values[0],
         Atomic::Cas => return if old == values[0] { values[1] } else { old },
+        Atomic::Inc => return if old >= values[0] { 0 } else { old + 1 },
+        Atomic::Dec => return if old == 0 || old > values[0] { values[0] } else { old - 1 },
         Atomic::Add => Binary::Add,
         Atomic::Min => Binary::Min,
         Atomic::Max => Binary::Max,

@@ -180,6 +180,10 @@ fn float_unary(unary: Unary, ty: Type, bits: u64) -> u64 {
             Unary::Abs => x.abs(),
             Unary::Rcp | Unary::RcpApprox => 1.0 / x,
             Unary::Sqrt | Unary::SqrtApprox => x.sqrt(),
+            Unary::RoundEven => x.round_ties_even(),
+            Unary::Trunc => x.trunc(),
+            Unary::Floor => x.floor(),
+            Unary::Ceil => x.ceil(),
             Unary::Rsqrt => 1.0 / x.sqrt(),
             Unary::Exp2 => x.exp2(),
             Unary::Log2 => x.log2(),
@@ -220,6 +224,10 @@ fn float_binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
             };
             nearest(ty, real(ty, chosen))
         }
+        Binary::CopySign => {
+            let sign = 1 << (ty.bits() - 1);
+            a & !sign | b & sign
+        }
         // The approximation of a quotient depends on the divisor.
         Binary::DivApprox => return None,
         _ => unreachable!("{binary} of floats"),
@@ -244,7 +252,7 @@ fn int_binary(binary: Binary, ty: Type, a: u64, b: u64) -> u64 {
         Binary::Xor => a ^ b,
         Binary::Shl => a.checked_shl(b as u32).unwrap_or(0),
         Binary::Shr => (x >> b.min(100)) as u64,
-        Binary::DivApprox => unreachable!("{binary} of integers"),
+        Binary::DivApprox | Binary::CopySign => unreachable!("{binary} of integers"),
     }
 }
 

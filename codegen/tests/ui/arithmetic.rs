@@ -28,8 +28,8 @@ mod half_division {
     #[device]
     fn halved(x: Val<f16>) -> Val<f16> {
         x / f16::from_f32(2.0)
-       // ^ `/` is not available for `f16`: expected an integer or f32; convert halves with `.cast::<f32>()`, and
-       // convert the result back
+       // ^ `/` is not available for `f16`: expected an integer, f32 or f64; convert halves with `.cast::<f32>()`,
+       // and convert the result back
     }
 }
 
@@ -80,18 +80,18 @@ mod fused_integers {
     #[device]
     fn sum(x: Val<u32>) -> Val<u32> {
         fma(x, x, x)
-     // ^^^^^^^^^^^^ `u32` is not a float: expected f16, bf16, f32, F16x2 or Bf16x2
+     // ^^^^^^^^^^^^ `u32` is not a float: expected f16, bf16, f32, f64, F16x2 or Bf16x2
     }
 }
 
-mod f64_value {
+mod usize_value {
     use bespoke_codegen::prelude::*;
 
     #[device]
     fn one() -> Val<f32> {
-        let x = val(1.0f64);
-        //          ^^^^^^ `f64` is not a run-time scalar: expected bool, u8 to u64, i8 to i64, f16, bf16, f32,
-        // F16x2 or Bf16x2
+        let x = val(1usize);
+        //          ^^^^^^ `usize` is not a run-time scalar: expected bool, u8 to u64, i8 to i64, f16, bf16, f32,
+        // f64, F16x2 or Bf16x2
         x.cast()
        // ^^^^ E0599
     }
@@ -107,13 +107,14 @@ mod reduced_float {
     }
 }
 
-mod shuffled_long {
+mod shuffled_half {
     use bespoke_codegen::prelude::*;
 
     #[device]
-    fn next(x: Val<u64>) -> Val<u64> {
+    fn next(x: Val<u16>) -> Val<u16> {
         shuffle_down(x, 1)
-        //           ^ a shuffle takes 32-bit words, not `u64`: expected u32, i32, f32, F16x2 or Bf16x2
+        //           ^ a shuffle takes words of 32 or 64 bits, not `u16`: expected u32, i32, f32, F16x2, Bf16x2,
+        // u64, i64 or f64
     }
 }
 

@@ -64,13 +64,13 @@ mod in_an_impl_block {
     }
 }
 
-mod f64_parameter {
+mod usize_parameter {
     use bespoke_codegen::prelude::*;
 
     #[kernel]
-    fn fill(x: Ptr<Global, f32>, value: Val<f64>) {
-    //                           ^^^^^ `f64` is not a run-time scalar: expected bool, u8 to u64, i8 to i64, f16,
-    // bf16, f32, F16x2 or Bf16x2
+    fn fill(x: Ptr<Global, f32>, value: Val<usize>) {
+    //                           ^^^^^ `usize` is not a run-time scalar: expected bool, u8 to u64, i8 to i64, f16,
+    // bf16, f32, f64, F16x2 or Bf16x2
         x.store(0.0);
     }
 }

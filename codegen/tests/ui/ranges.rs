@@ -44,4 +44,24 @@ mod range_types {
     }
 }
 
+mod unroll_of_numbers {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn count(n: u32) -> Val<u32> {
+        let mut sum = val(0);
+        for i in (0..n).unroll(4) {
+        //         ^ only a loop over a run-time range is unrolled by `unroll`: this loop has compile-time numbers
+        // and is unrolled completely
+            sum += i;
+        }
+        for i in (0..8).unroll(4) {
+        //        ^^^^ only a loop over a run-time range is unrolled by `unroll`: this loop has compile-time numbers
+        // and is unrolled completely
+            sum += i;
+        }
+        sum
+    }
+}
+
 fn main() {}

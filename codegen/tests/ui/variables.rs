@@ -27,6 +27,22 @@ mod compile_time_value_of_run_time_branch {
     }
 }
 
+mod iterator_in_a_loop {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn sum(words: &[Val<u32>], n: Val<u32>) -> Val<u32> {
+        let mut words = words.iter();
+        let mut sum = val(0);
+        for _ in 0..n {
+     // ^^^ a `std::slice::Iter<'_, Val<u32>>` cannot be carried through recorded control flow: this region may
+     // assign it: derive `Carry` if it holds handles, else `Clone` and `PartialEq`
+            sum += words.next().copied().unwrap_or(n);
+        }
+        sum
+    }
+}
+
 mod uncarriable_variable {
     use bespoke_codegen::prelude::*;
 

@@ -46,7 +46,7 @@ pub fn add_norm_quantize(
         values.push(new);
     }
     let mean = block_sum(squares, shared_array(warps), warps) * (1.0 / s.cols as f32);
-    let factor = (mean + epsilon).rsqrt();
+    let factor = (mean + epsilon).rsqrt_approx();
 
     let mut largest = val(0.0f32);
     for (four, column) in values.iter_mut().zip(columns.clone()) {

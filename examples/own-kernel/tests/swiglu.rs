@@ -16,7 +16,7 @@ pub fn swiglu(x: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &SwigluShape) {
     let i = block_index() * s.threads + thread_index();
     if i < s.width {
         let (gate, up) = (x.at(i).load(), x.at(i).at(s.width).load());
-        y.at(i).store(gate / (1.0 + (-gate).exp()) * up);
+        y.at(i).store(gate / (1.0 + (-gate).exp_approx()) * up);
     }
 }
 

@@ -56,7 +56,7 @@ macro_rules! comparisons {
                 B: IntoVal<A::Scalar>,
             {
                 let (left, right) = (self.0.handle(), (*self.1).into_val());
-                let args = [left.id, right.id];
+                let args = [left.id(), right.id()];
                 Val::from_id(emit1(Op::Compare(Compare::$variant), A::Scalar::TYPE, &args, Location::caller()))
             })*
         }
@@ -116,4 +116,4 @@ macro_rules! left_constant {
         })*
     };
 }
-left_constant!(u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32);
+left_constant!(u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64);

@@ -31,8 +31,8 @@ impl Condition for bool {
     fn begin_if(self, _: &mut [Slot<'_>], _: Site) -> StaticIf {
         StaticIf::new(self)
     }
-    fn begin_while(_: &mut [Slot<'_>], _: Site) -> StaticWhile {
-        StaticWhile::new()
+    fn begin_while(_: &mut [Slot<'_>], site: Site) -> StaticWhile {
+        StaticWhile::new(site)
     }
 }
 

@@ -48,7 +48,7 @@ pub trait ForDyn {
 impl<T: Int> ForDyn for ForOf<DynRange<T>> {
     type For = DynFor<T>;
     fn for_loop(&self) -> DynFor<T> {
-        DynFor { range: self.take(), site: Location::caller(), open: None }
+        DynFor { range: self.take(), site: Location::caller(), open: None, followed: None }
     }
 }
 
@@ -68,13 +68,15 @@ pub trait ForStatic {
     /// The type of the loop.
     type For;
     /// Starts the loop.
+    #[track_caller]
     fn for_loop(&self) -> Self::For;
 }
 
 impl<I: IntoIterator> ForStatic for &ForOf<I> {
     type For = StaticFor<I::IntoIter>;
+    #[track_caller]
     fn for_loop(&self) -> StaticFor<I::IntoIter> {
-        StaticFor { items: self.take().into_iter(), jumps: Unrolled::new() }
+        StaticFor { items: self.take().into_iter(), jumps: Unrolled::new(Location::caller()) }
     }
 }
 
@@ -118,51 +120,72 @@ impl<I: Iterator> StaticFor<I> {
 pub struct DynFor<T> {
     range: DynRange<T>,
     site: Site,
-    open: Option<OpenFor<T>>,
+    open: Option<OpenFor>,
+    /// In a replay: the parameters of the header, once the path has reached it.
+    followed: Option<Vec<Value>>,
 }
 
-struct OpenFor<T> {
+struct OpenFor {
     header: Block,
-    index: Val<T>,
+    index: Value,
     exit: Block,
     exit_params: Vec<Value>,
     before: Vec<Saved>,
 }
 
 impl<T: Int> DynFor<T> {
-    /// The index at the first call, then `None`: the body is recorded once.
+    /// While recording: the index at the first call, then `None`, since the body is recorded once. In a replay: the
+    /// index as often as the path enters the body.
     pub fn next_item(&mut self, slots: &mut [Slot<'_>]) -> Option<Val<T>> {
         if self.open.is_some() {
             return None;
         }
         let (site, range) = (self.site, self.range);
+        let mut initial = leaves(slots);
+        initial.push(range.start.id());
+        let header = match self.followed.take() {
+            Some(params) => Some(params),
+            None => with(|r| r.follow_jump(&initial, site)),
+        };
+        if let Some(params) = header {
+            let index = self.enter(slots, &params);
+            let enters = emit1(Op::Compare(Compare::Lt), T::TYPE, &[index, range.end.id()], site);
+            let carried = &params[..params.len() - 1];
+            let inside = with(|r| r.follow_branch(enters, &[], carried, site)).expect("this is a replay");
+            self.followed = Some(params);
+            return inside.then(|| Val::from_id(index));
+        }
         let before = save(slots);
-        let values = leaves(slots);
+        let values = initial[..initial.len() - 1].to_vec();
         let (header, params, exit, exit_params) = with(|r| {
-            let mut initial = values.clone();
-            initial.push(range.start.id);
-            let (header, params) = r.block_like(&initial);
-            let (exit, exit_params) = r.block_like(&values);
+            let (header, params) = r.block_like(&initial, site);
+            let (exit, exit_params) = r.block_like(&values, site);
+            r.func.block_mut(header).unroll = range.unroll;
             r.jump(header, initial, site);
             r.switch_to(header);
             r.depth += 1;
             (header, params, exit, exit_params)
         });
-        let (index, carried) = params.split_last().expect("the index is a parameter");
-        set_leaves(slots, carried);
-        let enters = emit1(Op::Compare(Compare::Lt), T::TYPE, &[*index, range.end.id], site);
+        let index = self.enter(slots, &params);
+        let enters = emit1(Op::Compare(Compare::Lt), T::TYPE, &[index, range.end.id()], site);
         with(|r| {
             let body = r.func.create_block();
-            let leave = BlockCall { block: exit, args: carried.to_vec() };
+            let leave = BlockCall { block: exit, args: params[..params.len() - 1].to_vec() };
             r.branch(enters, BlockCall { block: body, args: Vec::new() }, leave, site);
             r.switch_to(body);
         });
-        let index = Val::from_id(*index);
         self.open = Some(OpenFor { header, index, exit, exit_params, before });
-        Some(index)
+        Some(Val::from_id(index))
     }
 
-    fn open(&mut self, slots: &[Slot<'_>]) -> &mut OpenFor<T> {
+    /// Gives the variables their values in the header, whose parameters are `params`. Returns the index.
+    fn enter(&self, slots: &mut [Slot<'_>], params: &[Value]) -> Value {
+        let (index, carried) = params.split_last().expect("the index is a parameter");
+        set_leaves(slots, carried);
+        *index
+    }
+
+    fn open(&mut self, slots: &[Slot<'_>]) -> &mut OpenFor {
         let open = self.open.as_mut().expect("the loop has started");
         for (slot, saved) in slots.iter().zip(&open.before) {
             slot.require_unchanged(saved, "loop", self.site);
@@ -172,40 +195,60 @@ impl<T: Int> DynFor<T> {
 
     /// Advances the index and jumps back to the header.
     pub fn end_item(&mut self, slots: &mut [Slot<'_>]) {
-        self.continue_(slots);
+        let site = self.site;
+        let mut values = leaves(slots);
+        let index = match &self.followed {
+            Some(params) => *params.last().expect("the index is a parameter"),
+            None => self.open(slots).index,
+        };
+        let step = match self.range.step {
+            Some(step) => step.id(),
+            None => emit1(Op::Const(1), T::TYPE, &[], site),
+        };
+        values.push(emit1(Op::Binary(Binary::Add), T::TYPE, &[index, step], site));
+        if self.followed.is_some() {
+            self.followed = with(|r| r.follow_jump(&values, site));
+            return;
+        }
+        let header = self.open(slots).header;
+        with(|r| r.jump(header, values, site));
     }
 
-    /// Records a `break`: a jump to the block after the loop.
+    /// While recording: records a `break`, a jump to the block after the loop. In a replay: returns true, and Rust
+    /// takes the jump.
     #[track_caller]
     pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         let (values, site) = (leaves(slots), Location::caller());
+        if with(|r| r.follow_jump(&values, site)).is_some() {
+            return true;
+        }
         let exit = self.open(slots).exit;
         with(|r| r.jump(exit, values, site));
         false
     }
 
-    /// Records a `continue`: the advance of the index and a jump to the header.
+    /// While recording: records a `continue`, the advance of the index and a jump to the header. In a replay: returns
+    /// true, and Rust ends the iteration.
     pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
-        let (site, step) = (self.site, self.range.step);
-        let mut values = leaves(slots);
-        let open = self.open(slots);
-        let step = match step {
-            Some(step) => step.id,
-            None => emit1(Op::Const(1), T::TYPE, &[], site),
-        };
-        values.push(emit1(Op::Binary(Binary::Add), T::TYPE, &[open.index.id, step], site));
-        let header = open.header;
-        with(|r| r.jump(header, values, site));
+        if self.followed.is_some() {
+            return true;
+        }
+        self.end_item(slots);
         false
     }
 
-    /// Continues recording in the block after the loop.
+    /// Continues in the block after the loop.
     pub fn finish(self, slots: &mut [Slot<'_>]) {
-        let open = self.open.expect("the loop has started");
+        let Some(open) = self.open else { return set_leaves(slots, &current_params()) };
         with(|r| {
             r.depth -= 1;
             r.switch_to(open.exit);
         });
         set_leaves(slots, &open.exit_params);
     }
+}
+
+/// In a replay: the parameters of the block that the path has just reached.
+pub(super) fn current_params() -> Vec<Value> {
+    with(|r| r.func.block(r.block).params.clone())
 }

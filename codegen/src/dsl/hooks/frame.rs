@@ -49,14 +49,19 @@ pub struct Frame {
 
 impl Frame {
     /// Enters the body of a function.
+    #[track_caller]
     pub fn enter() -> Frame {
-        Frame { depth: with(|r| r.depth), exit: MergePoint::default() }
+        Frame { depth: with(|r| r.depth), exit: MergePoint::new(Location::caller()) }
     }
 
     /// Records a `return`. `slots` are the result and the `&mut` parameters. Returns true if the function returns while
-    /// recording, false if a jump is recorded.
+    /// recording, false if a jump is recorded. A replay takes all jumps.
     #[track_caller]
     pub fn return_(&mut self, slots: &mut [Slot<'_>]) -> bool {
+        if with(|r| r.is_replay()) {
+            self.exit.follow(slots, Location::caller());
+            return true;
+        }
         let leaves_now = with(|r| r.depth) == self.depth;
         if leaves_now {
             self.exit.arrive(slots, Location::caller());
@@ -69,6 +74,9 @@ impl Frame {
     /// Ends the body. The result and the `&mut` parameters in `slots` get their values from the paths that end here.
     #[track_caller]
     pub fn finish(mut self, slots: &mut [Slot<'_>]) {
+        if with(|r| r.is_replay()) {
+            return self.exit.follow(slots, Location::caller());
+        }
         self.exit.arrive(slots, Location::caller());
     }
 }

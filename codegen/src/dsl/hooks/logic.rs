@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use super::for_loops::current_params;
 use super::slot::{Saved, Slot, leaves, save, set_leaves};
 use crate::dsl::record::{Site, with};
 use crate::dsl::value::Val;
@@ -106,9 +107,19 @@ impl StaticLogic {
 /// `&&` or `||` that becomes a branch around the right side. If-conversion turns it into one logic instruction where
 /// the right side is cheap.
 pub struct DynLogic {
-    left: Val<bool>,
     continues_on: bool,
     site: Site,
+    state: State,
+}
+
+enum State {
+    Recorded(Branch),
+    /// Whether the path runs the right side.
+    Replayed(bool),
+}
+
+struct Branch {
+    left: Val<bool>,
     start: Block,
     body: Block,
     before: Vec<Saved>,
@@ -117,6 +128,16 @@ pub struct DynLogic {
 
 impl DynLogic {
     fn new(left: Val<bool>, continues_on: bool, slots: &[Slot<'_>], site: Site) -> DynLogic {
+        let before_leaves = leaves(slots);
+        if with(|r| r.is_replay()) {
+            let decided = Val::constant(!continues_on, site).id();
+            let around: Vec<Value> = before_leaves.into_iter().chain([decided]).collect();
+            let (then, otherwise): (&[Value], &[Value]) =
+                if continues_on { (&[], &around) } else { (&around, &[]) };
+            let first = with(|r| r.follow_branch(left.id(), then, otherwise, site));
+            let enters = first.expect("this is a replay") == continues_on;
+            return DynLogic { continues_on, site, state: State::Replayed(enters) };
+        }
         let (start, body) = with(|r| {
             let (start, body) = (r.block, r.func.create_block());
             r.reach(body);
@@ -124,12 +145,13 @@ impl DynLogic {
             r.depth += 1;
             (start, body)
         });
-        DynLogic { left, continues_on, site, start, body, before: save(slots), before_leaves: leaves(slots) }
+        let branch = Branch { left, start, body, before: save(slots), before_leaves };
+        DynLogic { continues_on, site, state: State::Recorded(branch) }
     }
 
-    /// True: the right side is recorded.
+    /// Whether to run the right side: always while recording.
     pub fn enter(&self) -> bool {
-        true
+        !matches!(self.state, State::Replayed(false))
     }
 
     /// The value of the right side as a handle, recorded where the right side ends.
@@ -140,32 +162,54 @@ impl DynLogic {
     /// Joins the paths through and around the right side: each variable in `slots` and the value become block
     /// parameters.
     pub fn finish(self, slots: &mut [Slot<'_>], right: Option<Val<bool>>) -> Val<bool> {
+        let site = self.site;
+        let branch = match self.state {
+            State::Recorded(branch) => branch,
+            State::Replayed(_) => return follow_join(slots, right, site),
+        };
         let operator = if self.continues_on { "`&&`" } else { "`||`" };
-        for (slot, saved) in slots.iter().zip(&self.before) {
-            slot.require_unchanged(saved, operator, self.site);
+        for (slot, saved) in slots.iter().zip(&branch.before) {
+            slot.require_unchanged(saved, operator, site);
         }
         let right = right.expect("the right side is recorded");
-        let (mut through, mut around) = (leaves(slots), self.before_leaves);
+        let (mut through, mut around) = (leaves(slots), branch.before_leaves);
         let end = with(|r| {
             r.depth -= 1;
-            std::mem::replace(&mut r.block, self.start)
+            std::mem::replace(&mut r.block, branch.start)
         });
         // On the path around the right side, the left side decides the value.
-        through.push(right.id);
-        around.push(Val::constant(!self.continues_on, self.site).id);
-        let mut params = with(|r| {
-            let (join, params) = r.block_like(&through);
+        through.push(right.id());
+        around.push(Val::constant(!self.continues_on, site).id());
+        let params = with(|r| {
+            let (join, params) = r.block_like(&through, site);
             let (yes, no) =
-                (BlockCall { block: self.body, args: Vec::new() }, BlockCall { block: join, args: around });
+                (BlockCall { block: branch.body, args: Vec::new() }, BlockCall { block: join, args: around });
             let (then, otherwise) = if self.continues_on { (yes, no) } else { (no, yes) };
-            r.branch(self.left.id, then, otherwise, self.site);
+            r.branch(branch.left.id(), then, otherwise, site);
             r.block = end;
-            r.jump(join, through, self.site);
+            r.jump(join, through, site);
             r.switch_to(join);
             params
         });
-        let value = params.pop().expect("pushed above");
-        set_leaves(slots, &params);
-        Val::from_id(value)
+        joined(slots, params)
     }
+}
+
+/// Follows the jump from the end of the right side; without a right side, the path has reached the join.
+fn follow_join(slots: &mut [Slot<'_>], right: Option<Val<bool>>, site: Site) -> Val<bool> {
+    let params = match right {
+        Some(right) => {
+            let through: Vec<Value> = leaves(slots).into_iter().chain([right.id()]).collect();
+            with(|r| r.follow_jump(&through, site)).expect("this is a replay")
+        }
+        None => current_params(),
+    };
+    joined(slots, params)
+}
+
+/// The value and the variables at the join, whose parameters are `params`.
+fn joined(slots: &mut [Slot<'_>], mut params: Vec<Value>) -> Val<bool> {
+    let value = params.pop().expect("the value is a parameter");
+    set_leaves(slots, &params);
+    Val::from_id(value)
 }

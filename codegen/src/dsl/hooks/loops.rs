@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use super::for_loops::current_params;
 use super::merge::MergePoint;
 use super::slot::{Saved, Slot, leaves, save, set_leaves};
 use crate::dsl::record::{Site, with};
@@ -27,9 +28,9 @@ pub(super) struct Unrolled {
 }
 
 impl Unrolled {
-    pub fn new() -> Unrolled {
+    pub fn new(site: Site) -> Unrolled {
         let (depth, live) = with(|r| (r.depth, r.is_live()));
-        Unrolled { depth, live, after: MergePoint::default(), next: MergePoint::default() }
+        Unrolled { depth, live, after: MergePoint::new(site), next: MergePoint::new(site) }
     }
 
     /// Whether a jump has certainly left the loop: no further iteration is reachable.
@@ -44,8 +45,11 @@ impl Unrolled {
         with(|r| r.depth) == self.depth + open
     }
 
-    /// Executes a `break`. Returns true if recording takes the jump, false if it records one.
+    /// Executes a `break`. Returns true if recording takes the jump, false if it records one. A replay takes all jumps.
     pub fn break_(&mut self, slots: &mut [Slot<'_>], site: Site) -> bool {
+        if with(|r| r.is_replay()) {
+            return true;
+        }
         let taken = self.is_certain() && !self.next.is_open();
         if !taken {
             record_jump(&mut self.after, slots, site);
@@ -53,8 +57,12 @@ impl Unrolled {
         taken
     }
 
-    /// Executes a `continue`. Returns true if recording takes the jump, false if it records one.
+    /// Executes a `continue`. Returns true if recording takes the jump, false if it records one. A replay takes all
+    /// jumps.
     pub fn continue_(&mut self, slots: &mut [Slot<'_>], site: Site) -> bool {
+        if with(|r| r.is_replay()) {
+            return true;
+        }
         let taken = self.is_certain();
         if !taken {
             record_jump(&mut self.next, slots, site);
@@ -82,7 +90,9 @@ fn record_jump(merge: &mut MergePoint, slots: &[Slot<'_>], site: Site) {
 }
 
 fn arrive(merge: &mut MergePoint, slots: &mut [Slot<'_>], site: Site) {
-    if merge.is_open() {
+    if with(|r| r.is_replay()) {
+        merge.follow(slots, site);
+    } else if merge.is_open() {
         merge.arrive(slots, site);
         with(|r| r.depth -= 1);
     }
@@ -92,8 +102,8 @@ fn arrive(merge: &mut MergePoint, slots: &mut [Slot<'_>], site: Site) {
 pub struct StaticWhile(Unrolled);
 
 impl StaticWhile {
-    pub(super) fn new() -> StaticWhile {
-        StaticWhile(Unrolled::new())
+    pub(super) fn new(site: Site) -> StaticWhile {
+        StaticWhile(Unrolled::new(site))
     }
     /// Whether to record another iteration: true if `condition` is true and the loop has not been left.
     #[track_caller]
@@ -127,6 +137,11 @@ impl StaticWhile {
 /// A run-time loop: a header block and an exit block, both with the loop's variables as parameters.
 pub struct DynLoop {
     site: Site,
+    /// None in a replay.
+    open: Option<OpenLoop>,
+}
+
+struct OpenLoop {
     header: Block,
     exit: Block,
     exit_params: Vec<Value>,
@@ -135,71 +150,87 @@ pub struct DynLoop {
 
 impl DynLoop {
     pub(super) fn new(slots: &mut [Slot<'_>], site: Site) -> DynLoop {
-        let before = save(slots);
         let values = leaves(slots);
+        if let Some(params) = with(|r| r.follow_jump(&values, site)) {
+            set_leaves(slots, &params);
+            return DynLoop { site, open: None };
+        }
+        let before = save(slots);
         let (header, params, exit, exit_params) = with(|r| {
-            let (header, params) = r.block_like(&values);
-            let (exit, exit_params) = r.block_like(&values);
+            let (header, params) = r.block_like(&values, site);
+            let (exit, exit_params) = r.block_like(&values, site);
             r.jump(header, values, site);
             r.switch_to(header);
             r.depth += 1;
             (header, params, exit, exit_params)
         });
         set_leaves(slots, &params);
-        DynLoop { site, header, exit, exit_params, before }
+        DynLoop { site, open: Some(OpenLoop { header, exit, exit_params, before }) }
     }
 
-    fn check(&self, slots: &[Slot<'_>]) {
-        for (slot, saved) in slots.iter().zip(&self.before) {
-            slot.require_unchanged(saved, "loop", self.site);
-        }
-    }
-
-    /// Records a branch: to the body if `condition` is true, else out of the loop.
+    /// Whether to run the body: always while recording, which records a branch to the body if `condition` is true, else
+    /// out of the loop. A replay follows one side.
     #[track_caller]
     pub fn test(&mut self, condition: Val<bool>, slots: &mut [Slot<'_>]) -> bool {
         let site = Location::caller();
         let values = leaves(slots);
+        let Some(open) = &self.open else {
+            return with(|r| r.follow_branch(condition.id(), &[], &values, site)).expect("this is a replay");
+        };
         with(|r| {
             let body = r.func.create_block();
-            let exit = BlockCall { block: self.exit, args: values };
-            r.branch(condition.id, BlockCall { block: body, args: Vec::new() }, exit, site);
+            let exit = BlockCall { block: open.exit, args: values };
+            r.branch(condition.id(), BlockCall { block: body, args: Vec::new() }, exit, site);
             r.switch_to(body);
         });
         true
     }
 
-    /// Records a jump back to the header. Returns true, because the body is recorded once.
+    /// Jumps back to the header. Returns whether the loop is over: while recording, because the body is recorded once.
     #[track_caller]
     pub fn next(&mut self, slots: &mut [Slot<'_>]) -> bool {
-        self.continue_(slots);
-        true
+        !self.continue_(slots)
     }
 
-    /// Records a `break`: a jump to the block after the loop.
+    /// While recording: records a `break`, a jump to the block after the loop. In a replay: returns true, and Rust
+    /// takes the jump.
     #[track_caller]
     pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
-        self.check(slots);
         let (values, site) = (leaves(slots), Location::caller());
-        with(|r| r.jump(self.exit, values, site));
+        let Some(open) = &self.open else { return with(|r| r.follow_jump(&values, site)).is_some() };
+        open.check(slots, self.site);
+        with(|r| r.jump(open.exit, values, site));
         false
     }
 
-    /// Records a `continue`: a jump to the header.
+    /// While recording: records a `continue`, a jump to the header. In a replay: returns true, and Rust takes the jump.
     #[track_caller]
     pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
-        self.check(slots);
         let (values, site) = (leaves(slots), Location::caller());
-        with(|r| r.jump(self.header, values, site));
+        let Some(open) = &self.open else {
+            set_leaves(slots, &with(|r| r.follow_jump(&values, site)).expect("this is a replay"));
+            return true;
+        };
+        open.check(slots, self.site);
+        with(|r| r.jump(open.header, values, site));
         false
     }
 
-    /// Continues recording in the block after the loop.
+    /// Continues in the block after the loop.
     pub fn finish(self, slots: &mut [Slot<'_>]) {
+        let Some(open) = self.open else { return set_leaves(slots, &current_params()) };
         with(|r| {
             r.depth -= 1;
-            r.switch_to(self.exit);
+            r.switch_to(open.exit);
         });
-        set_leaves(slots, &self.exit_params);
+        set_leaves(slots, &open.exit_params);
+    }
+}
+
+impl OpenLoop {
+    fn check(&self, slots: &[Slot<'_>], site: Site) {
+        for (slot, saved) in slots.iter().zip(&self.before) {
+            slot.require_unchanged(saved, "loop", site);
+        }
     }
 }

@@ -2,12 +2,15 @@
 
 use super::slot::{Saved, Slot, leaves, save, set_leaves};
 use crate::dsl::record::{Site, with};
+use crate::dsl::replay::MergeId;
 use crate::ir::{Block, Value};
 
 /// The block after an unrolled loop, after one of the loop's iterations, or after a function. The first run-time jump
 /// to the block creates the block.
-#[derive(Default)]
-pub(super) struct MergePoint(Option<Open>);
+pub(super) struct MergePoint {
+    id: MergeId,
+    open: Option<Open>,
+}
 
 struct Open {
     block: Block,
@@ -16,9 +19,22 @@ struct Open {
 }
 
 impl MergePoint {
+    /// Declares a merge point of the construct at `site`.
+    pub fn new(site: Site) -> MergePoint {
+        MergePoint { id: with(|r| r.declare_merge(site)), open: None }
+    }
+
     /// Whether a jump to this point has been recorded.
     pub fn is_open(&self) -> bool {
-        self.0.is_some()
+        self.open.is_some()
+    }
+
+    /// In a replay: if a jump to this point was recorded here, follows it.
+    pub fn follow(&self, slots: &mut [Slot<'_>], site: Site) {
+        let values = leaves(slots);
+        if let Some(params) = with(|r| r.follow_merge(self.id, &values, site)) {
+            set_leaves(slots, &params);
+        }
     }
 
     /// Records a jump to this point, unless the current point of recording is unreachable.
@@ -27,8 +43,8 @@ impl MergePoint {
             return;
         }
         let values = leaves(slots);
-        let open = self.0.get_or_insert_with(|| {
-            let (block, params) = with(|r| r.block_like(&values));
+        let open = self.open.get_or_insert_with(|| {
+            let (block, params) = with(|r| r.merge_block(self.id, &values, site));
             Open { block, params, before: save(slots) }
         });
         for (slot, saved) in slots.iter().zip(&open.before) {
@@ -44,7 +60,7 @@ impl MergePoint {
             return;
         }
         self.jump(slots, site);
-        if let Some(Open { block, params, before }) = self.0.take() {
+        if let Some(Open { block, params, before }) = self.open.take() {
             with(|r| r.switch_to(block));
             // Compile-time assignments in unreachable code are discarded.
             for (slot, saved) in slots.iter_mut().zip(&before) {

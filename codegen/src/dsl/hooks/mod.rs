@@ -14,6 +14,7 @@ mod logic;
 mod loops;
 mod merge;
 mod range;
+mod repeated;
 mod slot;
 mod static_only;
 
@@ -35,9 +36,10 @@ pub use frame::{Frame, InlinedScope, enter_device};
 pub use logic::{DynLogic, Operand, StaticLogic, begin_and, begin_or};
 pub use loops::{DynLoop, StaticWhile, begin_loop};
 pub use range::{
-    DynRange, InclusiveRangeEnd, LiteralInclusiveRangeEnd, LiteralRangeEnd, RangeEnd, range,
-    range_from_literal, range_inclusive, range_inclusive_from_literal,
+    DynRange, InclusiveRangeEnd, LiteralInclusiveRangeEnd, LiteralRangeEnd, RangeEnd, Unrollable, range,
+    range_from_literal, range_inclusive, range_inclusive_from_literal, unroll,
 };
+pub use repeated::{Repeated, RepeatedByClone, RepeatedByReference};
 pub use slot::{Carriable, NoSlot, Slot, SlotOf, SlotOfHandles, StaticSlot};
 pub use static_only::{
     ArrayIndex, Assertable, AssertionOfHandle, AssertionOperand, CastOfHandle, CastOperand, CastResult,

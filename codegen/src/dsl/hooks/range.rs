@@ -11,6 +11,7 @@ pub struct DynRange<T> {
     pub(super) start: Val<T>,
     pub(super) end: Val<T>,
     pub(super) step: Option<Val<T>>,
+    pub(super) unroll: Option<u32>,
 }
 
 impl<T: Int> DynRange<T> {
@@ -19,6 +20,41 @@ impl<T: Int> DynRange<T> {
     pub fn step_by(self, step: impl IntoVal<T>) -> DynRange<T> {
         DynRange { step: Some(step.into_val()), ..self }
     }
+
+    /// The range for a loop whose body is unrolled `factor` times; 1 keeps the loop as it is. One test decides for
+    /// `factor` iterations, so their loads need not wait for one another; a second loop has the remaining iterations.
+    ///
+    /// # Panics
+    /// If `factor` is 0.
+    #[must_use]
+    #[track_caller]
+    pub fn unroll(self, factor: u32) -> DynRange<T> {
+        assert!(factor > 0, "a loop is unrolled at least once: `unroll(1)` keeps it as it is");
+        DynRange { unroll: Some(factor), ..self }
+    }
+}
+
+/// A run-time range, which can have a hint for unrolling.
+#[diagnostic::on_unimplemented(
+    message = "only a loop over a run-time range is unrolled by `unroll`",
+    label = "this loop has compile-time numbers and is unrolled completely"
+)]
+pub trait Unrollable {
+    /// The range with the hint.
+    #[track_caller]
+    fn with_unroll(self, factor: u32) -> Self;
+}
+
+impl<T: Int> Unrollable for DynRange<T> {
+    fn with_unroll(self, factor: u32) -> DynRange<T> {
+        self.unroll(factor)
+    }
+}
+
+/// `range.unroll(factor)`.
+#[track_caller]
+pub fn unroll<R: Unrollable>(range: R, factor: u32) -> R {
+    range.with_unroll(factor)
 }
 
 /// The end of an inclusive range: a compile-time integer.
@@ -87,7 +123,7 @@ pub trait RangeEnd<Start> {
 impl<T: Int, S: IntoVal<T>> RangeEnd<S> for Val<T> {
     type Range = DynRange<T>;
     fn starting_at(self, start: S) -> DynRange<T> {
-        DynRange { start: start.into_val(), end: self, step: None }
+        DynRange { start: start.into_val(), end: self, step: None, unroll: None }
     }
 }
 
@@ -100,7 +136,7 @@ macro_rules! static_range {
         impl RangeEnd<Val<$ty>> for $ty {
             type Range = DynRange<$ty>;
             fn starting_at(self, start: Val<$ty>) -> DynRange<$ty> {
-                DynRange { start, end: self.into_val(), step: None }
+                DynRange { start, end: self.into_val(), step: None, unroll: None }
             }
         }
         impl LiteralRangeEnd for $ty {
@@ -113,7 +149,7 @@ macro_rules! static_range {
             type Range = DynRange<$ty>;
             fn starting_at_literal(self, start: u32) -> DynRange<$ty> {
                 let start = <$ty>::try_from(start).expect("a range's literal start fits its end's type");
-                DynRange { start: start.into_val(), end: self, step: None }
+                DynRange { start: start.into_val(), end: self, step: None, unroll: None }
             }
         })*
     };

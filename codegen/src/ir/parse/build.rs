@@ -16,6 +16,12 @@ pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     for shared in &kernel.shared {
         function.shared.push(shared.clone());
     }
+    for local in &kernel.locals {
+        function.locals.push(local.clone());
+    }
+    for table in &kernel.tables {
+        function.tables.push(table.clone());
+    }
     let mut builder =
         Builder { function, blocks: HashSet::new(), defined: HashMap::new(), locs: HashMap::new() };
     builder.blocks(&kernel)?;
@@ -161,6 +167,7 @@ impl Builder {
     fn uses(&mut self, kernel: &Kernel, insts: &[Inst]) -> Result<(), ParseError> {
         let mut insts = insts.iter();
         for block in &kernel.blocks {
+            self.function.block_mut(Block::from_u32(block.name.number)).unroll = block.unroll;
             for (text, &inst) in block.insts.iter().zip(&mut insts) {
                 let args = self.values(&text.args)?;
                 let mut dests = Vec::new();

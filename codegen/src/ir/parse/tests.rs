@@ -12,6 +12,9 @@ fn function_of(op: Op, ty: Type) -> Option<Function> {
     function.cluster = Some(4);
     function.allow_spills = 16;
     function.shared.push(Shared { element: Type::F32, count: 4, align: 16 });
+    function.locals.push(Local { element: Type::F16, count: 4 });
+    function.tables.push(Table { element: Type::F32, values: vec![0x3f80_0000, 0xff80_0000] });
+    function.tables.push(Table { element: Type::I8, values: vec![0x80, 5] });
     let blocks: Vec<Block> = (0..3).map(|_| function.create_block()).collect();
     function.layout = vec![blocks[0], blocks[2], blocks[1]];
     let types = operands.into_iter().map(|expect| match expect {

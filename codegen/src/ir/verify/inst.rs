@@ -4,7 +4,9 @@ use cranelift_entity::EntitySet;
 
 use super::typed;
 use crate::ir::dominators::{Dominators, InstBlocks};
-use crate::ir::{AsyncCopy, Block, Cache, Def, Expect, Function, Inst, InstData, Op, Signature, Type, Value};
+use crate::ir::{
+    ARRAY_ALIGN, AsyncCopy, Block, Cache, Def, Expect, Function, Inst, InstData, Op, Signature, Type, Value,
+};
 
 /// Facts about the function for the rules.
 pub(super) struct Context<'a> {
@@ -138,6 +140,12 @@ fn entities(function: &Function, data: &InstData, errors: &mut Vec<String>) {
         Op::SharedAddress(var) if !function.shared.is_valid(var) => {
             errors.push(format!("the kernel has no {var}"));
         }
+        Op::LocalAddress(var) if !function.locals.is_valid(var) => {
+            errors.push(format!("the kernel has no {var}"));
+        }
+        Op::TableAddress(var) if !function.tables.is_valid(var) => {
+            errors.push(format!("the kernel has no {var}"));
+        }
         _ => {}
     }
 }
@@ -159,6 +167,24 @@ fn casts(function: &Function, data: &InstData, errors: &mut Vec<String>) {
 fn memory(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     let Some(offset) = data.op.offset() else { return };
     let pointer = data.args[0];
+    let space = function.value_type(pointer);
+    if let Type::Local | Type::Constant = space {
+        let (what, instead) = match space {
+            Type::Local => ("local memory is private to its thread", "load and store it"),
+            _ => ("a table of constants is read-only", "load it, or use a `shared_array` or a buffer"),
+        };
+        let refused = match data.op {
+            Op::Load(access) | Op::Store(access)
+                if access.cache == Cache::Volatile || access.ordering.is_some() =>
+            {
+                Some("volatile or ordered access")
+            }
+            Op::Store(_) if space == Type::Constant => Some("store"),
+            Op::Atomic { .. } => Some("atomic"),
+            _ => None,
+        };
+        errors.extend(refused.map(|refused| format!("{what} and has no {refused}: {instead}")));
+    }
     let mut elements = 1;
     if let Op::Load(access) | Op::Store(access) = data.op {
         elements = u32::from(access.vector);
@@ -197,17 +223,17 @@ fn sixteenths(function: &Function, bytes: Value) -> Option<String> {
     Some(format!("moves {bytes} bytes, not a multiple of 16"))
 }
 
-/// Error of accessing `size` bytes at `pointer + offset`, if that is in a shared variable and misaligned.
+/// Error of accessing `size` bytes at `pointer + offset`, if that is in a variable of the kernel and misaligned.
 fn misaligned(function: &Function, pointer: Value, offset: i32, size: u32) -> Option<String> {
-    let (align, at) = shared_place(function, pointer)?;
+    let (align, at) = place_in_variable(function, pointer)?;
     let (size, begin) = (i64::from(size), at.wrapping_add(i64::from(offset)));
     let wrong = align % size != 0 || begin % size != 0;
     wrong.then(|| format!("accesses {size} bytes at byte {begin} of a variable aligned to {align}"))
 }
 
-/// Alignment of the shared variable that `pointer` points into, and constant byte offset from its beginning; none for
+/// Alignment of the variable that `pointer` points into, and constant byte offset from its beginning; none for
 /// other pointers and offsets that are not constant.
-fn shared_place(function: &Function, pointer: Value) -> Option<(i64, i64)> {
+fn place_in_variable(function: &Function, pointer: Value) -> Option<(i64, i64)> {
     let (mut pointer, mut at) = (pointer, 0i64);
     // Unchecked instructions may form a cycle; no chain is longer than the number of values.
     for _ in 0..function.value_count() {
@@ -216,6 +242,7 @@ fn shared_place(function: &Function, pointer: Value) -> Option<(i64, i64)> {
             Op::SharedAddress(var) => {
                 return Some((i64::from(function.shared.get(var)?.align), at));
             }
+            Op::LocalAddress(_) | Op::TableAddress(_) => return Some((ARRAY_ALIGN.into(), at)),
             Op::PtrAdd => {
                 let (&base, &offset) = (data.args.first()?, data.args.get(1)?);
                 at = at.wrapping_add(i64::from(function.constant(offset)? as i32));

@@ -80,7 +80,7 @@ fn instructions() {
     let cases = [
         ("v9 = add.u32 v1", "has 1 operands, not 2"),
         ("v9 = add.u32 v1, v2", "v2 of type f32 is not of type u32"),
-        ("v9 = rcp.u32 v1", "`rcp` needs f32, not u32"),
+        ("v9 = rcp.u32 v1", "`rcp` needs f32 or f64, not u32"),
         ("v9 = shl.u32 v1, v5", "v5 of type u16 is not of type u32"),
         ("v9 = ptr_add.global v0, v5", "v5 of type u16 is not an offset of 32 or 64 bits"),
         ("v9 = ptr_add.shared v0, v1", "v0 of type global is not of type shared"),
@@ -91,7 +91,11 @@ fn instructions() {
         ("v9 = bitcast.pred v1", "v1 of type u32 has not the width of pred"),
         ("add.u32 v1, v1", "has 0 results, not 1"),
         ("v9 = load.u32 x2 v0", "has 1 results, not 2"),
-        ("v9 = load.u32 x3 v0", "no access of 3 elements of u32"),
+        (
+            "v9 = load.u32 x3 v0",
+            "no access of 3 elements of u32: write 2 or 4 elements, of at most 16 bytes together (8 elements of 16 bits, \
+             8 or 16 of 8 bits)",
+        ),
         ("store.f32 nc v0, v2", "a store cannot be read-only"),
         ("v9 = add.u32 v1, v9", "the definition of v9 does not dominate this use"),
         ("v9 = add.u32 v1, v10\n  v10 = const.u32 2", "the definition of v10 does not dominate this use"),

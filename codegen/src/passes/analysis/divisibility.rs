@@ -7,7 +7,7 @@
 use cranelift_entity::SecondaryMap;
 
 use super::Dominators;
-use crate::ir::{Binary, Function, InstData, Op, Type, Value};
+use crate::ir::{ARRAY_ALIGN, Binary, Function, InstData, Op, Type, Value};
 
 /// A number modulo a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,7 @@ impl Divisibility {
         let residue = match data.op {
             Op::Const(bits) => Residue::new(64, bits),
             Op::SharedAddress(var) => Residue::new(function.shared[var].align.trailing_zeros(), 0),
+            Op::LocalAddress(_) | Op::TableAddress(_) => Residue::new(ARRAY_ALIGN.trailing_zeros(), 0),
             // Dynamic shared memory has the alignment that the printer declares: 128 bytes.
             Op::DynamicShared => Residue::new(7, 0),
             Op::Param(index) => {

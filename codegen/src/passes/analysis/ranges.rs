@@ -126,7 +126,12 @@ impl Query<'_> {
     fn range(&self, value: Value, depth: u32) -> Range {
         let ty = self.function.value_type(value);
         let any = Range::of_type(ty);
-        if depth == 0 || !ty.is_int() {
+        if depth == 0 && ty.is_int() {
+            let bits = self.function.constant(value);
+            let number = |bits| if ty.is_signed() { ty.sign_extend(bits).into() } else { bits.into() };
+            return bits.map_or(any, |bits| Range::single(number(bits)));
+        }
+        if !ty.is_int() {
             return any;
         }
         let computed = match self.function.value_def(value) {
@@ -218,7 +223,11 @@ impl Query<'_> {
             Special::LaneId => 31,
             Special::ClusterRank => cluster - 1,
             Special::ClusterSize => cluster,
-            Special::SmId | Special::Clock | Special::Clock64 | Special::GlobalTimer => return None,
+            Special::ActiveMask
+            | Special::SmId
+            | Special::Clock
+            | Special::Clock64
+            | Special::GlobalTimer => return None,
         })
     }
 

@@ -12,7 +12,7 @@ use cranelift_entity::SecondaryMap;
 use super::postdominators::PostDominators;
 use super::threads::{ThreadValues, WARP};
 use super::{Dominators, defining_block, inst_blocks};
-use crate::ir::{Access, Binary, Block, Cache, Function, InstData, Match, Op, Shuffle, Special, Value};
+use crate::ir::{Access, Binary, Block, Cache, Function, InstData, Match, Op, Shuffle, Special, Type, Value};
 
 /// Set of threads in which a value is the same, strongest level first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,7 +119,12 @@ impl Solver<'_> {
                 _ => Level::Cta,
             },
             // Warps execute a load at different times; lanes execute it together.
-            Op::Load(access) => args.max(loaded(access)),
+            Op::Load(access) => args.max(match self.function.value_type(data.args[0]) {
+                // Each thread has its own data at one address.
+                Type::Local => Level::Thread,
+                Type::Constant => Level::Cta,
+                _ => loaded(access),
+            }),
             // With a partial mask, lanes of a warp may get different results.
             Op::Vote(_) | Op::Reduce(_) | Op::Match(Match::All) if self.all_lanes(data.args[1]) => {
                 Level::Warp
@@ -133,7 +138,8 @@ impl Solver<'_> {
                 }
             }
             Op::Shuffle(_) => args,
-            op if !op.is_pure() || op.is_convergent() => Level::Thread,
+            // Inline PTX may read registers such as the lane index.
+            op if !op.is_pure() || op.is_convergent() || matches!(op, Op::Inline(_)) => Level::Thread,
             Op::Binary(Binary::Shr | Binary::Div | Binary::And) | Op::Compare(_) | Op::BitField
                 if args == Level::Thread =>
             {

@@ -29,7 +29,8 @@ pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Opt
             compare.holds(&number(ty, arg(0)?), &number(ty, arg(1)?))
         }),
         Op::Convert { rounding, saturate } => convert(*args.first()?, ty, rounding, saturate)?,
-        Op::Bitcast => arg(0)?,
+        // There are no constant pointers.
+        Op::Bitcast if !ty.is_pointer() => arg(0)?,
         Op::Lop3(table) => lop3(table, word(0)?, word(1)?, word(2)?).into(),
         Op::Prmt => prmt(word(0)?, word(1)?, word(2)?).into(),
         // The specification takes position and length of a field modulo 256; devices do not for 64-bit fields.
@@ -98,7 +99,7 @@ fn int_binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
         Binary::Xor => x ^ y,
         Binary::Shl => x << shift(b),
         Binary::Shr => x >> shift(b),
-        Binary::DivApprox => return None,
+        Binary::DivApprox | Binary::CopySign => return None,
     };
     Some(value as u64 & ty.mask())
 }

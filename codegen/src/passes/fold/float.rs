@@ -8,20 +8,23 @@ use half::{bf16, f16};
 
 use crate::ir::{Binary, Compare, Rounding, Type, Unary};
 
-/// Exact value of a scalar of at most 32 bits, given its raw bits.
+/// Exact value of a scalar, given its raw bits.
 fn value(ty: Type, bits: u64) -> f64 {
     match ty {
         Type::F16 => f16::from_bits(bits as u16).to_f64(),
         Type::Bf16 => bf16::from_bits(bits as u16).to_f64(),
+        Type::F64 => f64::from_bits(bits),
         _ => f32::from_bits(bits as u32).into(),
     }
 }
 
-/// Raw bits of the number of type `ty` nearest to `value`, which is exact or rounded to odd; none for NaN.
+/// Raw bits of the number of type `ty` nearest to `value`, which is exact or, for a narrower type, rounded to odd; none
+/// for NaN.
 fn nearest(ty: Type, value: f64) -> Option<u64> {
     let bits = match ty {
         Type::F16 => f16::from_f32(to_odd(value)).to_bits().into(),
         Type::Bf16 => bf16::from_f32(to_odd(value)).to_bits().into(),
+        Type::F64 => value.to_bits(),
         _ => (value as f32).to_bits().into(),
     };
     (!value.is_nan()).then_some(bits)
@@ -35,6 +38,11 @@ fn to_odd(value: f64) -> f32 {
     }
     let beyond = f64::from(near).abs() > value.abs();
     f32::from_bits((near.to_bits() - u32::from(beyond)) | 1)
+}
+
+/// The sum `a + b`, to be rounded to type `ty` by [`nearest`].
+fn sum(ty: Type, a: f64, b: f64) -> f64 {
+    if ty == Type::F64 { a + b } else { add_odd(a, b) }
 }
 
 /// The sum `a + b`, rounded to odd.
@@ -68,10 +76,20 @@ pub(super) fn unary(unary: Unary, ty: Type, a: u64) -> Option<u64> {
     match unary {
         Unary::Neg => Some(a ^ sign),
         Unary::Abs => Some(a & !sign),
+        Unary::Rcp if ty == Type::F64 => finite_f64(1.0 / f64::from_bits(a)),
+        Unary::Sqrt if ty == Type::F64 => finite_f64(f64::from_bits(a).sqrt()),
+        Unary::RoundEven => nearest(ty, value(ty, a).round_ties_even()),
+        Unary::Trunc => nearest(ty, value(ty, a).trunc()),
+        Unary::Floor => nearest(ty, value(ty, a).floor()),
+        Unary::Ceil => nearest(ty, value(ty, a).ceil()),
         Unary::Rcp => finite_f32(1.0 / f32::from_bits(a as u32)),
         Unary::Sqrt => finite_f32(f32::from_bits(a as u32).sqrt()),
         _ => None,
     }
+}
+
+fn finite_f64(value: f64) -> Option<u64> {
+    value.is_finite().then_some(value.to_bits())
 }
 
 fn finite_f32(value: f32) -> Option<u64> {
@@ -85,11 +103,16 @@ pub(super) fn binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     let (x, y) = (value(ty, a), value(ty, b));
     match binary {
         // The f64 sum is rounded, but rounding it again to f32 is harmless: 53 >= 2 * 24 + 2.
-        Binary::Add => nearest(ty, add_odd(x, y)),
-        Binary::Sub => nearest(ty, add_odd(x, -y)),
-        // The product of two such numbers is exact in f64.
+        Binary::Add => nearest(ty, sum(ty, x, y)),
+        Binary::Sub => nearest(ty, sum(ty, x, -y)),
+        // The product of two numbers of at most 32 bits is exact in f64.
         Binary::Mul => nearest(ty, x * y),
+        Binary::Div if y != 0.0 && ty == Type::F64 => finite_f64(x / y),
         Binary::Div if y != 0.0 => finite_f32(f32::from_bits(a as u32) / f32::from_bits(b as u32)),
+        Binary::CopySign => {
+            let sign = 1 << (ty.bits() - 1);
+            (!x.is_nan()).then_some(a & !sign | b & sign)
+        }
         Binary::Min | Binary::Max => extreme(binary == Binary::Min, (x, a), (y, b)),
         _ => None,
     }
@@ -111,6 +134,10 @@ pub(super) fn mul_add(ty: Type, a: u64, b: u64, c: u64) -> Option<u64> {
         return packed([a, b, c], |[a, b, c]| mul_add(half, a, b, c));
     }
     match ty {
+        Type::F64 => {
+            let [x, y, z] = [a, b, c].map(f64::from_bits);
+            nearest(ty, x.mul_add(y, z))
+        }
         Type::F32 => {
             let [x, y, z] = [a, b, c].map(|bits| f32::from_bits(bits as u32));
             let result = x.mul_add(y, z);
@@ -125,10 +152,11 @@ pub(super) fn compare(compare: Compare, ty: Type, a: u64, b: u64) -> bool {
 }
 
 /// Converts an integer to the nearest float. `None`, so no folding, if the result is not finite, if it is inexact
-/// and `rounding` is not `Rounding::Nearest`, or if `to` is not f32 and |`from`| is 2⁵³ or more.
+/// and `rounding` is not `Rounding::Nearest`, or if `to` is a 16-bit type and |`from`| is 2⁵³ or more.
 pub(super) fn of_int(to: Type, from: i128, rounding: Rounding) -> Option<u64> {
     let bits = match to {
         Type::F32 => (from as f32).to_bits().into(),
+        Type::F64 => (from as f64).to_bits(),
         _ if from.unsigned_abs() < 1 << 53 => nearest(to, from as f64)?,
         _ => return None,
     };

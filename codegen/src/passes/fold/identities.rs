@@ -141,11 +141,13 @@ fn float_binary(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     }
 }
 
-/// Whether the value is a result of arithmetic. All NaNs of arithmetic have the same bits, so an operation with its
-/// neutral element leaves them unchanged; the operation would change the bits of other NaNs.
+/// Whether the value is a result of arithmetic whose NaNs all have the same bits, so that an operation with its neutral
+/// element leaves them unchanged; the operation would change the bits of other NaNs. In f64, NaNs keep the bits of operands.
 fn is_arithmetic(editor: &Editor<'_>, value: Value) -> bool {
     let Some(data) = editor.function.defining_inst(value) else { return false };
     match data.op {
+        Op::Binary(Binary::CopySign) => false,
+        _ if data.ty == Type::F64 => false,
         Op::Unary(_) | Op::Binary(_) | Op::MulAdd | Op::ConvertPack => true,
         // Conversion from bfloat16 to a wider type keeps the bits of a NaN.
         Op::Convert { .. } => {
@@ -159,6 +161,7 @@ fn is_arithmetic(editor: &Editor<'_>, value: Value) -> bool {
 fn one(ty: Type) -> Option<u64> {
     match ty {
         Type::F32 => Some(0x3f80_0000),
+        Type::F64 => Some(1f64.to_bits()),
         Type::F16 => Some(0x3c00),
         Type::Bf16 => Some(0x3f80),
         Type::F16x2 => Some(0x3c00_3c00),

@@ -153,7 +153,11 @@ impl Generator {
             };
         }
         let op = self.random.pick(Atomic::ALL);
-        let ty = if op == Atomic::Add && self.chance(3) { Type::F32 } else { self.random.pick(&types) };
+        let ty = match op {
+            Atomic::Inc | Atomic::Dec => Type::U32,
+            Atomic::Add if self.chance(3) => Type::F32,
+            _ => self.random.pick(&types),
+        };
         let region = self.random.pick(&[Region::Scratch, Region::Shared]);
         let place = self.place(region, ty.bytes());
         let values = self.operands(&vec![ty; 1 + usize::from(op == Atomic::Cas)]);

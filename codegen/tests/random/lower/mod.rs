@@ -328,7 +328,11 @@ impl Lower<'_> {
     fn copy(&mut self, bytes: u8, place: &Place, result: Id) {
         let source = self.place(&Place { step: place.step + place.offset, ..*place });
         let target = self.bases.copies.unwrap_or_else(|| unreachable!("computed before"));
-        self.effect(Op::AsyncCopy(AsyncCopy::Async { bytes, hinted: false }), Type::U32, &[target, source]);
+        self.effect(
+            Op::AsyncCopy(AsyncCopy::Async { bytes, sized: false, hinted: false }),
+            Type::U32,
+            &[target, source],
+        );
         self.effect(Op::AsyncCopy(AsyncCopy::Commit), Type::U32, &[]);
         self.effect(Op::AsyncCopy(AsyncCopy::Wait { pending: 0 }), Type::U32, &[]);
         let found = self.emit(Op::Load(Access::SCALAR), Type::U32, &[target]);

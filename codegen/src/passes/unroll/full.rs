@@ -1,0 +1,97 @@
+//! Full unrolling of loops with a small constant trip count.
+//!
+//! ```text
+//!   jump block1(0)                        jump block4
+//! block1(v1: u32):                      block4:
+//!   v2 = lt.u32 v1, 2                     store.u32 v0, 0
+//!   branch v2, block2, block3       →     jump block5
+//! block2:                               block5:
+//!   store.u32 v0, v1                      store.u32 v0, 1
+//!   v3 = add.u32 v1, 1                    jump block3
+//!   jump block1(v3)
+//! ```
+//!
+//! ptxas unrolls loops too, but here the constant offsets of the copies allow [`crate::passes::Widen`] to merge adjacent
+//! accesses. The header must compare a counter with a constant; the counter must start at a constant and change by a
+//! constant per iteration. A loop that is marked with `unroll 1` stays.
+
+use super::Simple;
+use crate::ir::{Binary, Block, Function, Op, Type};
+use crate::passes::Pass;
+use crate::passes::analysis::Dominators;
+use crate::passes::analysis::loops::{Loop, loops};
+use crate::passes::fold::eval::evaluate;
+
+/// The full unrolling pass; see the module.
+pub struct Unroll;
+
+/// Maximum number of instructions of an unrolled loop.
+const MAX_SIZE: usize = 256;
+
+impl Pass for Unroll {
+    fn name(&self) -> &'static str {
+        "unroll"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        let mut changed = false;
+        loop {
+            let doms = Dominators::new(function);
+            let found = loops(function, &doms);
+            let Some(counted) = found.iter().find_map(|this| Counted::of(function, this)) else {
+                return changed;
+            };
+            counted.unroll(function);
+            changed = true;
+        }
+    }
+}
+
+/// A loop with a known trip count.
+struct Counted {
+    simple: Simple,
+    trips: usize,
+}
+
+impl Counted {
+    /// The loop with its trip count, if it can be unrolled within [`MAX_SIZE`].
+    fn of(function: &Function, this: &Loop) -> Option<Counted> {
+        let simple = Simple::of(function, this)?;
+        if function.block(simple.header).unroll == Some(1) {
+            return None;
+        }
+        let most = MAX_SIZE / simple.size(function);
+        let counted = Counted { simple, trips: 0 };
+        let trips = counted.trips(function, most)?;
+        Some(Counted { trips, ..counted })
+    }
+
+    /// The trip count, if it follows from constants and is at most `most`.
+    fn trips(&self, function: &Function, most: usize) -> Option<usize> {
+        let condition = function.defining_inst(*function.terminator(self.simple.header).args.first()?)?;
+        let (&[counter, limit], Op::Compare(_)) = (&condition.args[..], condition.op) else { return None };
+        let index = function.block(self.simple.header).params.iter().position(|&param| param == counter)?;
+        let passed = |from: Block| self.simple.passed(function, from, index);
+        let next = function.defining_inst(passed(self.simple.latch)?)?;
+        if next.op != Op::Binary(Binary::Add) || next.args[0] != counter {
+            return None;
+        }
+        let (limit, step) = (function.constant(limit)?, function.constant(next.args[1])?);
+        let of = |op: Op, ty: Type, a: u64, b: u64| Some(evaluate(op, ty, &[(ty, a), (ty, b)])?[0]);
+        let mut count = function.constant(passed(self.simple.entry)?)?;
+        for trips in 0..=most {
+            let holds = of(condition.op, condition.ty, count, limit)? != 0;
+            if holds != (self.simple.stays == 0) {
+                return Some(trips);
+            }
+            count = of(next.op, next.ty, count, step)?;
+        }
+        None
+    }
+
+    fn unroll(&self, function: &mut Function) {
+        let copied = self.simple.iterations(function, self.trips, true, self.simple.entry);
+        self.simple.insert_before(function, &copied.layout);
+        self.simple.remove(function, &copied);
+    }
+}
