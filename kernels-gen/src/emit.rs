@@ -43,7 +43,7 @@ use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
 use rayon::prelude::*;
 
 use crate::kernels::attention::KvType;
-use crate::plan::{Plan, PlanError, PlanParams, Sampling, Tuning};
+use crate::plan::{Gpu, Plan, PlanError, PlanParams, Sampling, StepKind, StepSize, Tuning};
 use crate::shape::ModelShape;
 use crate::spec::KernelSpec;
 
@@ -100,8 +100,10 @@ pub fn compile(specs: &[KernelSpec], target: Target) -> Result<Vec<Emitted>, Emi
 /// Builder of an emission: shapes, targets and options.
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
-    shapes: Vec<ModelShape>,
+    /// Shapes, each with the steps besides the decode step of one row.
+    shapes: Vec<(ModelShape, BTreeSet<StepSize>)>,
     targets: BTreeSet<Target>,
+    multiprocessors: Option<u32>,
     extra: Vec<KernelSpec>,
     caches: Vec<KvType>,
     tuning: Tuning,
@@ -114,10 +116,21 @@ impl Emission {
         Emission::default()
     }
 
-    /// Adds the shape of a model.
+    /// Adds the shape of a model: the kernels of the decode step of one row.
     #[must_use]
-    pub fn shape(mut self, shape: ModelShape) -> Emission {
-        self.shapes.push(shape);
+    pub fn shape(self, shape: ModelShape) -> Emission {
+        self.shape_with_steps(shape, [])
+    }
+
+    /// Adds the shape of a model: the kernels of the decode step of one row, and of `steps`. A model that has no prefill steps
+    /// has no kernels for them. Decode steps are greedy and sampled.
+    #[must_use]
+    pub fn shape_with_steps(
+        mut self,
+        shape: ModelShape,
+        steps: impl IntoIterator<Item = StepSize>,
+    ) -> Emission {
+        self.shapes.push((shape, steps.into_iter().filter(|&step| step != StepSize::ONE_ROW).collect()));
         self
     }
 
@@ -125,6 +138,14 @@ impl Emission {
     #[must_use]
     pub fn target(mut self, target: Target) -> Emission {
         self.targets.insert(target);
+        self
+    }
+
+    /// Divides the work of all plans for GPUs with `multiprocessors` multiprocessors, instead of the largest common GPU of
+    /// each target ([`Gpu::typical`]).
+    #[must_use]
+    pub fn multiprocessors(mut self, multiprocessors: u32) -> Emission {
+        self.multiprocessors = Some(multiprocessors);
         self
     }
 
@@ -156,8 +177,8 @@ impl Emission {
         self
     }
 
-    /// Builds the plans and compiles their kernels; returns the kernels and all files.
-    pub fn files(&self) -> Result<Files, EmitError> {
+    /// The emission of the kernels, and the plans.
+    fn prepared(&self) -> Result<(emit::Emission, Vec<Plan>), EmitError> {
         let mut emission = emit::Emission::new();
         if let Some(ptxas) = &self.ptxas {
             emission = emission.assembler(ptxas.clone());
@@ -171,10 +192,21 @@ impl Emission {
             emission =
                 entries.into_iter().fold(emission, |emission, entry| emission.entry_for(target, entry));
         }
+        Ok((emission, plans))
+    }
+
+    /// Builds the plans and compiles their kernels: those of each target, sorted by name.
+    pub fn kernels(&self) -> Result<BTreeMap<Target, Vec<emit::Emitted>>, EmitError> {
+        Ok(self.prepared()?.0.compile()?)
+    }
+
+    /// Builds the plans and compiles their kernels; returns the kernels and all files.
+    pub fn files(&self) -> Result<Files, EmitError> {
+        let (emission, plans) = self.prepared()?;
         let mut files = emission.files()?;
         for plan in &plans {
             files.content.insert(plan_path(plan, "json"), serde_json::to_vec_pretty(plan)?);
-            let kernels = files.kernels.get(&plan.target).map_or(&[][..], Vec::as_slice);
+            let kernels = files.kernels.get(&plan.target()).map_or(&[][..], Vec::as_slice);
             let report = plan_path(plan, "report.json");
             match PlanReport::of(plan, kernels) {
                 Some(content) => drop(files.content.insert(report, serde_json::to_vec_pretty(&content)?)),
@@ -193,15 +225,26 @@ impl Emission {
 
     /// Builds the plans for `target`. Returns them with their kernels and those of [`Emission::kernel`].
     fn plan(&self, target: Target) -> Result<Planned, EmitError> {
-        let planned = self.shapes.par_iter().map(|shape| {
+        let typical = Gpu::typical(target);
+        let gpu = self.multiprocessors.map_or(typical, |count| typical.with_multiprocessors(count));
+        let planned = self.shapes.par_iter().map(|(shape, steps)| {
             let params = PlanParams::single(shape.dimensions.context.min(PlanParams::MAX_CONTEXT));
-            let plan = |params| {
-                Plan::tuned(shape, target, params, &self.tuning)
-                    .map_err(|source| EmitError::Plan { shape: shape.name.clone(), source: Box::new(source) })
-            };
+            let failed = |source| EmitError::Plan { shape: shape.name.clone(), source: Box::new(source) };
+            let plan = |params| Plan::tuned(shape, gpu, params, &self.tuning).map_err(failed);
             let mut others = plan(params.clone().with_sampling(Sampling::Sampled))?.kernels;
             for &kv in &self.caches {
                 others.extend(plan(params.clone().with_kv(kv))?.kernels);
+            }
+            for &step in steps {
+                for sampling in [Sampling::Greedy, Sampling::Sampled] {
+                    let params = params.clone().with_step(step).with_sampling(sampling);
+                    match Plan::tuned(shape, gpu, params, &self.tuning) {
+                        Ok(plan) => others.extend(plan.kernels),
+                        // An engine does without these steps, too.
+                        Err(PlanError::Unsupported(_)) if step.kind == StepKind::Prefill => {}
+                        Err(source) => return Err(failed(source)),
+                    }
+                }
             }
             Ok((plan(params)?, others))
         });
@@ -223,7 +266,7 @@ struct Planned {
 
 /// Path of a plan's file with the given extension, in the folder.
 fn plan_path(plan: &Plan, extension: &str) -> PathBuf {
-    Path::new("plans").join(format!("{}.{}.{extension}", plan.shape.name, plan.target))
+    Path::new("plans").join(format!("{}.{}.{extension}", plan.shape.name, plan.target()))
 }
 
 fn entry(spec: &KernelSpec, target: Target) -> Entry {

@@ -119,7 +119,11 @@ impl KernelSpec {
             KernelSpec::Gemm(_) => "matrix product of many tokens with epilogue",
             KernelSpec::Halve(_) => "inputs of a matrix product of many tokens as f16",
             KernelSpec::NormAdd(_) => "RMSNorm of a block's output, added to the residual stream",
+            KernelSpec::Attention(s) if s.appended => "attention with RoPE, after the append to the KV cache",
             KernelSpec::Attention(_) => "attention with RoPE and the append to the KV cache",
+            KernelSpec::Append(s) if !s.writes_queries => {
+                "append of keys, with RoPE, and values to the KV cache"
+            }
             KernelSpec::Append(_) => {
                 "append of keys, with RoPE, and values to the KV cache; queries with RoPE"
             }
@@ -163,7 +167,11 @@ impl KernelSpec {
 
     /// Whether the kernel itself executes `griddepcontrol.wait` and `griddepcontrol.launch_dependents`.
     pub fn waits(&self) -> bool {
-        matches!(self, KernelSpec::Gemv(_) | KernelSpec::Attention(_))
+        match self {
+            KernelSpec::Gemv(_) | KernelSpec::Attention(_) => true,
+            KernelSpec::Prepare(s) => s.trigger != Trigger::Never,
+            _ => false,
+        }
     }
 
     /// Static shared memory of GEMV and attention, in bytes: two mbarriers of 8 bytes per stage; for an argmax over
@@ -266,7 +274,7 @@ impl KernelSpec {
                 // Rows of one sequence read the same pages.
                 let s = &s.attention;
                 let outputs = u64::from(s.tokens) * f32s(s.heads * s.head_dim);
-                s.read_bytes(length) + AppendShape::of(s).query_bytes() + outputs
+                s.read_bytes(length) + AppendShape::of(s, true).query_bytes() + outputs
             }
             KernelSpec::ChooseGreedy(s) => 2 * f32s(s.tokens * s.candidates),
             KernelSpec::SampleKeys(s) => {
@@ -324,8 +332,9 @@ fn product_name(s: &GemvShape) -> String {
 /// Name of a matrix product of many tokens: matrices, bias, input, output, scale, soft cap, tokens and tiling.
 fn gemm_name(s: &GemmShape) -> String {
     let (tiling, [weights, inputs]) = (&s.tiling, s.tiling.stages);
+    let warpgroups = if tiling.warpgroups { "g" } else { "" };
     format!(
-        "gemm_{}_n{}_w{}x{}_t{}_s{weights}_i{inputs}x{}_{}",
+        "gemm_{}_n{}_w{}x{}{warpgroups}_t{}_s{weights}_i{inputs}x{}_{}",
         product_name(&s.product),
         s.product.tokens,
         tiling.warps[0],
@@ -341,7 +350,8 @@ fn halve_name(s: &HalveShape) -> String {
     let norm = s.eps.map_or(String::new(), |eps| bits_name('e', eps));
     let forms = [(s.short_runs, 's'), (s.long_runs, 'l')];
     let forms: String = forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect();
-    format!("halve_c{}_p{}{norm}_n{}_b{}_{forms}", s.cols, s.padded_cols, s.tokens, s.block_tokens)
+    let order = if s.core_matrices { "g" } else { "" };
+    format!("halve_c{}_p{}{norm}_n{}_b{}_{forms}{order}", s.cols, s.padded_cols, s.tokens, s.block_tokens)
 }
 
 /// Part of a GEMV's name for the tokens and their schedule; empty for one token.
@@ -362,9 +372,16 @@ fn several_name(s: &GemvShape) -> String {
 fn prepare_name(s: &PrepareShape) -> String {
     let norm = if s.normed { "_norm" } else { "" };
     let forms = s.layout.forms;
-    let forms = [(forms.chunks, 'c'), (forms.sums, 's'), (forms.half_sums, 'h'), (forms.floats, 'f')];
+    let forms = [
+        (forms.chunks, 'c'),
+        (forms.mins, 'm'),
+        (forms.sums, 's'),
+        (forms.half_sums, 'h'),
+        (forms.floats, 'f'),
+    ];
     let forms: String = forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect();
-    format!("prepare_c{}{norm}_n{}_g{}_{forms}", s.cols, s.layout.tokens, s.layout.granules)
+    let trigger = trigger_name(s.trigger);
+    format!("prepare_c{}{norm}_n{}_g{}_{forms}_{trigger}", s.cols, s.layout.tokens, s.layout.granules)
 }
 
 /// Part of a name for the rows of a step; empty for one.
@@ -414,13 +431,14 @@ fn kv_name(kv: KvType) -> Option<String> {
 fn append_name(s: &AppendShape) -> String {
     let options = [s.qk_norm.map(qk_norm_name), scores_name(s.scale, s.softcap, s.head_dim), kv_name(s.kv)];
     format!(
-        "append_h{}_k{}_d{}_{}{}_b{}{}",
+        "append_h{}_k{}_d{}_{}{}_b{}{}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
         rope_name(s.rope),
         options.into_iter().flatten().collect::<String>(),
         s.heads_per_block,
+        if s.writes_queries { "" } else { "_kv" },
         rows_name(s.tokens),
     )
 }
@@ -468,8 +486,9 @@ fn attention_name(s: &AttentionShape) -> String {
         format!("_t{}", s.stage_tiles)
     };
     let blocks = if s.run_blocks == s.splits { String::new() } else { format!("g{}", s.run_blocks) };
+    let appended = if s.appended { "_e" } else { "" };
     format!(
-        "attention_h{}_k{}_d{}_{}{}_b{}_r{}{blocks}_p{}_s{}{parts}_{}{}",
+        "attention_h{}_k{}_d{}_{}{}_b{}_r{}{blocks}_p{}_s{}{parts}_{}{appended}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
@@ -494,11 +513,13 @@ fn copy_name(copy: CopyEngine) -> &'static str {
 
 /// Suffix of a name: copy engine and trigger.
 fn launch_name(copy: CopyEngine, trigger: Trigger) -> String {
-    let copy = copy_name(copy);
-    let trigger = match trigger {
+    format!("{}{}", copy_name(copy), trigger_name(trigger))
+}
+
+fn trigger_name(trigger: Trigger) -> &'static str {
+    match trigger {
         Trigger::Never => "n",
         Trigger::AtStart => "s",
         Trigger::AfterWait => "w",
-    };
-    format!("{copy}{trigger}")
+    }
 }

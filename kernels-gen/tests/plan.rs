@@ -119,8 +119,8 @@ fn gate_and_up_of_different_widths_have_no_prefill_steps() {
     up.ty = WeightType::Q8_0;
     assert_eq!(
         plan(&shape).unwrap_err().to_string(),
-        "blk.3.ffn_gate_up has matrices of types Q4_K and Q8_0, whose blocks have different widths: prompts cannot be \
-         processed many tokens at a time"
+        "blk.3.ffn_gate_up has matrices of types Q4_K and Q8_0, whose blocks have different widths, which prefill \
+         steps do not support"
     );
 }
 
@@ -149,7 +149,7 @@ fn unsupported_shapes_and_parameters_are_errors() {
         ),
         (
             refused(|s| s.dimensions.ffn = 1 << 20, single()),
-            "blk.0.ffn_down needs 2520352 bytes of shared memory; a CTA of sm_90 has 232448",
+            "blk.0.ffn_down needs 2405664 bytes of shared memory; a CTA of sm_90 has 232448",
         ),
         (
             refused(|s| s.dimensions.vocab = (1 << 19) + 1, sampled(128)),

@@ -109,9 +109,9 @@ fn later_rules_override_and_selectors_restrict() {
         assert_eq!((product.schedule.warps, product.schedule.stages), (warps, 3));
     }
     let tuning = Tuning::parse(&format!("version = 1\n{text}")).unwrap();
-    let rule = tuning.rule(Target::Sm80, LaunchRole::FfnDown, None);
+    let rule = tuning.rule(&Target::Sm80.into(), LaunchRole::FfnDown, None);
     assert_eq!(rule.knobs(), [("warps", "6".to_owned()), ("stages", "2".to_owned())]);
-    assert!(tuning.rule(Target::Sm80, LaunchRole::Output, None).knobs().is_empty());
+    assert!(tuning.rule(&Target::Sm80.into(), LaunchRole::Output, None).knobs().is_empty());
 }
 
 /// A kernel that does not wait has a full edge before it.
@@ -189,7 +189,7 @@ fn violated_limits_are_named() {
     for (rule, expected) in [
         (
             "role = 'attn_output'\ngrid = 257",
-            "attn_output (q4kr4096_c4096) on sm_90: grid = 257: there are 256 tiles",
+            "attn_output (q4kr4096_c4096) on sm_90 with 132 multiprocessors: grid = 257: there are 256 tiles",
         ),
         ("role = 'output'\ngrid = 1025", "grid = 1025: the head has at most 1024 CTAs"),
         ("role = 'ffn_down'\nin_flight = 5\nstages = 4", "in_flight = 5: the ring has 4 stages"),
@@ -210,7 +210,7 @@ fn violated_limits_are_named() {
             "role = 'attn_qkv'\ntrigger = 'at_start'",
             "trigger = at_start: attention reads the position before it waits",
         ),
-        ("role = 'attention'\nstages = 7", "attention on sm_90: stages = 7: "),
+        ("role = 'attention'\nstages = 7", "attention on sm_90 with 132 multiprocessors: stages = 7: "),
     ] {
         let error = plan(&format!("[[rule]]\n{rule}")).err().unwrap_or_else(|| panic!("{rule}: accepted"));
         assert!(error.starts_with("tuning: ") && error.contains(expected), "{rule}\n{error}");

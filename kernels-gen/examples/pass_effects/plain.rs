@@ -26,7 +26,7 @@ fn norm(
         }
     }
     let mean = block_sum(squares, shared_array(4), 4) * (1.0 / cols as f32);
-    let factor = (mean + 1e-5).rsqrt();
+    let factor = (mean + 1e-5).rsqrt_approx();
     for column in (0..cols).step_by(512) {
         for i in 0..4 {
             let value = x.at(row).at(column + i).load_cached(Cache::ReadOnly);
@@ -95,7 +95,7 @@ fn softmax(#[aligned(16)] x: Ptr<Global, f32>, cols: Val<u32>) {
     let largest = block_max(largest, shared_array(4), 4);
     let mut sum = val(0.0f32);
     for i in range(thread_index(), cols).step_by(128) {
-        let weight = ((row.at(i).load() - largest) * std::f32::consts::LOG2_E).exp2();
+        let weight = ((row.at(i).load() - largest) * std::f32::consts::LOG2_E).exp2_approx();
         row.at(i).store(weight);
         sum += weight;
     }

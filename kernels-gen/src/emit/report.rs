@@ -55,7 +55,7 @@ impl PlanReport {
         };
         Some(PlanReport {
             shape: plan.shape.name.clone(),
-            target: plan.target,
+            target: plan.target(),
             kernels: plan.kernels.iter().enumerate().map(report).collect::<Option<_>>()?,
         })
     }

@@ -34,7 +34,7 @@ impl Activation {
             // −2u·log₂ e = x · (LINEAR + CUBIC·x²).
             Activation::Gelu => x * fma(x * x, CUBIC, LINEAR),
         };
-        1.0f32 + exponent.exp2()
+        1.0f32 + exponent.exp2_approx()
     }
 
     /// f(x). Errors are relative to the exact result.
@@ -72,7 +72,7 @@ pub fn softcap(x: Val<f32>, cap: f32) -> Val<f32> {
     for coefficient in [-17.0f32 / 315.0, 2.0 / 15.0, -1.0 / 3.0, 1.0] {
         ratio = fma(ratio, z2, coefficient);
     }
-    let e = (z * (-2.0 * LOG2_E)).exp2();
+    let e = (z * (-2.0 * LOG2_E)).exp2_approx();
     let tanh = (1.0f32 - e).div_approx(1.0f32 + e);
     let large = select(x < 0.0, -cap, cap) * tanh;
     select(z < 0.25, x * ratio, large)

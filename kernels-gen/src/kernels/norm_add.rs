@@ -80,7 +80,7 @@ fn add_row(x: Ptr<Global, f32>, w: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &No
         squares = fma(value, value, squares);
     }
     let mean = block_sum(squares, scratch, warps) * (1.0 / s.cols as f32);
-    let mut factor = (mean + s.eps).rsqrt();
+    let mut factor = (mean + s.eps).rsqrt_approx();
     if s.scale != 1.0 {
         factor *= s.scale;
     }

@@ -32,7 +32,7 @@ pub(crate) fn sin_cos(
     let rest = fma(position, low, fma(position, high, -turns));
     let nearest = turns.cast_rounded::<i32>(Rounding::Nearest).cast::<f32>();
     let angle = (turns - nearest + rest) * std::f32::consts::TAU;
-    let sin_cos = [angle.sin(), angle.cos()];
+    let sin_cos = [angle.sin_approx(), angle.cos_approx()];
     if magnitude == 1.0 { sin_cos } else { sin_cos.map(|value| value * magnitude) }
 }
 

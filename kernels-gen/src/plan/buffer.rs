@@ -52,6 +52,8 @@ pub enum BufferName {
     Sampling,
     /// f32 `[vocab]`: the logit bias of each token.
     LogitBias,
+    /// u32: a bit for each token that may be chosen.
+    TokenMask,
 }
 
 impl BufferName {
@@ -80,6 +82,7 @@ impl BufferName {
             BufferName::SampleTops => "sample_tops",
             BufferName::Sampling => "sampling",
             BufferName::LogitBias => "logit_bias",
+            BufferName::TokenMask => "token_mask",
         }
     }
 }
@@ -129,6 +132,8 @@ pub enum BufferKind {
     /// f32 `[vocab]`, in plans that sample: the bias added to each logit. Read only if the parameters of sampling say so;
     /// needs no content otherwise.
     LogitBias,
+    /// u32 `[vocab / 32]`, in plans that sample: a bit for each token that may be chosen. Read as the bias is.
+    TokenMask,
     /// Token ids by position: the prompt, then the chosen tokens.
     Tokens,
     /// Token ids by position, copied to memory that the host reads while kernels run.

@@ -1,8 +1,6 @@
 //! Builds the buffers and launches of a plan.
 
-use bespoke_codegen::ptx::Target;
-
-use super::cost::TargetProperties;
+use super::gpu::Gpu;
 use super::sampling::{self, SharedBuffers};
 use super::tuning::Tuning;
 use super::weights::{segments, stack};
@@ -79,20 +77,19 @@ struct Memory {
 
 pub(super) struct Builder<'a> {
     pub(super) plan: Plan,
-    properties: TargetProperties,
     tuning: &'a Tuning,
 }
 
-pub(super) fn build(shape: &ModelShape, target: Target, params: PlanParams, tuning: &Tuning) -> Plan {
+pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &Tuning) -> Plan {
     let plan = Plan {
         shape: shape.clone(),
-        target,
+        gpu,
         params,
         buffers: Vec::new(),
         kernels: Vec::new(),
         launches: Vec::new(),
     };
-    let mut builder = Builder { plan, properties: TargetProperties::of(target), tuning };
+    let mut builder = Builder { plan, tuning };
     let memory = builder.memory();
     let embedding = builder.embed(&memory);
     let is_prefill = builder.plan.params.kind == StepKind::Prefill;
@@ -141,7 +138,7 @@ impl Builder<'_> {
             dynamic_shared: geometry.dynamic_shared,
             args,
             after,
-            programmatic: self.properties.programmatic && !first && spec.may_start_early(),
+            programmatic: self.plan.gpu.is_programmatic() && !first && spec.may_start_early(),
         });
     }
 
@@ -171,7 +168,7 @@ impl Builder<'_> {
             // Whole groups of 16 rows, two elements per word.
             let bytes = attention
                 .iter()
-                .map(|s| AppendShape::of(&AttentionShape { tokens: rows, ..s.clone() }).query_bytes());
+                .map(|s| AppendShape::of(&AttentionShape { tokens: rows, ..s.clone() }, true).query_bytes());
             self.buffer(BufferName::Queries, bytes.max().unwrap_or(0), BufferKind::Activation)
         });
         let has_post_norms = shape.layers.iter().any(|layer| layer.attention.norms.after.is_some());
@@ -246,18 +243,18 @@ impl Builder<'_> {
         if kind == StepKind::Prefill {
             return shape;
         }
-        let rule = self.tuning.rule(self.plan.target, stack.label.role, Some(&matrix_name(&shape)));
-        cost::gemv(&self.properties, shape, stack.trigger, &rule)
+        let rule = self.tuning.rule(&self.plan.gpu, stack.label.role, Some(&matrix_name(&shape)));
+        cost::gemv(&self.plan.gpu, shape, stack.trigger, &rule)
     }
 
     /// Attention of a decode step with as many rows as this one, or with one row.
     fn attention(&self, layer: &Attention) -> AttentionShape {
-        let rule = self.tuning.rule(self.plan.target, LaunchRole::Attention, None);
+        let rule = self.tuning.rule(&self.plan.gpu, LaunchRole::Attention, None);
         let rows = match self.plan.params.kind {
-            StepKind::Decode => self.plan.params.rows,
+            StepKind::Decode | StepKind::Verify => self.plan.params.rows,
             StepKind::Prefill => 1,
         };
-        cost::attention(&self.properties, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
+        cost::attention(&self.plan.gpu, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 
     /// Adds the launches of a product with inputs `x` and outputs `y`.
@@ -267,7 +264,7 @@ impl Builder<'_> {
         let (w, shape) = self.matrices(stack);
         let y = if residual { y.read_write("y") } else { y.write("y") };
         if self.plan.params.kind == StepKind::Prefill {
-            let shape = cost::gemm(&self.properties, shape);
+            let shape = cost::gemm(&self.plan.gpu, shape);
             let x = self.halve(label.layer, w, x, &shape, memory);
             let args = vec![w.read("w"), x.read("x"), y, memory.state.read("state")];
             return self.launch(label, KernelSpec::Gemm(shape), args);
@@ -363,9 +360,9 @@ impl Builder<'_> {
         let cache =
             [keys.read_write("keys"), values.read_write("values"), memory.page_table.read("page_table")];
         if let Some(queries) = memory.queries {
-            let chunk = cost::chunk(&self.properties, attention, self.plan.params.rows);
+            let chunk = cost::chunk(&self.plan.gpu, attention, self.plan.params.rows);
             let state = memory.state.read("state");
-            let append = KernelSpec::Append(AppendShape::of(&chunk.attention));
+            let append = KernelSpec::Append(AppendShape::of(&chunk.attention, true));
             args.push(queries.write("queries"));
             args.extend(cache.into_iter().chain([state.clone()]));
             self.launch(label(LaunchRole::Append), append, args);
@@ -377,7 +374,17 @@ impl Builder<'_> {
             args.extend(cache.into_iter().chain([memory.attended.write("y"), state]));
             self.launch(label(LaunchRole::Attention), KernelSpec::AttentionChunk(chunk), args);
         } else {
-            args.extend(cache);
+            let mut attention = attention;
+            let mut args_of_cache = cache.to_vec();
+            if self.plan.params.kind == StepKind::Verify {
+                let append = KernelSpec::Append(AppendShape::of(&attention, false));
+                let args = [&args[..], &cache, &[memory.state.read("state")]].concat();
+                self.launch(label(LaunchRole::Append), append, args);
+                attention.appended = true;
+                args_of_cache =
+                    vec![keys.read("keys"), values.read("values"), memory.page_table.read("page_table")];
+            }
+            args.extend(args_of_cache);
             args.extend([
                 memory.partial.read_write("partial"),
                 memory.counters.read_write("counters"),

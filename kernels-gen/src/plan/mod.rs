@@ -10,12 +10,15 @@
 mod buffer;
 mod build;
 mod cost;
+mod gpu;
 mod label;
 pub mod occupancy;
 mod sampling;
 mod token_cost;
 pub mod tuning;
 mod weights;
+
+use std::fmt;
 
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
@@ -26,7 +29,7 @@ use crate::kernels::sample::SampleShape;
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
 pub use buffer::{Buffer, BufferKind, BufferName};
-pub use cost::TargetProperties;
+pub use gpu::Gpu;
 pub use label::{LaunchLabel, LaunchRole, UnknownLabel};
 pub use tuning::{Rule, Tuning, TuningError};
 pub use weights::{Part, PartForm};
@@ -53,14 +56,69 @@ pub struct PlanParams {
 }
 
 /// The rows that a step may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
     /// Every row is the last token of another sequence. Attention appends the row's keys and values to the cache.
+    #[default]
     Decode,
     /// Rows may be any tokens of any sequences; a row may read what other rows append in the same step. A launch of its
     /// own appends the keys and values of all rows before attention.
     Prefill,
+    /// A decode step whose rows may also be consecutive tokens of a sequence, which need not be the last ones: rows that
+    /// verify a draft. Every row chooses, with the bits of a decode step. The rows of a sequence are in the order of their
+    /// positions. A launch of its own appends the keys and values of all rows before attention.
+    Verify,
+}
+
+impl StepKind {
+    /// Numbers of rows of an engine's steps of this kind, in ascending order. An engine has the decode steps up to the first
+    /// one that holds all of its slots.
+    pub fn sizes(self) -> &'static [u32] {
+        match self {
+            StepKind::Decode => &[1, 2, 4, 8, 16, 32, 64],
+            StepKind::Prefill => &[64, 512],
+            StepKind::Verify => &[2, 4, 8, 16, 32, 64],
+        }
+    }
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StepKind::Decode => "decode",
+            StepKind::Prefill => "prefill",
+            StepKind::Verify => "verify",
+        })
+    }
+}
+
+/// Kind and number of rows of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepSize {
+    /// The rows that the step may have.
+    pub kind: StepKind,
+    /// Number of rows.
+    pub rows: u32,
+}
+
+impl StepSize {
+    /// The decode step of one row.
+    pub const ONE_ROW: StepSize = StepSize { kind: StepKind::Decode, rows: 1 };
+
+    /// All steps of engines.
+    pub fn all() -> impl Iterator<Item = StepSize> {
+        let of_kind = |kind: StepKind| kind.sizes().iter().map(move |&rows| StepSize { kind, rows });
+        [StepKind::Decode, StepKind::Verify, StepKind::Prefill].into_iter().flat_map(of_kind)
+    }
+}
+
+impl fmt::Display for StepSize {
+    /// Formats as `decode step of 8 rows`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StepSize { kind, rows } = self;
+        write!(f, "{kind} step of {rows} row{}", if *rows == 1 { "" } else { "s" })
+    }
 }
 
 /// How a step chooses the next token. Greedy plans have no launches for sampling, so greedy decoding does not pay for
@@ -103,10 +161,31 @@ impl PlanParams {
         PlanParams { rows, outputs: rows, kind: StepKind::Decode, ..self }
     }
 
+    /// These parameters, for verify steps of `rows` rows.
+    #[must_use]
+    pub fn verify(self, rows: u32) -> PlanParams {
+        PlanParams { rows, outputs: rows, kind: StepKind::Verify, ..self }
+    }
+
     /// These parameters, for prefill steps of `rows` rows.
     #[must_use]
     pub fn prefill(self, rows: u32) -> PlanParams {
         PlanParams { rows, outputs: 0, kind: StepKind::Prefill, ..self }
+    }
+
+    /// These parameters, for steps of a size.
+    #[must_use]
+    pub fn with_step(self, step: StepSize) -> PlanParams {
+        match step.kind {
+            StepKind::Decode => self.decode(step.rows),
+            StepKind::Prefill => self.prefill(step.rows),
+            StepKind::Verify => self.verify(step.rows),
+        }
+    }
+
+    /// Kind and number of rows of a step.
+    pub fn step(&self) -> StepSize {
+        StepSize { kind: self.kind, rows: self.rows }
     }
 
     /// Number of page table entries of a slot.
@@ -124,7 +203,7 @@ impl PlanParams {
     fn check_rows(&self) -> Result<(), PlanError> {
         let entries = u64::from(self.slots) * u64::from(self.context);
         let most_rows = match self.kind {
-            StepKind::Decode => PlanParams::MAX_ROWS,
+            StepKind::Decode | StepKind::Verify => PlanParams::MAX_ROWS,
             StepKind::Prefill => PlanParams::MAX_PREFILL_ROWS,
         };
         for (what, value, most) in [
@@ -137,12 +216,12 @@ impl PlanParams {
             }
         }
         let outputs = match self.kind {
-            StepKind::Decode => self.rows,
+            StepKind::Decode | StepKind::Verify => self.rows,
             StepKind::Prefill => 0,
         };
         if self.outputs != outputs {
             return Err(PlanError::Unsupported(
-                "the rows of a decode step have outputs, and no others".to_owned(),
+                "the rows of decode and verify steps have outputs, and no others".to_owned(),
             ));
         }
         if entries > u64::from(u32::MAX) / 2 {
@@ -247,8 +326,8 @@ pub enum PlanError {
 pub struct Plan {
     /// Shape of the model.
     pub shape: ModelShape,
-    /// Target of the kernels.
-    pub target: Target,
+    /// The GPU among whose multiprocessors the work is divided.
+    pub gpu: Gpu,
     /// Rows, context and other parameters.
     pub params: PlanParams,
     /// Buffers in device memory.
@@ -260,18 +339,27 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans one decode step, with work divided by the cost model.
-    pub fn new(shape: &ModelShape, target: Target, params: PlanParams) -> Result<Plan, PlanError> {
-        Plan::tuned(shape, target, params, &Tuning::default())
+    /// Plans one step, with work divided among the multiprocessors of `gpu` by the cost model. A target stands for
+    /// [`Gpu::typical`].
+    pub fn new(shape: &ModelShape, gpu: impl Into<Gpu>, params: PlanParams) -> Result<Plan, PlanError> {
+        Plan::tuned(shape, gpu, params, &Tuning::default())
     }
 
-    /// Plans one decode step, with work divided by the rules of `tuning`, and by the cost model where no rule applies.
+    /// Plans one step, with work divided by the rules of `tuning`, and by the cost model where no rule applies.
     pub fn tuned(
         shape: &ModelShape,
-        target: Target,
+        gpu: impl Into<Gpu>,
         params: PlanParams,
         tuning: &Tuning,
     ) -> Result<Plan, PlanError> {
+        let gpu = gpu.into();
+        if !(1..=Gpu::MAX_MULTIPROCESSORS).contains(&gpu.multiprocessors) {
+            return Err(PlanError::Unsupported(format!(
+                "{} multiprocessors are not supported; 1 to {} are",
+                gpu.multiprocessors,
+                Gpu::MAX_MULTIPROCESSORS
+            )));
+        }
         shape.dimensions.check()?;
         if params.context == 0 || params.context > PlanParams::MAX_CONTEXT {
             return Err(PlanError::Unsupported(format!(
@@ -296,29 +384,33 @@ impl Plan {
             )));
         }
         tuning.check_rules()?;
-        let plan = build::build(shape, target, params, tuning);
+        let plan = build::build(shape, gpu, params, tuning);
         tuning.check(&plan)?;
-        let limit = target.shared_memory_per_block();
         for launch in &plan.launches {
             if let KernelSpec::Gemm(s) = &plan.kernels[launch.kernel].spec
                 && !GemmShape::supports(&s.product)
             {
                 let [gate, up] = [0, 1].map(|i| s.product.segments[i].ty);
                 return Err(PlanError::Unsupported(format!(
-                    "{} has matrices of types {gate} and {up}, whose blocks have different widths: prompts cannot be \
-                     processed many tokens at a time",
+                    "{} has matrices of types {gate} and {up}, whose blocks have different widths, which prefill steps do \
+                     not support",
                     launch.label
                 )));
             }
             let shared = launch.dynamic_shared + plan.kernels[launch.kernel].spec.static_shared();
-            if shared > limit {
+            if shared > gpu.shared_per_cta {
                 return Err(PlanError::Unsupported(format!(
-                    "{} needs {shared} bytes of shared memory; a CTA of {target} has {limit}",
-                    launch.label
+                    "{} needs {shared} bytes of shared memory; a CTA of {} has {}",
+                    launch.label, gpu.target, gpu.shared_per_cta
                 )));
             }
         }
         Ok(plan)
+    }
+
+    /// Target of the kernels.
+    pub fn target(&self) -> Target {
+        self.gpu.target
     }
 
     /// Index in [`Plan::buffers`] of the buffer called `name`.

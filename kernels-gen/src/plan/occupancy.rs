@@ -3,7 +3,7 @@
 use bespoke_codegen::ptx::Target;
 use serde::Serialize;
 
-use super::TargetProperties;
+use super::Gpu;
 
 /// Registers per multiprocessor, the same for every target so far (CUDA C++ Programming Guide, "Technical
 /// Specifications per Compute Capability").
@@ -61,9 +61,9 @@ pub struct Occupancy {
 impl Occupancy {
     /// Computes the occupancy of CTAs with this demand. Unknown registers are ignored.
     pub fn of(target: Target, demand: Demand) -> Occupancy {
-        let properties = TargetProperties::of(target);
+        let gpu = Gpu::typical(target);
         let warps = demand.threads.div_ceil(32);
-        let most_warps = properties.threads_per_multiprocessor / 32;
+        let most_warps = gpu.threads_per_multiprocessor / 32;
         let shared = (demand.shared + SYSTEM_SHARED).next_multiple_of(SHARED_UNIT);
         let by_registers = demand.registers.map(|registers| {
             let a_warp = (registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);
@@ -75,7 +75,7 @@ impl Occupancy {
         let limits = [
             (most_ctas(target), Limit::Ctas),
             (most_warps / warps, Limit::Threads),
-            (properties.shared_per_multiprocessor / shared, Limit::Shared),
+            (gpu.shared_per_multiprocessor / shared, Limit::Shared),
         ];
         let (ctas, limit) =
             limits.into_iter().chain(by_registers).min_by_key(|(ctas, _)| *ctas).unwrap_or((0, Limit::Ctas));

@@ -1,7 +1,5 @@
 //! Launches that sample the next token.
 
-use bespoke_codegen::ptx::Target;
-
 use super::build::{Builder, View, f32s};
 use super::{BufferKind, BufferName, LaunchRole, PlanParams};
 use crate::kernels::sample::{self, SampleShape};
@@ -21,10 +19,10 @@ pub(super) struct SharedBuffers {
 
 /// Divides sampling: keys are computed on all multiprocessors, one warp per group of 32 tokens; one CTA chooses the
 /// token.
-fn divide(target: Target, tokens: u32, vocab: u32) -> SampleShape {
+fn divide(multiprocessors: u32, tokens: u32, vocab: u32) -> SampleShape {
     let threads = 256;
     // A CTA counts its tokens in shared memory: 32 tokens of each thread need 32 KiB.
-    let max_blocks = target.multiprocessors().max(vocab.div_ceil(32 * threads));
+    let max_blocks = multiprocessors.max(vocab.div_ceil(32 * threads));
     SampleShape {
         tokens,
         vocab,
@@ -37,18 +35,20 @@ fn divide(target: Target, tokens: u32, vocab: u32) -> SampleShape {
 
 /// Adds the launches of sampling, and the buffers between them.
 pub(super) fn launches(builder: &mut Builder, shared: &SharedBuffers) {
-    let (target, vocab) = (builder.plan.target, builder.plan.shape.dimensions.vocab);
+    let (gpu, vocab) = (builder.plan.gpu, builder.plan.shape.dimensions.vocab);
     let PlanParams { outputs, slots, .. } = builder.plan.params;
-    let shape = divide(target, outputs, vocab);
+    let shape = divide(gpu.multiprocessors, outputs, vocab);
     let of_rows = |elements: u32| u64::from(outputs) * f32s(elements);
     let of_slots = |elements: u32| u64::from(slots) * f32s(elements);
     let keys = builder.buffer(BufferName::SampleKeys, of_rows(shape.padded()), BufferKind::Activation);
     let tops = builder.buffer(BufferName::SampleTops, of_rows(shape.groups()), BufferKind::Activation);
     let sampling = builder.buffer(BufferName::Sampling, of_slots(sample::WORDS), BufferKind::Sampling);
     let bias = builder.buffer(BufferName::LogitBias, of_slots(vocab), BufferKind::LogitBias);
+    let mask = builder.buffer(BufferName::TokenMask, of_slots(shape.groups()), BufferKind::TokenMask);
     let args = vec![
         shared.logits.read("logits"),
         bias.read("bias"),
+        mask.read("mask"),
         shared.tokens.read("sequence"),
         sampling.read("sampling"),
         shared.state.read("state"),

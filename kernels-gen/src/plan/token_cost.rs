@@ -2,10 +2,10 @@
 //! warps.
 //!
 //! The time of a CTA is estimated for each division that fits in shared memory, in cycles of a multiprocessor: the longest
-//! of the times of its warps' instructions, of its loads of inputs from the L2 cache, and of its loads of weights. The
-//! constants are rough; they rank divisions of one product.
+//! of the times of its warps' instructions, of its loads from the L2 cache, and of its loads of weights from device memory,
+//! and a part of the others, since they overlap incompletely. The constants are rough; they rank divisions of one product.
 
-use super::cost::TargetProperties;
+use super::gpu::Gpu;
 use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::weights::Layout;
@@ -14,32 +14,40 @@ use crate::weights::Layout;
 /// does not fit beside their inputs.
 const HELD_TOKENS: u32 = 4;
 
-/// Instructions of a warp that decode 32 columns of a tile, and that multiply them with four tokens.
-const DECODE: u64 = 14;
-const MULTIPLY: u64 = 13;
+/// Cycles of a scheduler in which a warp decodes 32 columns of a tile, and multiplies them with four tokens: for types whose
+/// scaled products are added up as integers, and for others. From the machine code for sm_90 (`bespoke inspect --stage sass`),
+/// rounded up so that the order of divisions is that of times on an H200.
+const EXACT: [u64; 2] = [16, 9];
+const OTHER: [u64; 2] = [32, 17];
 
-/// Instructions of a warp for a stage besides its unit, and cycles of the two barriers of a slice.
-const STAGE: u64 = 60;
-const SLICE: u64 = 300;
+/// Cycles of a stage besides its instructions: a warp waits for weights, decodes them, and multiplies the first group.
+const STAGE: u64 = 500;
+
+/// Cycles of a slice: of its barriers, and if warps add to totals of their own, of the wait for its inputs.
+const SLICE: u64 = 800;
+const ACCUMULATED_SLICE: u64 = 200;
 
 /// Schedulers of a multiprocessor, each of which issues an instruction per cycle.
 const SCHEDULERS: u64 = 4;
 
-/// Latency of device memory in cycles, as in [`TargetProperties::bytes_in_flight`].
+/// Latency of device memory in cycles, as in [`Gpu::bytes_in_flight`].
 const LATENCY: u64 = 1400;
 
-/// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
-const L2_BYTES: u64 = 24;
+/// Bytes per cycle that a multiprocessor loads from the L2 cache when all do, from times of the down projection on an H200.
+const L2_BYTES: u64 = 26;
+
+/// Latency of the L2 cache in cycles when all multiprocessors load.
+const L2_LATENCY: u64 = 1500;
 
 /// Largest size of the ring of weights in bytes, unless its stages are larger, and its largest number of stages.
 const RING: u32 = 112 * 1024;
 const MAX_STAGES: u32 = 24;
 
 /// Chooses groups of warps, stages and [`TokenSchedule`] for `shape`, whose other choices are made.
-pub(super) fn divide(target: &TargetProperties, mut shape: GemvShape) -> GemvShape {
+pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape) -> GemvShape {
     let held = shape.tokens <= HELD_TOKENS;
-    let found = held.then(|| best(target, &shape, false)).flatten();
-    let found = found.or_else(|| best(target, &shape, true));
+    let found = held.then(|| best(gpu, &shape, false)).flatten();
+    let found = found.or_else(|| best(gpu, &shape, true));
     // If nothing fits, the smallest division; the plan's check reports its size.
     let least = || Candidate {
         groups: 1,
@@ -63,7 +71,7 @@ struct Candidate {
 }
 
 /// The division with the shortest estimated time among those that fit in shared memory.
-fn best(target: &TargetProperties, shape: &GemvShape, prepared: bool) -> Option<Candidate> {
+fn best(gpu: &Gpu, shape: &GemvShape, prepared: bool) -> Option<Candidate> {
     let layout = shape.input_layout();
     let warps = shape.schedule.warps;
     let divisors = |n: u32| (0..=n.ilog2()).map(|power| 1 << power).filter(move |it| n.is_multiple_of(*it));
@@ -77,7 +85,7 @@ fn best(target: &TargetProperties, shape: &GemvShape, prepared: bool) -> Option<
     for power in 0..=if prepared { slices.next_power_of_two().ilog2() } else { 0 } {
         // A single slice needs one buffer.
         let one_slice = least << power >= layout.granules * 128;
-        for buffers in if prepared && !one_slice { &[2, 1][..] } else { &[1] } {
+        for buffers in if prepared && !one_slice { &[2, 3, 4, 6, 1][..] } else { &[1] } {
             for batches in (0..=tiles.next_power_of_two().ilog2()).map(|power| 1 << power) {
                 for parts in divisors(warps).filter(|&parts| parts <= layout.groups()) {
                     // Of equal times, that with the fewest stages and copies wins.
@@ -91,9 +99,9 @@ fn best(target: &TargetProperties, shape: &GemvShape, prepared: bool) -> Option<
                         };
                         let groups = warps / parts / strip;
                         (trial.schedule.several, trial.schedule.groups) = (several, groups);
-                        let Some(stages) = stages(target, &mut trial) else { continue };
+                        let Some(stages) = stages(gpu, &mut trial) else { continue };
                         trial.schedule.stages = stages;
-                        let time = time(target, &trial, tiles, strip);
+                        let time = time(gpu, &trial, tiles, strip);
                         if found.is_none_or(|(best, _)| time < best) {
                             found = Some((time, Candidate { groups, stages, several }));
                         }
@@ -107,18 +115,18 @@ fn best(target: &TargetProperties, shape: &GemvShape, prepared: bool) -> Option<
 
 /// Number of stages of the ring of weights that fit beside the inputs and the sums: enough for the bytes in flight, at
 /// least one for each group.
-fn stages(target: &TargetProperties, shape: &mut GemvShape) -> Option<u32> {
+fn stages(gpu: &Gpu, shape: &mut GemvShape) -> Option<u32> {
     let groups = shape.schedule.groups;
     shape.schedule.stages = 0;
     let fixed = shape.token_bytes();
-    let free = target.shared_budget(shape.schedule.resident).checked_sub(fixed)?;
+    let free = gpu.shared_budget(shape.schedule.resident).checked_sub(fixed)?;
     let fit = free.min(RING.max(groups * shape.stage_bytes())) / shape.stage_bytes();
     let stages = fit.min(MAX_STAGES) / groups * groups;
     (stages > 0).then_some(stages)
 }
 
 /// Estimated time of the CTA with the most tiles, in cycles.
-fn time(target: &TargetProperties, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
+fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
     let (schedule, several) = (&shape.schedule, &shape.schedule.several);
     let layout = shape.input_layout();
     let segments = if matches!(shape.output, Output::Glu(_)) { 2 } else { 1 };
@@ -131,29 +139,36 @@ fn time(target: &TargetProperties, shape: &GemvShape, tiles: u32, strip: u32) ->
     let chunks = u64::from(unit.div_ceil(32));
     let strips = (slice / unit).max(1).div_ceil(strip);
     let groups_of_tokens = u64::from(layout.groups().div_ceil(several.parts));
-    let item = STAGE + chunks * (DECODE + MULTIPLY * groups_of_tokens);
+    let exact = shape.layouts().iter().all(|layout| layout.ty.exact_groups() > 0);
+    let [decode, multiply] = if exact { EXACT } else { OTHER };
+    let warps = u64::from(schedule.warps).div_ceil(SCHEDULERS);
+    let item = STAGE + warps * chunks * (decode + multiply * groups_of_tokens);
     let rounds = |tiles: u32| u64::from((tiles * segments * strips).div_ceil(schedule.groups));
     let last = tiles - (batches - 1) * several.tiles;
     let rounds = u64::from(batches - 1) * rounds(several.tiles) + rounds(last);
-    let warps = u64::from(schedule.warps).div_ceil(SCHEDULERS);
-    let compute = slices * (rounds * item * warps + u64::from(batches) * SLICE);
-    let load = match (several.prepared, several.buffers) {
-        (false, _) => 0,
-        (true, buffers) => {
-            let all = u64::from(layout.bytes()) / L2_BYTES;
-            // A single slice is loaded once; with one buffer the warps wait for each slice.
-            let load = if slices == 1 { all } else { u64::from(batches) * all };
-            load + if slices > 1 && buffers < 2 { compute } else { 0 }
+    let of_slice = if shape.accumulates() { ACCUMULATED_SLICE } else { SLICE };
+    let compute = slices * (rounds * item + u64::from(batches) * of_slice);
+    let tile_bytes = shape.layouts().iter().map(Layout::tile_bytes).max().unwrap_or(0);
+    let weight_bytes = u64::from(tiles * segments) * u64::from(tile_bytes);
+    let passes = if slices == 1 { 1 } else { u64::from(batches) };
+    let (load, first) = match several.prepared {
+        false => (0, 0),
+        true => {
+            // Slices that are being multiplied are not in flight.
+            let in_flight = u64::from((several.buffers.max(2) - 1) * shape.slice_bytes()).max(1);
+            let inputs = passes * u64::from(layout.bytes());
+            let wait = if slices == 1 { 0 } else { inputs * L2_LATENCY / in_flight };
+            (((inputs + weight_bytes) / L2_BYTES).max(wait), u64::from(shape.slice_bytes()) / L2_BYTES)
         }
     };
     // Stages that are being multiplied are not in flight.
     let stages = 2 * schedule.stages - schedule.groups;
-    let in_flight = (u64::from(stages * shape.stage_bytes()) / 2).clamp(1, target.bytes_in_flight());
-    let tile_bytes = shape.layouts().iter().map(Layout::tile_bytes).max().unwrap_or(0);
-    let weights = u64::from(tiles * segments) * u64::from(tile_bytes) * LATENCY / in_flight;
-    // With one stage per group, a group waits for each of its stages.
+    let in_flight = (u64::from(stages * shape.stage_bytes()) / 2).clamp(1, gpu.bytes_in_flight());
+    let weights = weight_bytes * LATENCY / in_flight;
+    // With one stage per group, a group waits for each of its stages; with one buffer, all wait for each slice.
     let waits = if schedule.stages < 2 * schedule.groups { weights.min(compute) / 2 } else { 0 };
-    compute.max(load).max(weights) + waits + compute / 8
+    let waits = waits + if slices > 1 && several.buffers < 2 { load.min(compute) } else { 0 };
+    (first + compute).max(load + item).max(weights) + waits + compute.min(load) / 4
 }
 
 #[cfg(test)]
@@ -189,8 +204,8 @@ mod tests {
     fn divided(target: Target, product: &GemvShape, tokens: u32) -> KernelSpec {
         let (product, trigger) = (product.clone(), product.schedule.trigger);
         let rule = Rule::empty(LaunchRole::FfnDown);
-        let properties = TargetProperties::of(target);
-        KernelSpec::Gemv(cost::gemv(&properties, GemvShape { tokens, ..product }, trigger, &rule))
+        let gpu = Gpu::typical(target);
+        KernelSpec::Gemv(cost::gemv(&gpu, GemvShape { tokens, ..product }, trigger, &rule))
     }
 
     #[test]

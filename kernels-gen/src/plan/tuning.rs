@@ -1,8 +1,9 @@
 //! Tuning rules: choices, measured or made by hand, that override the cost model.
 //!
-//! A tuning is a TOML file of rules. A rule names the role of a launch. It can be restricted to one target, and to one
-//! matrix shape (named as in `bespoke inspect MODEL --stage plan`). If several rules apply, later rules override
-//! earlier ones knob by knob. The cost model chooses the remaining knobs, consistent with the rules.
+//! A tuning is a TOML file of rules. A rule names the role of a launch. It can be restricted to one target, to GPUs with
+//! one number of multiprocessors, and to one matrix shape (named as in `bespoke inspect MODEL --stage plan`). If several
+//! rules apply, later rules override earlier ones knob by knob. The cost model chooses the remaining knobs, consistent with
+//! the rules.
 //!
 //! ```toml
 //! version = 1
@@ -13,6 +14,7 @@
 //!
 //! [[rule]]
 //! target = "sm_90"
+//! multiprocessors = 132
 //! role = "ffn_down"
 //! shape = "q6kr4096_c14336"
 //! stages = 6
@@ -31,8 +33,7 @@ use std::fmt;
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
-use super::cost::TargetProperties;
-use super::{Launch, LaunchRole, Plan};
+use super::{Gpu, Launch, LaunchRole, Plan};
 use crate::kernels::gemv::GemvShape;
 use crate::kernels::launching::Trigger;
 use crate::spec::{KernelSpec, matrix_name};
@@ -44,6 +45,9 @@ pub struct Rule {
     /// The only target that the rule applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
+    /// The only number of multiprocessors that the rule applies to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multiprocessors: Option<u32>,
     /// The role that the rule applies to.
     pub role: LaunchRole,
     /// The only matrix shape that the rule applies to: a [`matrix_name`].
@@ -92,6 +96,7 @@ impl Rule {
     pub fn empty(role: LaunchRole) -> Rule {
         Rule {
             target: None,
+            multiprocessors: None,
             role,
             shape: None,
             grid: None,
@@ -122,10 +127,13 @@ impl Rule {
         numbers.chain(self.trigger.map(|trigger| ("trigger", trigger_name(trigger).to_owned()))).collect()
     }
 
-    fn applies(&self, target: Target, role: LaunchRole, shape: Option<&str>) -> bool {
-        self.role == role
-            && self.target.is_none_or(|only| only == target)
-            && self.shape.as_deref().is_none_or(|only| Some(only) == shape)
+    fn applies(&self, gpu: &Gpu, role: LaunchRole, shape: Option<&str>) -> bool {
+        self.role == role && self.is_for(gpu) && self.shape.as_deref().is_none_or(|only| Some(only) == shape)
+    }
+
+    fn is_for(&self, gpu: &Gpu) -> bool {
+        self.target.is_none_or(|only| only == gpu.target)
+            && self.multiprocessors.is_none_or(|only| only == gpu.multiprocessors)
     }
 
     /// Overrides knobs with those that `later` sets.
@@ -182,6 +190,9 @@ impl Rule {
         if let Some(target) = self.target {
             place += &format!(" on {target}");
         }
+        if let Some(multiprocessors) = self.multiprocessors {
+            place += &format!(" with {multiprocessors} multiprocessors");
+        }
         TuningError::Knob { place, knob, value: value.to_string(), limit }
     }
 
@@ -196,7 +207,7 @@ impl Rule {
     }
 
     /// Checks a GEMV divided by this rule. `shared` is the shared memory of a CTA, in bytes.
-    fn check_gemv(&self, target: &TargetProperties, s: &GemvShape, shared: u32) -> Result<(), TuningError> {
+    fn check_gemv(&self, gpu: &Gpu, s: &GemvShape, shared: u32) -> Result<(), TuningError> {
         let schedule = &s.schedule;
         let tiles = s.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
         if schedule.grid > tiles {
@@ -219,13 +230,13 @@ impl Rule {
             self.reject_first(&["in_flight"], limit)?;
         }
 
-        let max = target.shared_per_cta;
+        let max = gpu.shared_per_cta;
         if shared > max {
             let limit = format!("a CTA needs {shared} bytes of shared memory; the limit is {max}");
             let larger = ["stages", "in_flight", "groups", "warps", "resident", "grid"];
             self.reject_first(&larger, limit)?;
         }
-        let (fit, resident) = (target.resident(s.threads(), shared), schedule.resident);
+        let (fit, resident) = (gpu.resident(s.threads(), shared), schedule.resident);
         if resident > fit {
             let limit = format!(
                 "a multiprocessor has room for {fit} CTAs of {} threads and {shared} bytes",
@@ -235,20 +246,20 @@ impl Rule {
         }
         // `.minnctapersm` promises registers for `resident` CTAs.
         let threads = resident * s.threads();
-        let max = target.threads_per_multiprocessor;
+        let max = gpu.threads_per_multiprocessor;
         if threads > max {
             let limit = format!("{resident} CTAs of {} threads exceed a multiprocessor's {max}", s.threads());
             self.reject_first(&["warps"], limit)?;
         }
         match self.trigger {
-            Some(trigger) => self.check_trigger(target, trigger),
+            Some(trigger) => self.check_trigger(gpu, trigger),
             None => Ok(()),
         }
     }
 
-    fn check_trigger(&self, target: &TargetProperties, trigger: Trigger) -> Result<(), TuningError> {
+    fn check_trigger(&self, gpu: &Gpu, trigger: Trigger) -> Result<(), TuningError> {
         let limit = match trigger {
-            Trigger::AtStart | Trigger::AfterWait if !target.programmatic => {
+            Trigger::AtStart | Trigger::AfterWait if !gpu.is_programmatic() => {
                 "the target has no programmatic dependent launch; only never is possible"
             }
             Trigger::AtStart if self.role == LaunchRole::AttnQkv => {
@@ -260,8 +271,8 @@ impl Rule {
     }
 
     /// Checks attention divided by this rule. `shared` is the shared memory of a CTA, in bytes.
-    fn check_attention(&self, target: &TargetProperties, shared: u32) -> Result<(), TuningError> {
-        let max = target.shared_per_cta;
+    fn check_attention(&self, gpu: &Gpu, shared: u32) -> Result<(), TuningError> {
+        let max = gpu.shared_per_cta;
         if shared <= max {
             return Ok(());
         }
@@ -366,11 +377,15 @@ impl Tuning {
         format!("{comment}{rules}")
     }
 
-    /// Combines all rules that apply to a role on a target; `shape` is the [`matrix_name`] of a matrix product.
-    pub fn rule(&self, target: Target, role: LaunchRole, shape: Option<&str>) -> Rule {
-        let mut combined =
-            Rule { target: Some(target), shape: shape.map(str::to_owned), ..Rule::empty(role) };
-        for rule in self.rules.iter().filter(|rule| rule.applies(target, role, shape)) {
+    /// Combines all rules that apply to a role on a GPU; `shape` is the [`matrix_name`] of a matrix product.
+    pub fn rule(&self, gpu: &Gpu, role: LaunchRole, shape: Option<&str>) -> Rule {
+        let mut combined = Rule {
+            target: Some(gpu.target),
+            multiprocessors: Some(gpu.multiprocessors),
+            shape: shape.map(str::to_owned),
+            ..Rule::empty(role)
+        };
+        for rule in self.rules.iter().filter(|rule| rule.applies(gpu, role, shape)) {
             combined.override_with(rule);
         }
         combined
@@ -382,24 +397,24 @@ impl Tuning {
             KernelSpec::Gemv(shape) => Some(matrix_name(shape)),
             _ => None,
         };
-        self.rule(plan.target, launch.label.role, shape.as_deref())
+        self.rule(&plan.gpu, launch.label.role, shape.as_deref())
     }
 
-    /// Whether a rule can apply to `target`.
-    pub fn is_for(&self, target: Target) -> bool {
-        self.rules.iter().any(|rule| rule.target.is_none_or(|only| only == target))
+    /// Whether a rule can apply to `gpu`.
+    pub fn is_for(&self, gpu: &Gpu) -> bool {
+        self.rules.iter().any(|rule| rule.is_for(gpu))
     }
 
-    /// Checks a plan built by this tuning against the limits of its target.
+    /// Checks a plan built by this tuning against the limits of its GPU.
     pub(super) fn check(&self, plan: &Plan) -> Result<(), TuningError> {
-        let target = TargetProperties::of(plan.target);
+        let gpu = &plan.gpu;
         for launch in &plan.launches {
             let rule = self.rule_of(plan, launch);
             let spec = &plan.kernels[launch.kernel].spec;
             let shared = launch.dynamic_shared + spec.static_shared();
             match spec {
-                KernelSpec::Gemv(shape) => rule.check_gemv(&target, shape, shared)?,
-                KernelSpec::Attention(_) => rule.check_attention(&target, shared)?,
+                KernelSpec::Gemv(shape) => rule.check_gemv(gpu, shape, shared)?,
+                KernelSpec::Attention(_) => rule.check_attention(gpu, shared)?,
                 _ => {}
             }
         }

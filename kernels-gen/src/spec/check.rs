@@ -156,6 +156,11 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
         let (tokens, cols) = (tiling.warp_tokens, tiling.stage_cols);
         return Err(format!("a warp has {tokens} tokens and a stage {cols} columns: see `Tiling`"));
     }
+    if tiling.warpgroups
+        && (!tiling.warps[0].is_multiple_of(4) || tiling.copy != crate::kernels::launching::CopyEngine::Bulk)
+    {
+        return Err("warpgroups need a multiple of four warps along rows, and bulk copies".to_owned());
+    }
     Ok(())
 }
 
@@ -294,8 +299,8 @@ mod tests {
         assert_eq!(check(several), Ok(()));
         for (several, expected) in [
             (
-                TokenSchedule { slice: 768, ..several },
-                "`schedule.several.slice` is 768, not a multiple of 512",
+                TokenSchedule { slice: 384, ..several },
+                "`schedule.several.slice` is 384, not a multiple of 256",
             ),
             (TokenSchedule { slice: 0, ..several }, "`schedule.several.slice` is 0"),
             (TokenSchedule { buffers: 0, ..several }, "`schedule.several.buffers` is 0"),

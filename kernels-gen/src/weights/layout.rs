@@ -63,6 +63,19 @@ impl WeightType {
         self.format().scales.of_half_chunks()
     }
 
+    /// Number of groups of four chunks whose scaled products are added up as integers, without rounding; 0 if a type's
+    /// scales are not integers per chunk of 32, or its products need more than 32 bits.
+    ///
+    /// With inputs of at most 8128 the sum of scale · code · input over the columns of such groups is below 2³¹:
+    /// 63 · 15 · 256 · 8128 for Q4_K and 63 · 31 · 128 · 8128 for Q5_K.
+    pub(crate) fn exact_groups(self) -> u32 {
+        match (self.format().scales, self.has_part(BlockPart::High1)) {
+            (Scales::SixBitMin, false) => 2,
+            (Scales::SixBitMin, true) => 1,
+            _ => 0,
+        }
+    }
+
     /// The parts of a block in memory order, with their offsets and sizes in bytes.
     pub(super) fn parts(self) -> impl Iterator<Item = (&'static Part, Range<usize>)> {
         let per_block = self.block_cols() as usize / self.ggml().block_elements();

@@ -34,14 +34,28 @@ pub struct AppendShape {
     pub softcap: Option<f32>,
     /// Element type of the cache.
     pub kv: KvType,
+    /// Whether the launch writes the queries for [`super::attention_chunk()`].
+    pub writes_queries: bool,
 }
 
 impl AppendShape {
-    /// The append before an attention launch of this shape.
-    pub fn of(attention: &AttentionShape) -> AppendShape {
+    /// The append before an attention launch of this shape; with `writes_queries` before [`super::attention_chunk()`].
+    pub fn of(attention: &AttentionShape, writes_queries: bool) -> AppendShape {
         let &AttentionShape { tokens, heads, kv_heads, head_dim, heads_per_block, .. } = attention;
         let &AttentionShape { rope, qk_norm, scale, softcap, kv, .. } = attention;
-        AppendShape { tokens, heads, kv_heads, head_dim, heads_per_block, rope, qk_norm, scale, softcap, kv }
+        AppendShape {
+            tokens,
+            heads,
+            kv_heads,
+            head_dim,
+            heads_per_block,
+            rope,
+            qk_norm,
+            scale,
+            softcap,
+            kv,
+            writes_queries,
+        }
     }
 
     /// Numbers of weights of the norms of queries and keys; `None` without QK norms.
@@ -69,9 +83,9 @@ impl AppendShape {
         2 * u64::from(self.kv_heads) * u64::from(self.as_attention().position_bytes())
     }
 
-    /// Size of the queries in bytes.
+    /// Size of the queries in bytes; 0 if the launch does not write them.
     pub fn query_bytes(&self) -> u64 {
-        super::chunk::query_bytes(&self.as_attention())
+        if self.writes_queries { super::chunk::query_bytes(&self.as_attention()) } else { 0 }
     }
 
     /// The shape of an attention kernel that appends. Parameters of the ring do not matter.
@@ -95,13 +109,14 @@ impl AppendShape {
             stage_tiles: AttentionShape::PAGE_TILES,
             copy: CopyEngine::Async,
             trigger: Trigger::Never,
+            appended: true,
         }
     }
 }
 
 /// Appends the key and value of each row to the cache, with the arithmetic of [`super::attention()`]: the key is
-/// normalised and rotated, and both are rounded. Writes the queries, normalised, rotated and scaled, as f16. Rows that do not
-/// exist append nothing, and have queries of zero. A CTA has some query heads of a row, and their key head.
+/// normalised and rotated, and both are rounded. If the shape says so, it writes the queries, normalised, rotated and scaled,
+/// as f16. Rows that do not exist append nothing, and have queries of zero. A CTA has some query heads of a row, and their key head.
 ///
 /// `qkv` f32 [rows, heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm`, `k_norm`, `rope_table`,
 /// `keys`, `values`, `page_table` and `state`: as in [`super::attention()`]. `queries` has
@@ -113,7 +128,7 @@ pub fn append(
     #[present(s.qk_norm.is_some())] q_norm: Option<Ptr<Global, f32>>,
     #[present(s.qk_norm.is_some())] k_norm: Option<Ptr<Global, f32>>,
     #[present(s.rope.is_some())] rope_table: Option<Ptr<Global, f32>>,
-    queries: Ptr<Global, u8>,
+    #[present(s.writes_queries)] queries: Option<Ptr<Global, u8>>,
     keys: Ptr<Global, u8>,
     values: Ptr<Global, u8>,
     page_table: Ptr<Global, u32>,
@@ -125,16 +140,20 @@ pub fn append(
     let operands = operands.of_row(block_index_y(), shape);
     let first_head = block_index() * s.heads_per_block;
     let token = Token::of_row(&operands, first_head, first_head / shape.group());
-    if token.active {
+    let appends = first_head % shape.group() == 0;
+    let works = if s.writes_queries { token.active } else { token.active && appends };
+    if works {
         let page = token.page(token.position / PAGE);
         let rotation = query::Rotation::new(&operands, &token, shape);
         query::prepare(&operands, &rotation, &token, shape);
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        store_queries(queries, true, shape);
-        if first_head % shape.group() == 0 {
+        if let Some(queries) = queries {
+            store_queries(queries, true, shape);
+        }
+        if appends {
             cache::store_entry(page, &operands, &token, shape);
         }
-    } else {
+    } else if let Some(queries) = queries {
         store_queries(queries, false, shape);
     }
 }

@@ -205,7 +205,7 @@ pub(super) fn scale_indices(token: &Token) -> [Val<u32>; 2] {
 /// of pages, the one with the first query heads.
 #[device]
 fn appends(token: &Token, run: &Run, s: &AttentionShape) -> Val<bool> {
-    run.last && token.first_head % s.group() == 0
+    if s.appended { val(false) } else { run.last && token.first_head % s.group() == 0 }
 }
 
 /// The new key and value as they are in the cache, in shared memory: elements `[key and value][head_dim]`, then f16

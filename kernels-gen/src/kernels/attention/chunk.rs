@@ -459,12 +459,12 @@ fn attend_to_unit(
         let mut largest = of_row.reduce(|a, b| a.max(b)).expect("a unit has positions");
         largest = largest.max(shuffle_xor(largest, 1));
         largest = running.largest[row].max(largest.max(shuffle_xor(largest, 2)));
-        rescale[row] = (running.largest[row] - largest).exp2();
+        rescale[row] = (running.largest[row] - largest).exp2_approx();
         running.largest[row] = largest;
         let mut sum = val(0.0f32);
         for scores in &mut scores {
             for score in &mut scores.0[2 * row..2 * row + 2] {
-                let weight = (*score - largest).exp2();
+                let weight = (*score - largest).exp2_approx();
                 // Before its first position a row has no other scores than those of masked positions.
                 *score = match ranges {
                     Some(_) => select(*score > LOWEST_SCORE, weight, 0.0f32),

@@ -32,7 +32,7 @@ impl Partial {
         let largest = parts[1..].iter().fold(parts[0].largest, |largest, part| largest.max(part.largest));
         let (mut numerator, mut denominator) = (val(0.0f32), val(0.0f32));
         for part in parts {
-            let weight = (part.largest - largest).exp2();
+            let weight = (part.largest - largest).exp2_approx();
             numerator = fma(part.numerator, weight, numerator);
             denominator = fma(part.denominator, weight, denominator);
         }
@@ -188,7 +188,7 @@ impl PartialOfFour {
         let largest = parts[1..].iter().fold(parts[0].largest, |largest, part| largest.max(part.largest));
         let mut total = PartialOfFour { numerator: [val(0.0f32); 4], largest, denominator: val(0.0f32) };
         for part in parts {
-            let weight = (part.largest - largest).exp2();
+            let weight = (part.largest - largest).exp2_approx();
             total.denominator = fma(part.denominator, weight, total.denominator);
             total.numerator = std::array::from_fn(|i| fma(part.numerator[i], weight, total.numerator[i]));
         }

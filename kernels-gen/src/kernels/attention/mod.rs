@@ -12,9 +12,10 @@
 //! shared memory and runs in device memory, where the last CTA to arrive combines them (`combine`). Results are combined
 //! in the order of positions, so the output has the same bits in every launch.
 //!
-//! Rows are the last tokens of different sequences. In prefill steps, whose rows are consecutive tokens of a sequence,
-//! [`append()`] writes the entries of all rows, and [`attention_chunk()`] attends. In both, a row's result depends on its
-//! position, its query and the entries of its sequence alone.
+//! Rows are the last tokens of different sequences. In verify steps, whose rows may also be consecutive tokens of a sequence,
+//! [`append()`] writes the entries of all rows before, and the rest is the same ([`AttentionShape::appended`]). In prefill
+//! steps [`append()`] writes the entries too, and [`attention_chunk()`] attends. A row's result depends on its position, its
+//! query and the entries of its sequence alone.
 //!
 //! With a sliding window the runs divide the pages that the window touches. Tiles before the window are not loaded, and
 //! positions before it in the first tile are masked.
@@ -108,6 +109,10 @@ fn ring(s: &AttentionShape) -> Pipeline {
 /// Producer warp: streams the pages of the CTA's runs.
 #[device]
 fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
+    if s.appended {
+        // The pages have entries of the launch before this one.
+        s.trigger.wait();
+    }
     let mut producer = ring.producer(lane());
     let mut run = block_index_y();
     if s.run_blocks == s.splits {

@@ -95,7 +95,7 @@ impl Factors {
         Factors::Projections(std::array::from_fn(|i| {
             let parts = sums.at(i as u32 * WARPS).load_vector::<{ WARPS as usize }>();
             let sum = parts[1..].iter().fold(parts[0], |sum, &part| sum + part);
-            (sum * (1.0 / widths[i] as f32) + eps).rsqrt()
+            (sum * (1.0 / widths[i] as f32) + eps).rsqrt_approx()
         }))
     }
 
@@ -163,7 +163,7 @@ fn head_factors(factors: Ptr<Shared, f32>, eps: f32, s: &AttentionShape) {
             }
             let mean = warp_sum(sum) * (1.0 / s.head_dim as f32);
             if lane() == 0 {
-                factors.at(index).store((mean + eps).rsqrt());
+                factors.at(index).store((mean + eps).rsqrt_approx());
             }
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn of_product(product: Val<f32>, s: &AttentionShape) -> Val<f32> {
     match s.softcap {
         None => product,
         Some(cap) => {
-            let power = product.min(LARGEST).exp2();
+            let power = product.min(LARGEST).exp2_approx();
             fma((power + 1.0).rcp_approx(), -2.0 * cap * LOG2_E, val(cap * LOG2_E))
         }
     }

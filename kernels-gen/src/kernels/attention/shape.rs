@@ -80,6 +80,9 @@ pub struct AttentionShape {
     pub copy: CopyEngine,
     /// The event that lets the next launch start.
     pub trigger: Trigger,
+    /// Whether the launch before this one has appended the entries of all rows ([`super::append()`]), so that rows may be
+    /// consecutive tokens of a sequence. It does not change results.
+    pub appended: bool,
 }
 
 /// Positions per page of the cache. The keys (or values) of a page are contiguous for each key head.

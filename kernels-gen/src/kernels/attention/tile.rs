@@ -145,8 +145,8 @@ pub(super) fn attend(
     let mut largest = scores[0].max(scores[1]).max(scores[2].max(scores[3]));
     largest = largest.max(shuffle_xor(largest, 1));
     largest = running.largest.max(largest.max(shuffle_xor(largest, 2)));
-    let rescale = (running.largest - largest).exp2();
-    let weights: Vec<Val<f32>> = scores.into_iter().map(|score| (score - largest).exp2()).collect();
+    let rescale = (running.largest - largest).exp2_approx();
+    let weights: Vec<Val<f32>> = scores.into_iter().map(|score| (score - largest).exp2_approx()).collect();
     running.largest = largest;
     running.denominator =
         fma(running.denominator, rescale, (weights[0] + weights[1]) + (weights[2] + weights[3]));

@@ -3,11 +3,14 @@
 use bespoke_codegen::prelude::*;
 
 use super::halve::MISSING;
-use super::shape::{BlockOfRows, GROUP, GemmShape};
+use super::shape::{BlockOfRows, GROUP, GemmShape, WARP_TILES};
 use super::weights::down;
 use super::{Operands, Sums, first_tile};
 use crate::kernels::gemv::{Output, bias, scaled};
 use crate::weights::TILE_ROWS;
+
+/// Groups of tokens whose residuals a lane loads at once.
+const GROUPS_IN_FLIGHT: usize = 4;
 
 /// Writes the outputs of a warp.
 pub(super) struct Epilogue<'a> {
@@ -25,48 +28,84 @@ impl Epilogue<'_> {
         let first = first_tile(self.block, s) + s.first_tile_of_warp(row);
         let token = block_index() * s.block_tokens() + part * s.tiling.warp_tokens;
         let factors = self.operands.x.bytes(s.halve().factors()).cast::<f32>().at(token);
-        for group in 0..groups {
-            let [low, high] = [0, 1].map(|i| FragmentC::<f32>::column(i) + group as u32 * GROUP);
-            let factors = [low, high].map(|at| factors.at(at).load());
-            if s.product.is_gated() {
-                let (gate, up) = (&sums[group], &sums[groups + group]);
-                for i in 0..4 {
-                    let of =
-                        |sums: &FragmentC<f32>, tile: u32| sums.0[i] * (factors[i % 2] * self.down(tile));
-                    let at = [first * TILE_ROWS, token + [low, high][i % 2]];
-                    self.store(at, i, of(gate, 0), Some(of(up, 1)), factors[i % 2]);
-                }
-            } else {
-                for tile in 0..2 {
-                    let sums = &sums[tile * groups + group];
-                    for i in 0..4 {
-                        let at = [(first + tile as u32) * TILE_ROWS, token + [low, high][i % 2]];
-                        let factor = factors[i % 2];
-                        self.store(at, i, sums.0[i] * (factor * self.down(0)), None, factor);
-                    }
-                }
+        // Loads are issued together: with a load before each store, a thread would wait for each.
+        for first_group in (0..groups).step_by(GROUPS_IN_FLIGHT) {
+            let range = first_group..groups.min(first_group + GROUPS_IN_FLIGHT);
+            let columns = |group: usize| [0, 1].map(|i| FragmentC::<f32>::column(i) + group as u32 * GROUP);
+            let of_group = |group| columns(group).map(|at| factors.at(at).load());
+            let factors: Vec<[Val<f32>; 2]> = range.clone().map(of_group).collect();
+            let outputs = range.zip(factors).flat_map(|(group, factors)| {
+                let tokens = columns(group).map(|column| token + column);
+                self.outputs_of_group(sums, group, groups, first, tokens, factors)
+            });
+            let outputs: Vec<FragmentOutput> = outputs.collect();
+            let before: Vec<Option<Val<f32>>> = outputs.iter().map(|output| before(output, self)).collect();
+            for (output, before) in outputs.iter().zip(before) {
+                store(output, before, self);
             }
         }
+    }
+
+    /// The outputs of a lane for a group of tokens.
+    fn outputs_of_group(
+        &self,
+        sums: &Sums,
+        group: usize,
+        groups: usize,
+        first: Val<u32>,
+        tokens: [Val<u32>; 2],
+        factors: [Val<f32>; 2],
+    ) -> Vec<FragmentOutput> {
+        let product = |tile: usize, i: usize| {
+            sums[tile * groups + group].0[i] * (factors[i % 2] * self.down(tile as u32))
+        };
+        let output = |tile: usize, i: usize, value, up| FragmentOutput {
+            row: (first + tile as u32) * TILE_ROWS + FragmentC::<f32>::row(i as u32),
+            token: tokens[i % 2],
+            value,
+            up,
+            is_missing: is_missing(factors[i % 2]),
+        };
+        if self.s.product.is_gated() {
+            return (0..4).map(|i| output(0, i, product(0, i), Some(product(1, i)))).collect();
+        }
+        let tiles = 0..WARP_TILES as usize;
+        tiles
+            .flat_map(|tile| (0..4).map(move |i| (tile, i)))
+            .map(|(tile, i)| output(tile, i, product(tile, i), None))
+            .collect()
     }
 
     /// Factor that undoes that of a tile's weights.
     fn down(&self, tile: u32) -> f32 {
         down(self.block.type_of(tile))
     }
+}
 
-    /// Stores element `i` of a fragment: the output of the product `value`, and of `up`, for a tile's first row and a token
-    /// with a factor.
-    fn store(
-        &self,
-        [first, token]: [Val<u32>; 2],
-        i: usize,
-        value: Val<f32>,
-        up: Option<Val<f32>>,
-        factor: Val<f32>,
-    ) {
-        let row = first + FragmentC::<f32>::row(i as u32);
-        store([row, token], value, up, is_missing(factor), self);
+/// An output of a lane before bias, activation and residual.
+struct FragmentOutput {
+    row: Val<u32>,
+    token: Val<u32>,
+    value: Val<f32>,
+    /// The output of up, of gate and up.
+    up: Option<Val<f32>>,
+    /// Whether the token does not exist.
+    is_missing: Val<bool>,
+}
+
+/// The residual that an output is added to, if there is one.
+#[device]
+fn before(output: &FragmentOutput, epilogue: &Epilogue<'_>) -> Option<Val<f32>> {
+    let (product, block) = (&epilogue.s.product, epilogue.block);
+    if product.output != Output::Residual {
+        return None;
     }
+    let mut before = val(0.0f32);
+    if (output.row < block.layouts[0].rows) & !output.is_missing {
+        let y = epilogue.operands.y.bytes(mul_wide(output.token, product.outputs() * 4));
+        before = y.at(output.row + block.first_row).load();
+    }
+    Some(before)
 }
 
 /// Whether the token with a factor does not exist.
@@ -76,29 +115,22 @@ fn is_missing(factor: Val<f32>) -> Val<bool> {
 }
 
 #[device]
-fn store(
-    [row, token]: [Val<u32>; 2],
-    value: Val<f32>,
-    up: Option<Val<f32>>,
-    is_missing: Val<bool>,
-    epilogue: &Epilogue<'_>,
-) {
+fn store(output: &FragmentOutput, before: Option<Val<f32>>, epilogue: &Epilogue<'_>) {
     let (product, block) = (&epilogue.s.product, epilogue.block);
-    if (row < block.layouts[0].rows) & !is_missing {
-        let of_all = row + block.first_row;
+    if (output.row < block.layouts[0].rows) & !output.is_missing {
+        let of_all = output.row + block.first_row;
         let w = epilogue.operands.w;
         let biased = |value: Val<f32>, row: Val<u32>| {
             if product.bias { value + bias(row, w, product) } else { value }
         };
-        let mut value = biased(value, of_all);
-        if let (Some(up), Output::Glu(activation)) = (up, product.output) {
+        let mut value = biased(output.value, of_all);
+        if let (Some(up), Output::Glu(activation)) = (output.up, product.output) {
             value = activation.apply(value) * biased(up, of_all + block.layouts[0].rows);
         }
         value = scaled(value, product);
-        let to = epilogue.operands.y.bytes(mul_wide(token, product.outputs() * 4)).at(of_all);
-        if product.output == Output::Residual {
-            value += to.load();
+        if let Some(before) = before {
+            value += before;
         }
-        to.store(value);
+        epilogue.operands.y.bytes(mul_wide(output.token, product.outputs() * 4)).at(of_all).store(value);
     }
 }

@@ -21,6 +21,9 @@ pub struct HalveShape {
     pub padded_cols: u32,
     /// ε of the RMSNorm of the inputs, if there is one.
     pub eps: Option<f32>,
+    /// Whether the order is that of core matrices of 8 tokens by 16 bytes, for `wgmma`; otherwise that of fragments.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub core_matrices: bool,
     /// Whether a matrix of the product has runs of four columns in its fragments.
     pub short_runs: bool,
     /// Whether a matrix of the product has runs of eight columns.
@@ -95,6 +98,9 @@ impl HalveShape {
 ///
 /// The largest magnitude of a token becomes 2¹⁴ to 2¹⁵, so that inputs down to 2⁻²⁸ of it keep 11 bits. Tokens that do not
 /// exist have zeros and the factor −1; blocks of tokens of which none exists are not written.
+///
+/// With [`HalveShape::core_matrices`], a chunk of a block is `[4 parts of K][token][8]` f16: operand B of two products of a
+/// warpgroup, in the columns' order that the lanes' weights have in operand A.
 #[kernel(threads = s.threads())]
 pub fn halve(
     x: Ptr<Global, f32>,
@@ -132,7 +138,7 @@ pub fn halve(
         let mut factor = ((exponent - 14) << 23).bitcast::<f32>();
         if let Some(eps) = s.eps {
             let mean = sum_of_block(squares) * (1.0 / s.cols as f32);
-            factor *= (mean + eps).rsqrt();
+            factor *= (mean + eps).rsqrt_approx();
         }
         if thread_index() == 0 {
             let factor = select(exists, factor, MISSING);
@@ -171,8 +177,12 @@ fn store(words: &[Val<u32>], token: Val<u32>, unit: Val<u32>, y: Ptr<Global, u8>
     let (block, within) = (token / s.block_tokens, token % s.block_tokens);
     let (chunk, part) = (unit / 4, unit % 4);
     let of_block = y.bytes(mul_wide(block, s.chunks() * s.chunk_bytes()));
-    let at =
-        of_block.bytes(mul_wide(chunk, s.chunk_bytes())).bytes(within / GROUP * 512 + within % GROUP * 64);
+    let of_chunk = of_block.bytes(mul_wide(chunk, s.chunk_bytes()));
+    if s.core_matrices {
+        store_core_matrices(words, of_chunk.bytes(within * 16), part, s);
+        return;
+    }
+    let at = of_chunk.bytes(within / GROUP * 512 + within % GROUP * 64);
     if s.short_runs {
         let at = at.bytes((part & 1) * 32 + (part >> 1) * 8).cast::<u32>();
         at.store_vector([words[0], words[1]]);
@@ -182,6 +192,25 @@ fn store(words: &[Val<u32>], token: Val<u32>, unit: Val<u32>, y: Ptr<Global, u8>
         let offset = if s.short_runs { s.form_bytes() } else { 0 };
         let at = at.bytes(offset).bytes(part * 16).cast::<u32>();
         at.store_vector([words[0], words[1], words[2], words[3]]);
+    }
+}
+
+/// Stores the four words of unit `part` of a chunk, whose token is at `at` of the chunk's first core matrices. A run of
+/// four columns is in two core matrices, as its weights are in two registers of a fragment: the first two in the first.
+#[device]
+fn store_core_matrices(words: &[Val<u32>], at: Ptr<Global, u8>, part: Val<u32>, s: &HalveShape) {
+    let matrices = s.block_tokens * 16;
+    if s.short_runs {
+        let at = at.bytes((part >> 1) * (2 * matrices) + (part & 1) * 8).cast::<u32>();
+        at.store_vector([words[0], words[2]]);
+        at.bytes(matrices).store_vector([words[1], words[3]]);
+    }
+    if s.long_runs {
+        let offset = if s.short_runs { s.form_bytes() } else { 0 };
+        let at = at.bytes(offset).bytes(part * 4).cast::<u32>();
+        for (index, &word) in (0u32..).zip(words) {
+            at.bytes(index * matrices).store(word);
+        }
     }
 }
 

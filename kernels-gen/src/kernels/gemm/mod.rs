@@ -13,6 +13,7 @@
 mod epilogue;
 mod halve;
 mod shape;
+mod warpgroup;
 mod weights;
 
 use bespoke_codegen::prelude::*;
@@ -102,6 +103,9 @@ fn multiply_block(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &Ge
         if s.tiling.copy.takes_lane() {
             load(operands, rings, block, s);
         }
+    } else if s.tiling.warpgroups {
+        let sums = warpgroup::multiply(rings, block, s);
+        Epilogue { operands, block, s }.finish(&sums);
     } else {
         let sums = multiply(rings, block, s);
         Epilogue { operands, block, s }.finish(&sums);
@@ -187,12 +191,7 @@ fn add_columns(
 ) {
     let [row, part] = s.warp_position(warp_index());
     let groups = s.tiling.warp_tokens / GROUP;
-    let tiles = weights.bytes(s.first_tile_of_warp(row) * s.tile_bytes());
-    let decoder = |tile: u32| {
-        let at = tiles.bytes(tile * s.tile_stride() * s.tile_bytes());
-        BlockDecoder::new(at, block.type_of(tile), map)
-    };
-    let mut decoders: Vec<BlockDecoder<'_>> = (0..WARP_TILES).map(decoder).collect();
+    let mut decoders = decoders(weights, row, map, block, s);
     let ty = block.layouts[0].ty;
     let stage_chunks = s.stage_cols(ty) / 32;
     for stage in 0..ty.block_cols() / s.stage_cols(ty) {
@@ -216,4 +215,20 @@ fn add_columns(
         inputs.release_by_warp();
         inputs.advance();
     }
+}
+
+/// Decoders of the two tiles of the warps at position `row` along rows, for a block of columns whose weights are at `weights`.
+fn decoders<'a>(
+    weights: Ptr<Shared, u8>,
+    row: Val<u32>,
+    map: &'a LaneMap,
+    block: &BlockOfRows,
+    s: &GemmShape,
+) -> Vec<BlockDecoder<'a>> {
+    let tiles = weights.bytes(s.first_tile_of_warp(row) * s.tile_bytes());
+    let decoder = |tile: u32| {
+        let at = tiles.bytes(tile * s.tile_stride() * s.tile_bytes());
+        BlockDecoder::new(at, block.type_of(tile), map)
+    };
+    (0..WARP_TILES).map(decoder).collect()
 }

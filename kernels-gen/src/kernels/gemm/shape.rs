@@ -28,6 +28,10 @@ pub struct Tiling {
     pub stage_cols: u32,
     /// The instruction that copies data to shared memory.
     pub copy: CopyEngine,
+    /// Whether warpgroups multiply, with `wgmma`, instead of warps: on devices of compute capability 9.0 only. The warps along rows
+    /// are then a multiple of four.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warpgroups: bool,
 }
 
 /// A product of the stack of matrices of a [`GemvShape`] with many tokens.
@@ -163,6 +167,7 @@ impl GemmShape {
                 Input::Plain => None,
                 Input::Normed { eps } => Some(eps),
             },
+            core_matrices: self.tiling.warpgroups,
             short_runs: product.segments.iter().any(|segment| !is_long(segment)),
             long_runs: product.segments.iter().any(is_long),
         }

@@ -35,7 +35,7 @@ struct Rows<'a> {
     tiles: [Val<u32>; 2],
     /// Index of the segment's first row among the rows of all segments.
     first: u32,
-    /// The partial sums of the run, f32 `[tile][unit][row][token]`; with several tokens, those of the thread's token.
+    /// The partial sums of the run, f32 `[tile][step][row][token]`; with several tokens, those of the thread's token.
     partial: Ptr<Shared, f32>,
     /// Factor 1 / √(mean(x²) + ε) of the sums, if the input is normalised.
     scale: Option<Val<f32>>,
@@ -85,7 +85,7 @@ impl<'a> Epilogue<'a> {
         let mut runs = Vec::new();
         for ((layout, &tiles), first) in layouts.iter().zip(tiles).zip(first_rows(s)) {
             runs.push(Rows { layout, tiles, first, partial, scale });
-            partial = partial.at((tiles[1] - tiles[0]) * (s.units(layout) * s.unit_sums()));
+            partial = partial.at((tiles[1] - tiles[0]) * (s.steps(layout) * s.step_sums()));
         }
         if let Output::Glu(activation) = s.output {
             gated(activation, runs[0], runs[1], &self.operands, s);
@@ -181,7 +181,7 @@ fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
     let squares = dynamic_shared::<u8>().bytes(s.shared_map().squares).cast::<f32>();
     let squares = squares.at(token_offset(s.squares_groups(), s));
     let sum = (1..s.squares_groups()).fold(squares.load(), |sum, group| sum + squares.at(group).load());
-    Some((sum * (1.0 / s.cols as f32) + eps).rsqrt())
+    Some((sum * (1.0 / s.cols as f32) + eps).rsqrt_approx())
 }
 
 /// Writes y = f(gate) · up for a run of tiles.
@@ -307,18 +307,18 @@ const UNROLLED: u32 = 32;
 /// Adds up the partial sums of row `index` of a run of tiles, in the order of columns.
 #[device]
 fn row_sum(rows: &Rows<'_>, index: Val<u32>, s: &GemvShape) -> Val<f32> {
-    let units = s.units(rows.layout);
+    let steps = s.steps(rows.layout);
     let (tile, row) = (index / TILE_ROWS, index % TILE_ROWS);
-    let sums = s.unit_sums();
-    let mut parts = rows.partial.at(tile * (units * sums) + row * s.token_slots());
-    let unrolled = (units - 1) % UNROLLED + 1;
+    let sums = s.step_sums();
+    let mut parts = rows.partial.at(tile * (steps * sums) + row * s.token_slots());
+    let unrolled = (steps - 1) % UNROLLED + 1;
     let add = |sum: Val<f32>, from: Ptr<Shared, f32>, count: u32| {
-        (0..count).fold(sum, |sum, unit| sum + from.at(unit * sums).load())
+        (0..count).fold(sum, |sum, step| sum + from.at(step * sums).load())
     };
     let mut sum = add(parts.load(), parts.at(sums), unrolled - 1);
-    if unrolled < units {
+    if unrolled < steps {
         parts = parts.at(unrolled * sums);
-        let mut left = val(units - unrolled);
+        let mut left = val(steps - unrolled);
         while left > 0 {
             sum = add(sum, parts, UNROLLED);
             parts = parts.at(UNROLLED * sums);

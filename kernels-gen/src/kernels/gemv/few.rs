@@ -7,14 +7,15 @@
 //! products, with another accumulator, those of chunk u + 2. Types with a scale every 16 columns are multiplied in the same way with
 //! half chunks.
 //!
-//! A lane thus has two of the four chains of sums of its token. The order of sums is that of one token (the parent module
-//! describes it).
+//! A lane thus has two of the four chains of sums of its token, or the integers of half the chunks. The order of sums is that
+//! of one token (the parent module describes it).
 
 use bespoke_codegen::prelude::*;
 
-use super::blocks::{
-    ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, Sums, float_runs, join_bytes,
-    weight_fragments, weights_are_signed,
+use super::blocks::{Sums, add_chains, join_bytes};
+use super::decode::{
+    ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, float_runs,
+    nibbles_in_place, weight_fragments, weights_are_signed,
 };
 use super::inputs::Inputs;
 use super::shape::GemvShape;
@@ -55,18 +56,24 @@ struct PairInputs {
 pub(super) struct PairGroup {
     /// B fragments, the first half for the first accumulator.
     columns: Vec<[Val<u32>; 2]>,
-    /// Scales of the inputs of the accumulators' chunks.
-    scales: [Val<f32>; 2],
-    /// Scaled sums of these inputs, if the weights have an offset.
-    sums: Option<[Val<f32>; 2]>,
+    /// Sums of the inputs of the accumulators' chunks, if the weights have an offset.
+    sums: Option<[Val<i32>; 2]>,
 }
 
-/// Sums of a unit in lane 4g + n, for rows g and g + 8.
-pub(super) enum FewSums {
-    /// Per pair of tokens the chains of chunks u and u + 2 of token v.
-    Pairs(Vec<[Sums; 2]>),
-    /// Float types: per token, as for one token.
-    Tokens(Vec<Sums>),
+/// The inputs of a pair of tokens for a block, as this lane's operands.
+pub(super) struct PairBlock {
+    /// Groups of four chunks or half chunks.
+    groups: Vec<PairGroup>,
+    /// Scale of the inputs of token v.
+    scale: Val<f32>,
+}
+
+/// The sums of a step.
+enum StepSums {
+    /// Per pair of tokens that of row g + 8u and token v, in lane 4g + 2u + v.
+    Pairs(Vec<Val<f32>>),
+    /// Float types: per token that of row g + 8t, in lane 4g + t for t < 2.
+    Tokens(Vec<Val<f32>>),
 }
 
 impl<'a> FewInputs<'a> {
@@ -75,122 +82,219 @@ impl<'a> FewInputs<'a> {
         positions(pairs, lane_map, s)
     }
 
-    /// The inputs of unit `unit` of a tile, for each pair of tokens and each group of four chunks or half chunks.
-    pub fn load_unit(&self, ty: WeightType, unit: Val<u32>) -> Vec<Vec<PairGroup>> {
-        let depth = self.s.depth();
-        let groups = || (0..depth).flat_map(|i| (0..groups(ty)).map(move |group| (i, group)));
-        let of_pair =
-            |pair| groups().map(|(i, group)| self.group(ty, unit * depth + i, group, pair)).collect();
+    /// The inputs of unit `unit` of a tile, for each pair of tokens and each block.
+    pub fn load_unit(&self, ty: WeightType, unit: Val<u32>) -> Vec<Vec<PairBlock>> {
+        let depth = if ty.is_quantised() { self.s.depth() } else { 0 };
+        let of_pair = |pair| (0..depth).map(|block| self.block(ty, unit * depth + block, pair)).collect();
         self.pairs.iter().map(of_pair).collect()
+    }
+
+    /// The inputs of block `index` of a tile.
+    fn block(&self, ty: WeightType, index: Val<u32>, pair: &PairInputs) -> PairBlock {
+        PairBlock {
+            groups: (0..groups(ty)).map(|group| self.group(ty, index, group, pair)).collect(),
+            scale: pair.of_sums.scale_of_block(ty, index),
+        }
     }
 
     /// The inputs of group `group` of block `index` of a tile.
     fn group(&self, ty: WeightType, index: Val<u32>, group: u32, pair: &PairInputs) -> PairGroup {
-        let (first, size) = (index * (ty.block_cols() / 32), self.s.scale_bytes());
+        let first = index * (ty.block_cols() / 32);
         let own = |words: [Val<u32>; 2]| self.in_chunk.map(|own| words.map(|word| select(own, word, 0u32)));
-        let scale = |at: Ptr<Shared, u8>| at.cast::<f32>().load();
+        let pair_of = |at: Ptr<Shared, i32>| [at.load(), at.at(2).load()];
         if ty.has_half_chunks() {
             let chunk = first + 2 * group;
             let at = pair.of_column.fragments.bytes(chunk * 64).bytes(self.half_chunk_offset);
             let words = [at, at.bytes(64)].map(|at| at.cast::<u32>().load());
-            let scales = pair.of_sums.scales.bytes(chunk * size);
             let sums = pair.of_sums.half_sums.at(chunk * 2 + self.upper);
             return PairGroup {
                 columns: words.map(|word| self.in_chunk.map(|own| select(own, word, 0u32))).to_vec(),
-                scales: [scale(scales), scale(scales.bytes(size))],
-                sums: ty.has_offset().then(|| [sums.load(), sums.at(2).load()]),
+                sums: ty.has_offset().then(|| pair_of(sums)),
             };
         }
         let chunk = first + 4 * group;
         let at = pair.of_column.fragments.bytes(chunk * 64).bytes(self.chunk_offset);
         let words = [at, at.bytes(128)].map(|at| at.cast::<u32>().load_vector::<2>());
-        let at = pair.of_sums.scales.bytes((chunk + self.upper) * size);
-        let columns = words.into_iter().flat_map(own).collect();
-        if ty.has_offset() {
-            let [low, high] = [at, at.bytes(16)].map(|at| at.cast::<f32>().load_vector::<2>());
-            PairGroup { columns, scales: [low[0], high[0]], sums: Some([low[1], high[1]]) }
-        } else {
-            PairGroup { columns, scales: [scale(at), scale(at.bytes(2 * size))], sums: None }
+        let sums = pair.of_sums.sums.at(chunk + self.upper);
+        PairGroup {
+            columns: words.into_iter().flat_map(own).collect(),
+            sums: ty.has_offset().then(|| pair_of(sums)),
         }
     }
 
-    /// The products of unit `unit` of a tile, at `block`, with all tokens. Loads the inputs unless `held` has them in
-    /// registers.
+    /// Stores the sums of the steps of unit `unit` of a tile, at `block`, for all tokens: f32 `[step][row][token]`. Loads the
+    /// inputs unless `held` has them in registers.
     pub fn dot_unit(
         &self,
         block: Ptr<Shared, u8>,
         ty: WeightType,
         unit: Val<u32>,
-        held: Option<&[Vec<PairGroup>]>,
-    ) -> FewSums {
-        let depth = self.s.depth();
-        let blocks = (0..depth).map(|i| (i, block.bytes(i * ty.block_bytes()), unit * depth + i));
-        if !ty.is_quantised() {
-            let mut sums = vec![[val(0.0f32); 2]; self.s.tokens as usize];
-            for (_, block, index) in blocks {
-                for run in float_runs(block, ty, &LaneMap::new()) {
-                    for (token, sums) in (0u32..).zip(&mut sums) {
-                        let inputs = Inputs::new(token, self.s).floats.at(index * ty.block_cols());
-                        add_floats(&run, inputs, sums);
-                    }
-                }
+        held: Option<&[Vec<PairBlock>]>,
+        to: Ptr<Shared, f32>,
+    ) {
+        let loaded;
+        let inputs = match held {
+            Some(held) => held,
+            None => {
+                loaded = self.load_unit(ty, unit);
+                &loaded
             }
-            return FewSums::Tokens(sums);
+        };
+        let (depth, step) = (self.s.depth(), self.s.step(ty));
+        for first in (0..depth).step_by(step as usize) {
+            let blocks: Vec<_> =
+                (first..first + step).map(|i| (i, block.bytes(i * ty.block_bytes()))).collect();
+            let sums = if ty.is_quantised() {
+                let of_step = first as usize..(first + step) as usize;
+                let inputs: Vec<_> = inputs.iter().map(|pair| &pair[of_step.clone()]).collect();
+                StepSums::Pairs(self.dot_pairs(&blocks, ty, &inputs))
+            } else {
+                StepSums::Tokens(self.dot_floats(&blocks, ty, unit * depth))
+            };
+            self.store_partials(&sums, to.at(first / step * self.s.step_sums()));
         }
-        let mut sums = vec![[[val(0.0f32); 2]; 2]; self.pairs.len()];
-        for (i, block, index) in blocks {
+    }
+
+    /// The sums of a step of a quantised type, per pair of tokens.
+    fn dot_pairs(
+        &self,
+        blocks: &[(u32, Ptr<Shared, u8>)],
+        ty: WeightType,
+        inputs: &[&[PairBlock]],
+    ) -> Vec<Val<f32>> {
+        if ty.exact_groups() > 0 {
+            return self.dot_exact(blocks[0].1, ty, inputs);
+        }
+        let mut chains = vec![[[val(0.0f32); 2]; 2]; self.pairs.len()];
+        for (place, &(_, block)) in blocks.iter().enumerate() {
             let mut weights = BlockWeights::load(block, ty, &self.scales);
             for group in 0..groups(ty) {
                 let weights = weights.group(group);
-                for (pair, sums) in sums.iter_mut().enumerate() {
-                    let loaded;
-                    let inputs = match held {
-                        Some(held) => &held[pair][(i * groups(ty) + group) as usize],
-                        None => {
-                            loaded = self.group(ty, index, group, &self.pairs[pair]);
-                            &loaded
-                        }
-                    };
-                    weights.add_products(inputs, weights_are_signed(ty), sums);
+                for (inputs, chains) in inputs.iter().zip(&mut chains) {
+                    weights.add_products(
+                        &inputs[place].groups[group as usize],
+                        weights_are_signed(ty),
+                        chains,
+                    );
                 }
             }
         }
-        FewSums::Pairs(sums)
+        let total = |(chains, inputs): (&[Sums; 2], &&[PairBlock])| {
+            let of_row = [0, 1].map(|row| {
+                let [low, high] = chains.map(|chain| chain[row] + shuffle_xor(chain[row], 2));
+                low + high
+            });
+            self.own_row(of_row) * inputs[0].scale
+        };
+        chains.iter().zip(inputs).map(total).collect()
     }
 
-    /// Reduces `sums` over the lanes of a quad, and stores the sums of a unit, f32 `[row][token]`, for the epilogue.
+    /// The value of the lane's row g + 8u.
     #[device]
-    pub fn store_partials(&self, sums: &FewSums, to: Ptr<Shared, f32>) {
-        let (slots, group) = (self.s.token_slots(), lane() >> 2);
-        match sums {
-            FewSums::Pairs(pairs) => {
-                let mut totals = Vec::new();
-                for chains in pairs {
-                    let total = [0, 1].map(|row| {
-                        let [low, high] = chains.map(|chain| chain[row] + shuffle_xor(chain[row], 2));
-                        low + high
-                    });
-                    totals.push(select(self.upper == 0, total[0], total[1]));
-                }
-                let at = to.at((group + self.upper * 8) * slots + (lane() & 1) * self.s.pairs());
-                match *totals {
-                    [first, second] => at.store_vector([first, second]),
-                    _ => at.store(totals[0]),
+    fn own_row<T: Word>(&self, [first, second]: [Val<T>; 2]) -> Val<T> {
+        select(self.upper == 0, first, second)
+    }
+
+    /// The sums of a superblock in integers without rounding, per pair of tokens; see [`WeightType::exact_groups`].
+    fn dot_exact(&self, block: Ptr<Shared, u8>, ty: WeightType, inputs: &[&[PairBlock]]) -> Vec<Val<f32>> {
+        let integers = self.scales.each_ref().map(|map| SixBitIntegers::load(block, ty, map));
+        let factors = SuperFactors::load(block, ty, &self.scales[0]);
+        let (d, dmin) = (self.own_row(factors.d), self.own_row(factors.dmin));
+        let mut totals: Vec<Option<Val<f32>>> = vec![None; inputs.len()];
+        for first in (0..groups(ty)).step_by(ty.exact_groups() as usize) {
+            let mut sums = vec![[[val(0i32); 2]; 2]; inputs.len()];
+            for group in first..first + ty.exact_groups() {
+                let fragments = weight_fragments(block, ty, group);
+                let factors = [0, 1].map(|which| integers[which].of_group(group));
+                for (inputs, sums) in inputs.iter().zip(&mut sums) {
+                    let inputs = &inputs[0].groups[group as usize];
+                    add_exact(&fragments, ty, &factors, inputs, &self.scales[0], sums);
                 }
             }
-            FewSums::Tokens(tokens) => {
+            for (sums, total) in sums.iter().zip(&mut totals) {
+                let [product, offset] =
+                    sums.map(|sums| self.own_row(sums) + shuffle_xor(self.own_row([sums[1], sums[0]]), 2));
+                let sum = product.cast::<f32>() * d + offset.cast::<f32>() * dmin;
+                *total = Some(total.map_or(sum, |total| total + sum));
+            }
+        }
+        let scaled = |(total, inputs): (Option<Val<f32>>, &&[PairBlock])| {
+            total.expect("a superblock has a group") * inputs[0].scale
+        };
+        totals.into_iter().zip(inputs).map(scaled).collect()
+    }
+
+    /// The sums of a step of a float type, whose first block is block `index` of a tile, per token.
+    fn dot_floats(
+        &self,
+        blocks: &[(u32, Ptr<Shared, u8>)],
+        ty: WeightType,
+        index: Val<u32>,
+    ) -> Vec<Val<f32>> {
+        let map = LaneMap::new();
+        let mut sums = vec![[val(0.0f32); 2]; self.s.tokens as usize];
+        for &(block, at) in blocks {
+            for run in float_runs(at, ty, &map) {
+                for (token, sums) in (0u32..).zip(&mut sums) {
+                    let inputs = Inputs::new(token, self.s).floats.at((index + block) * ty.block_cols());
+                    add_floats(&run, inputs, sums);
+                }
+            }
+        }
+        sums.into_iter().map(|sums| add_chains(sums, &map)).collect()
+    }
+
+    /// Stores the sums of a step, f32 `[row][token]`, for the epilogue.
+    #[device]
+    fn store_partials(&self, sums: &StepSums, to: Ptr<Shared, f32>) {
+        let (slots, group) = (self.s.token_slots(), lane() >> 2);
+        match sums {
+            StepSums::Pairs(pairs) => {
+                let at = to.at((group + self.upper * 8) * slots + (lane() & 1) * self.s.pairs());
+                match **pairs {
+                    [first, second] => at.store_vector([first, second]),
+                    _ => at.store(pairs[0]),
+                }
+            }
+            StepSums::Tokens(tokens) => {
                 let quarter = lane() & 3;
-                for (token, sums) in (0u32..).zip(tokens) {
-                    let total = sums.map(|sum| {
-                        let pair = sum + shuffle_xor(sum, 1);
-                        pair + shuffle_xor(pair, 2)
-                    });
-                    if quarter < 2 {
-                        let at = to.at((group + quarter * 8) * slots + token);
-                        at.store(select(quarter == 0, total[0], total[1]));
+                if quarter < 2 {
+                    for (token, &sum) in (0u32..).zip(tokens) {
+                        to.at((group + quarter * 8) * slots + token).store(sum);
                     }
                 }
             }
+        }
+    }
+}
+
+/// Adds the products of a group of four chunks with the inputs of a pair of tokens to the lane's integers: scale · code · input
+/// and min · input, of rows g and g + 8. `factors` are the scales and mins of chunks u and u + 2.
+#[device]
+fn add_exact(
+    fragments: &[[Val<u32>; 4]],
+    ty: WeightType,
+    factors: &[[[Val<i32>; 2]; 2]; 2],
+    inputs: &PairGroup,
+    map: &LaneMap,
+    sums: &mut [[Val<i32>; 2]; 2],
+) {
+    let of_inputs = inputs.sums.expect("the type has an offset");
+    let halves = fragments.chunks(2).zip(inputs.columns.chunks(2));
+    for (which, (fragments, columns)) in halves.enumerate() {
+        let mut products = [val(0i32); 4];
+        for (weights, column) in fragments.iter().zip(columns) {
+            products = mma_m16n8k32_i8(*weights, weights_are_signed(ty), *column, true, products);
+        }
+        let products = join_bytes(products);
+        let [scales, mins] = factors[which];
+        for row in 0..2 {
+            let mut product = products[row];
+            if nibbles_in_place(ty) {
+                product >>= map.nibble_shift;
+            }
+            sums[0][row] += product * scales[row];
+            sums[1][row] += mins[row] * of_inputs[which];
         }
     }
 }
@@ -298,9 +402,9 @@ impl GroupWeights {
             let (scale, offset) = &self.factors[which];
             for row in 0..2 {
                 let sum = &mut chains[which][row];
-                *sum = fma(products[row], inputs.scales[which] * scale[row], *sum);
+                *sum = fma(products[row].cast::<f32>(), scale[row], *sum);
                 if let (Some(sums), Some(offset)) = (inputs.sums, offset) {
-                    *sum = fma(sums[which], offset[row], *sum);
+                    *sum = fma(sums[which].cast::<f32>(), offset[row], *sum);
                 }
             }
         }

@@ -1,38 +1,48 @@
-//! The input vector in shared memory: 16-bit integers in the order of `mma` fragments, or f32.
+//! The input vector in shared memory: integers of 14 or 16 bits in the order of `mma` fragments, or f32.
 //!
-//! A chunk of 32 inputs v is quantised to q = round(v / d) with d = max|v| / 32512, and q is split into two signed
-//! bytes: q = 256·high + low. `mma.m16n8k32` multiplies both bytes with the same weights, as two columns of its B
-//! operand. The other columns of B belong to other chunks.
+//! 256 inputs v are quantised to q = round(v / d) with d = max|v| / [`largest`], and q is split into two signed bytes:
+//! q = 256·high + low. `mma.m16n8k32` multiplies both bytes of a chunk of 32 inputs with the same weights, as two columns of
+//! its B operand. The other columns of B belong to other chunks.
 //!
 //! # Layout
 //!
 //! | offset | contents |
 //! | --- | --- |
 //! | 64·c | chunk c: 32 high bytes, then 32 low bytes; byte 8t + 4h + b of each is that of input 16h + 4t + b |
-//! | 64·chunks + 8·c | f32 d and, if a segment's type has an offset, f32 d·Σq. With a few tokens and no offsets, 4·c |
-//! | [`GemvShape::half_sums`], if a segment's type has an offset per half chunk | f32 d·Σq of each 16 inputs |
+//! | [`GemvShape::input_scales`] + 4·g | f32 d of inputs 256·g to 256·g + 255 |
+//! | [`GemvShape::chunk_sums`] + 4·c, if a segment's type has an offset per chunk | i32 Σq |
+//! | [`GemvShape::half_sums`], if a segment's type has an offset per half chunk | i32 Σq of each 16 inputs |
 //! | [`GemvShape::float_inputs`], if a segment has a float type | the inputs as f32 |
 
 use bespoke_codegen::prelude::*;
 
 use super::shape::GemvShape;
+use crate::weights::WeightType;
 
 /// The input vector in shared memory; the module's documentation describes the layout.
 pub(super) struct Inputs {
     /// The quantised chunks, 64 bytes per chunk.
     pub fragments: Ptr<Shared, u8>,
-    /// Scale d and scaled sum d·Σq of each chunk, as f32.
-    pub scales: Ptr<Shared, u8>,
-    /// Scaled sum d·Σq of each half chunk, for segments of a type with offsets per half chunk.
-    pub half_sums: Ptr<Shared, f32>,
+    /// Scale d of each [`SCALED`] columns.
+    pub scales: Ptr<Shared, f32>,
+    /// Sum Σq of each chunk, for segments of a type with offsets per chunk.
+    pub sums: Ptr<Shared, i32>,
+    /// Sum Σq of each half chunk, for segments of a type with offsets per half chunk.
+    pub half_sums: Ptr<Shared, i32>,
     /// The inputs as f32, for segments of a float type.
     pub floats: Ptr<Shared, f32>,
-    /// Sums of squares of the inputs, one per [`SQUARES_GROUP`](super::shape::SQUARES_GROUP) columns.
+    /// Sums of squares of the inputs, one per [`SCALED`] columns.
     pub squares: Ptr<Shared, f32>,
 }
 
-/// Largest magnitude of a quantised input, chosen such that the high byte is at most 127.
-const LARGEST: f32 = 32512.0;
+/// Largest magnitude of a quantised input: one whose high byte is at most 127; or, if sums of products are exact, one that
+/// keeps them within 32 bits ([`WeightType::exact_groups`]) and is 64·127, as [`tokens`](super::tokens) needs it.
+fn largest(exact: bool) -> f32 {
+    if exact { 8128.0 } else { 32512.0 }
+}
+
+/// Number of columns with one scale: those of the units of a warp.
+const SCALED: u32 = UNIT * WARP;
 
 /// Number of consecutive inputs that a thread quantises together, called a unit.
 pub(crate) const UNIT: u32 = 8;
@@ -54,10 +64,18 @@ impl Inputs {
         Inputs {
             squares,
             fragments: base,
-            scales: base.bytes(s.input_chunks() * 64),
+            scales: base.bytes(s.input_scales()).cast(),
+            sums: base.bytes(s.chunk_sums()).cast(),
             half_sums: base.bytes(s.half_sums()).cast(),
             floats: base.bytes(s.float_inputs()).cast(),
         }
+    }
+
+    /// Scale of the inputs of block `index` of a tile.
+    #[device]
+    pub fn scale_of_block(&self, ty: WeightType, index: Val<u32>) -> Val<f32> {
+        let blocks = SCALED / ty.block_cols();
+        self.scales.at(if blocks == 1 { index } else { index / blocks }).load()
     }
 }
 
@@ -186,22 +204,23 @@ pub(super) fn sum_of_squares(values: &[Val<f32>]) -> Val<f32> {
 /// Stores a unit of eight quantised inputs.
 #[device]
 fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape) {
-    let quantised = QuantisedUnit::new(values, unit, s.has_offsets(), s.has_half_offsets());
+    let quantised = QuantisedUnit::new(values, unit, s.is_exact(), s.has_offsets(), s.has_half_offsets());
     if unit * UNIT < s.padded_cols() {
         let words = quantised.words;
         let at = inputs.fragments.bytes(unit * 16).cast::<u32>();
         at.store_vector([words[0], words[1], words[2], words[3]]);
+        if lane() == 0 {
+            inputs.scales.at(unit / WARP).store(quantised.scale);
+        }
         let part = unit & 3;
-        if part == 0 {
-            let to = inputs.scales.bytes((unit >> 2) * s.scale_bytes()).cast::<f32>();
-            match quantised.sum {
-                Some(sum) => to.store_vector([quantised.scale, quantised.scale * sum]),
-                None => to.store(quantised.scale),
+        if let Some(sum) = quantised.sum {
+            if part == 0 {
+                inputs.sums.at(unit >> 2).store(sum);
             }
         }
         if let Some(sum) = quantised.half_sum {
             if (part & 1) == 0 {
-                inputs.half_sums.at(unit >> 1).store(quantised.scale * sum);
+                inputs.half_sums.at(unit >> 1).store(sum);
             }
         }
     }
@@ -212,19 +231,21 @@ pub(super) struct QuantisedUnit {
     /// 16 bytes of columns of operand B: high bytes in the lanes of the first half of the chunk, and low bytes in the
     /// lanes of the second half. Two words belong to one lane of the operand.
     pub words: Vec<Val<u32>>,
-    /// Scale d of the chunk.
+    /// Scale d of the warp's inputs.
     pub scale: Val<f32>,
     /// Σq of the chunk.
-    pub sum: Option<Val<f32>>,
+    pub sum: Option<Val<i32>>,
     /// Σq of the half chunk.
-    pub half_sum: Option<Val<f32>>,
+    pub half_sum: Option<Val<i32>>,
 }
 
 impl QuantisedUnit {
-    /// Quantises unit `unit` of eight inputs. The four lanes whose units form a chunk exchange maxima, sums and bytes by
-    /// shuffles. `sum` and `half_sum` say which sums are needed.
+    /// Quantises unit `unit` of eight inputs; the lanes of a warp have consecutive units. The lanes exchange maxima, and the
+    /// four lanes whose units form a chunk sums and bytes. `exact` says whether sums of products will be exact, `sum` and `half_sum`
+    /// which sums of inputs are needed.
     #[device]
-    pub fn new(values: &[Val<f32>], unit: Val<u32>, sum: bool, half_sum: bool) -> QuantisedUnit {
+    pub fn new(values: &[Val<f32>], unit: Val<u32>, exact: bool, sum: bool, half_sum: bool) -> QuantisedUnit {
+        let limit = largest(exact);
         // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a
         // NaN.
         let magnitude = |value: Val<f32>| value.bitcast::<u32>() & 0x7FFF_FFFF;
@@ -232,20 +253,17 @@ impl QuantisedUnit {
         for &value in &values[1..] {
             bits = bits.max(magnitude(value));
         }
-        bits = bits.max(shuffle_xor(bits, 1));
-        bits = bits.max(shuffle_xor(bits, 2));
-        let largest = bits.bitcast::<f32>();
-        // q = 0 for chunks of zeros, and for chunks so small that the inverse would overflow.
-        let inverse = select(largest > 1e-30, LARGEST * largest.rcp_approx(), 0.0f32);
+        let largest = redux_max(bits).bitcast::<f32>();
+        // q = 0 for inputs that are all zeros, or so small that the inverse would overflow.
+        let inverse = select(largest > 1e-30, limit * largest.rcp_approx(), 0.0f32);
         // Adding 1.5·2²³ rounds to an integer in the low bits, ties to even. 128 more make the high byte that of q + 128: the low
         // byte is signed.
         let magic = 12_582_912.0f32 + 128.0;
         let shifted: Vec<Val<u32>> =
             values.iter().map(|&value| fma(value, inverse, magic).bitcast::<u32>()).collect();
         // The sum of `count` integers, from the sum of their words.
-        let total = |words: Val<u32>, count: u32| {
-            (words - magic.to_bits().wrapping_mul(count)).bitcast::<i32>().cast::<f32>()
-        };
+        let total =
+            |words: Val<u32>, count: u32| (words - magic.to_bits().wrapping_mul(count)).bitcast::<i32>();
         let words_of_half = (sum || half_sum).then(|| {
             let of_unit = shifted[1..].iter().fold(shifted[0], |sum, &word| sum + word);
             of_unit + shuffle_xor(of_unit, 1)
@@ -266,7 +284,7 @@ impl QuantisedUnit {
             let received = shuffle_xor(select(is_second, high, low), 2);
             words.extend([select(is_second, received, high), select(is_second, low, received)]);
         }
-        let scale = largest * (1.0 / LARGEST);
+        let scale = largest * (1.0 / limit);
         QuantisedUnit { words, scale, sum: of_chunk, half_sum: of_half }
     }
 }

@@ -5,20 +5,23 @@
 //! through a ring of stages in shared memory (`ring`), without waiting for earlier launches, because weights depend on
 //! none. The consumer warps wait for the earlier launches, bring the input into shared memory (`inputs`) and multiply
 //! (`blocks`), a block of 16 rows per warp at a time; consecutive blocks of a tile go to consecutive warps. The warps
-//! write the sums of each unit to shared memory, where `epilogue` reduces the sums to outputs.
+//! write the sums of each step to shared memory, where `epilogue` reduces the sums to outputs.
 //!
 //! # Order of sums
 //!
-//! The bits of an output depend on the row of the matrix, the input and the depth of a unit ([`GemvShape::depth`]) alone:
-//! neither on the schedule, nor on the target, nor on the number of tokens. `few` has the products of two to four tokens, and
-//! [`tokens`] those of more.
+//! The bits of an output depend on the row of the matrix and the input alone: neither on the schedule, nor on the target, nor
+//! on the number of tokens. `few` has the products of two to four tokens, and [`tokens`] those of more.
 //!
-//! - A unit has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for types
-//!   with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃).
-//! - The sums of a row's units are added in the order of columns.
+//! - The row is divided into steps, of a superblock of 256 columns or of smaller blocks with as many (`GemvShape::step`).
+//!   The inputs of 256 columns have one scale. The sums of a row's steps are added in the order of columns.
+//! - Q4_K and Q5_K: scale · code · input and min · input are added up as integers, without rounding, over a superblock (Q4_K)
+//!   or half of one (Q5_K). These two sums, times d and -dmin, are added, then the halves; the scale of the inputs comes last.
+//! - Other types: a step has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for
+//!   types with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃), and multiplied by the scale of the inputs.
 //! - The sum of squares of RMSNorm is made of sums over 256 columns, which are added in the order of columns.
 
 mod blocks;
+mod decode;
 mod epilogue;
 mod few;
 mod inputs;
@@ -30,8 +33,8 @@ pub mod tokens;
 use bespoke_codegen::prelude::*;
 
 pub use crate::kernels::activation::Activation;
-use blocks::{BlockInputs, Sums, dot_block};
-pub(crate) use blocks::{
+use blocks::{BlockInputs, dot_step};
+pub(crate) use decode::{
     ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, e8m0_half, float_runs, floats,
     look_up_pair, weight_fragments, weights_are_signed,
 };
@@ -52,8 +55,8 @@ use crate::weights::{Layout, TILE_ROWS, WeightType};
 ///
 /// `w` holds the matrices as [`GemvShape`] describes, `x` is f32 `[cols]`, `y` f32 `[outputs]`; with
 /// [`Output::Residual`], `y` is read and written. With several tokens, `x` is `[tokens][cols]` or, if
-/// [`GemvShape::prepare`] is not `None`, the output of that launch; `y` is `[tokens][outputs]`. Quantised weights are multiplied with x rounded to 16-bit integers,
-/// one scale per 32 columns (see `inputs`).
+/// [`GemvShape::prepare`] is not `None`, the output of that launch; `y` is `[tokens][outputs]`. Quantised weights are multiplied
+/// with x rounded to integers of 14 or 16 bits, one scale per 256 columns (see `inputs`).
 ///
 /// With [`Output::Argmax`], `values[token][cta]` (f32) and `rows[token][cta]` (u32) are the largest output of each CTA and
 /// the row of that output; among equal outputs, the smallest row. A NaN is never the largest; a CTA with nothing but NaN writes -∞
@@ -150,17 +153,19 @@ fn tiles_before(boundary: Val<u32>, segment: &CutSegment) -> Val<u32> {
 fn load(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvShape) {
     let offsets = s.offsets();
     let mut producer = RingProducer::new(ring);
-    for ((layout, tiles), &offset) in layouts.iter().zip(tiles(s)).zip(&offsets.segments) {
-        let weights = operands.w.bytes(offset);
-        if s.batched() {
-            let mut first = tiles[0];
-            while first < tiles[1] {
-                let last = (first + s.batch()).min(tiles[1]);
-                let run = TileRun { layout, weights, tiles: [first, last] };
-                stream(&run, &mut producer, s);
-                first = last;
+    let tiles = tiles(s);
+    let weights: Vec<_> = offsets.segments.iter().map(|&offset| operands.w.bytes(offset)).collect();
+    if s.batched() {
+        let [mut first, end] = tiles[0];
+        while first < end {
+            let last = (first + s.batch()).min(end);
+            for (layout, &weights) in layouts.iter().zip(&weights) {
+                stream(&TileRun { layout, weights, tiles: [first, last] }, &mut producer, s);
             }
-        } else {
+            first = last;
+        }
+    } else {
+        for ((layout, tiles), weights) in layouts.iter().zip(tiles).zip(weights) {
             stream(&TileRun { layout, weights, tiles }, &mut producer, s);
         }
     }
@@ -183,12 +188,16 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
     let mut stage = ring.consumer();
     let mut best = no_candidate();
     if s.batched() {
-        let mut first = tiles[0][0];
-        while first < tiles[0][1] {
-            let last = (first + s.batch()).min(tiles[0][1]);
-            dot_run(&layouts[0], [first, last], partial, &multiplier, &mut stage);
+        let [mut first, end] = tiles[0];
+        while first < end {
+            let last = (first + s.batch()).min(end);
+            let mut before = val(0u32);
+            for layout in layouts {
+                dot_run(layout, [first, last], partial.at(before), &multiplier, &mut stage);
+                before += (last - first) * (s.steps(layout) * s.step_sums());
+            }
             named_barrier(CONSUMER_BARRIER, s.consumers());
-            epilogue.finish(&[[first, last]], &mut best);
+            epilogue.finish(&vec![[first, last]; layouts.len()], &mut best);
             named_barrier(CONSUMER_BARRIER, s.consumers());
             first = last;
         }
@@ -196,7 +205,7 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
         let mut before = val(0u32);
         for (layout, &tiles) in layouts.iter().zip(&tiles) {
             dot_run(layout, tiles, partial.at(before), &multiplier, &mut stage);
-            before += (tiles[1] - tiles[0]) * (s.units(layout) * s.unit_sums());
+            before += (tiles[1] - tiles[0]) * (s.steps(layout) * s.step_sums());
         }
         named_barrier(CONSUMER_BARRIER, s.consumers());
         epilogue.finish(&tiles, &mut best);
@@ -237,7 +246,7 @@ struct Multiplier<'a> {
 }
 
 /// Multiplies the units of a run of tiles that are this warp's: one unit per stage of the warp's group. Writes the
-/// partial sums to `partial`, f32 `[tile][unit][16]`, or with a few tokens `[tile][unit][16][token]`.
+/// partial sums to `partial`, f32 `[tile][step][16]`, or with a few tokens `[tile][step][16][token]`.
 #[device]
 fn dot_run(
     layout: &Layout,
@@ -270,12 +279,12 @@ fn dot_run(
             if unit < units {
                 let block = stage.data().bytes(warp_index() % units_per_stage * unit_bytes);
                 let within_tile = unit % units_per_tile;
+                let to = partial.at(unit * (s.unit_steps(layout.ty) * s.step_sums()));
                 if let Some(few) = multiplier.few {
-                    let sums = few.dot_unit(block, layout.ty, within_tile, few_held.as_deref());
-                    few.store_partials(&sums, partial.at(unit * s.unit_sums()));
+                    few.dot_unit(block, layout.ty, within_tile, few_held.as_deref(), to);
                 } else {
                     let sums = dot_unit(block, layout.ty, within_tile, held_inputs.as_deref(), multiplier);
-                    store_partials(&sums, partial.at(unit * TILE_ROWS));
+                    store_partials(&sums, to, multiplier.lane_map);
                 }
             }
             stage.release();
@@ -296,15 +305,15 @@ fn inputs_of_unit(ty: WeightType, unit: Val<u32>, multiplier: &Multiplier<'_>) -
     (0..depth).map(one).collect()
 }
 
-/// The products of unit `unit` of a tile, at `block`. Loads the inputs unless `held_inputs` has them in registers.
+/// The sums of the steps of unit `unit` of a tile, at `block`: those of row g + 8t in lane 4g + t, for t < 2. Loads the
+/// inputs unless `held_inputs` has them in registers.
 fn dot_unit(
     block: Ptr<Shared, u8>,
     ty: WeightType,
     unit: Val<u32>,
     held_inputs: Option<&[BlockInputs]>,
     multiplier: &Multiplier<'_>,
-) -> Sums {
-    let mut sums = [val(0.0f32); 2];
+) -> Vec<Val<f32>> {
     let loaded;
     let inputs = match held_inputs {
         Some(inputs) => inputs,
@@ -313,21 +322,19 @@ fn dot_unit(
             &loaded
         }
     };
-    for (i, inputs) in (0u32..).zip(inputs) {
-        dot_block(block.bytes(i * ty.block_bytes()), ty, inputs, multiplier.lane_map, &mut sums);
-    }
-    sums
+    let step = multiplier.s.step(ty) as usize;
+    let blocks: Vec<_> = (0..inputs.len() as u32).map(|i| block.bytes(i * ty.block_bytes())).collect();
+    let steps = blocks.chunks(step).zip(inputs.chunks(step));
+    steps.map(|(blocks, inputs)| dot_step(blocks, ty, inputs, multiplier.lane_map)).collect()
 }
 
-/// Reduces `sums` over the four lanes of each row, and stores the 16 sums of a unit for the epilogue.
+/// Stores the 16 sums of each step of a unit for the epilogue.
 #[device]
-fn store_partials(sums: &Sums, to: Ptr<Shared, f32>) {
-    let total = sums.map(|sum| {
-        let pair = sum + shuffle_xor(sum, 1);
-        pair + shuffle_xor(pair, 2)
-    });
-    let (quarter, group) = (lane() & 3, lane() >> 2);
-    if quarter < 2 {
-        to.at(group + quarter * 8).store(select(quarter == 0, total[0], total[1]));
+fn store_partials(steps: &[Val<f32>], to: Ptr<Shared, f32>, map: &LaneMap) {
+    let at = to.at(map.group + map.quarter * 8);
+    if map.quarter < 2 {
+        for (step, &sum) in (0u32..).zip(steps) {
+            at.at(step * TILE_ROWS).store(sum);
+        }
     }
 }

@@ -39,6 +39,14 @@ impl RingProducer {
         self.next.advance();
     }
 
+    /// Passes the next stage on empty.
+    #[device]
+    pub fn skip_stage(&mut self, schedule: &Schedule) {
+        self.acquire(val(0u32), schedule);
+        self.next.commit();
+        self.next.advance();
+    }
+
     /// Waits until the next stage is free and fewer than `in_flight` stages are being copied.
     #[device]
     fn acquire(&mut self, bytes: Val<u32>, schedule: &Schedule) {

@@ -144,13 +144,13 @@ pub(super) struct SharedMap {
     pub inputs: u32,
     /// Offset of the sums of squares of the input, one per [`SQUARES_GROUP`] columns, f32.
     pub squares: u32,
-    /// Offset of the partial sums of the products, f32 `[tile][unit][16]`.
+    /// Offset of the partial sums of the products, f32 `[tile][step][16]`, or `[tile][step][16][token]`.
     pub partial: u32,
     /// Total size, in bytes.
     pub bytes: u32,
 }
 
-/// Registers per thread that hold the inputs of a block: 16 words of fragments, scales and sums.
+/// Registers per thread that hold the inputs of a block: 16 words of fragments, a scale and two sums.
 const HELD_REGISTERS: u32 = 20;
 
 /// The same for the inputs of two tokens.
@@ -165,10 +165,14 @@ const BATCH: u32 = 16;
 /// Maximum size of the partial sums of a batch of several tiles, in bytes.
 const BATCH_BYTES: u32 = 16 * 1024;
 
+/// [`BATCH_BYTES`] of gate and up together: more, since each batch ends with a barrier for both.
+const GATED_BATCH_BYTES: u32 = 64 * 1024;
+
 /// Largest number of tokens of a product in the loop of one token; see [`super::few`].
 pub(crate) const FEW: u32 = 4;
 
-/// Number of columns per sum of squares: eight for each lane of a warp. The sums are added in the order of columns.
+/// Number of columns per sum of squares, and per scale of the quantised inputs: eight for each lane of a warp. The sums are
+/// added in the order of columns.
 pub(super) const SQUARES_GROUP: u32 = 8 * WARP;
 
 impl GemvShape {
@@ -257,13 +261,34 @@ impl GemvShape {
         self.schedule.stages * self.schedule.units_per_stage()
     }
 
-    /// Number of blocks per unit: 2, or 1 if a tile of a segment has an odd number of blocks.
-    ///
-    /// A unit is the consecutive blocks of a tile that a warp multiplies together, so that their latencies overlap. It is
-    /// also a step of the sum over a row: sums of units are added in the order of columns. The depth therefore depends on
-    /// the matrices alone, and so do the bits of the outputs.
+    /// Number of blocks per unit: the consecutive blocks of a tile that a warp multiplies together, so that their latencies
+    /// overlap. 1 if a tile of a segment has an odd number of blocks, or if the product is sliced and each unit is one step
+    /// (`GemvShape::step`); else 2.
     pub fn depth(&self) -> u32 {
+        let one_step = |layout: &Layout| layout.ty.block_cols() == SQUARES_GROUP;
+        if self.is_sliced() && self.layouts().iter().all(one_step) { 1 } else { self.even_depth() }
+    }
+
+    /// 2, or 1 if a tile of a segment has an odd number of blocks.
+    fn even_depth(&self) -> u32 {
         if self.layouts().iter().all(|layout| layout.blocks.is_multiple_of(2)) { 2 } else { 1 }
+    }
+
+    /// Number of blocks in a step of the sum over a row of a segment: one superblock, or smaller blocks of at most 256
+    /// columns. Sums of steps are added in the order of columns. A step depends on the matrices alone, and so do the bits of
+    /// the outputs.
+    pub(super) fn step(&self, ty: WeightType) -> u32 {
+        if ty.block_cols() == SQUARES_GROUP { 1 } else { self.even_depth() }
+    }
+
+    /// Number of steps per unit of a segment.
+    pub(super) fn unit_steps(&self, ty: WeightType) -> u32 {
+        self.depth() / self.step(ty)
+    }
+
+    /// Number of steps per tile of a segment.
+    pub(super) fn steps(&self, layout: &Layout) -> u32 {
+        layout.blocks / self.step(layout.ty)
     }
 
     /// Number of units per tile of a segment.
@@ -293,6 +318,11 @@ impl GemvShape {
         self.segments.iter().any(|segment| segment.ty.has_offset() && segment.ty.has_half_chunks())
     }
 
+    /// Whether a segment has a type whose products are added up as integers ([`WeightType::exact_groups`]).
+    pub(super) fn is_exact(&self) -> bool {
+        self.segments.iter().any(|segment| segment.ty.exact_groups() > 0)
+    }
+
     /// Whether a segment has a float type.
     pub(super) fn floats(&self) -> bool {
         self.segments.iter().any(|segment| !segment.ty.is_quantised())
@@ -314,16 +344,16 @@ impl GemvShape {
         let inputs = self.stage_bytes() * self.schedule.stages;
         let squares = inputs + self.tokens * self.input_stride();
         let partial = squares + (self.tokens * self.squares_groups()).next_multiple_of(4) * 4;
-        let units = if self.batched() {
-            self.batch() * self.units(&self.layouts()[0])
+        let steps = if self.batched() {
+            self.batch() * self.layouts().iter().map(|layout| self.steps(layout)).sum::<u32>()
         } else {
-            self.most(|layout| self.units(layout))
+            self.most(|layout| self.steps(layout))
         };
-        SharedMap { inputs, squares, partial, bytes: partial + units * self.unit_sums() * 4 }
+        SharedMap { inputs, squares, partial, bytes: partial + steps * self.step_sums() * 4 }
     }
 
-    /// Number of partial sums of a unit: `[row][token]`.
-    pub(super) fn unit_sums(&self) -> u32 {
+    /// Number of partial sums of a step: `[row][token]`.
+    pub(super) fn step_sums(&self) -> u32 {
         TILE_ROWS * self.token_slots()
     }
 
@@ -337,14 +367,19 @@ impl GemvShape {
         self.padded_cols().div_ceil(32)
     }
 
-    /// Offset of the sums of half chunks behind the quantised inputs and their scales, in bytes; see [`super::inputs`].
-    pub(super) fn half_sums(&self) -> u32 {
-        self.input_chunks() * (64 + self.scale_bytes())
+    /// Offset of the scales behind the quantised inputs, in bytes; see [`super::inputs`].
+    pub(super) fn input_scales(&self) -> u32 {
+        self.input_chunks() * 64
     }
 
-    /// Bytes of a chunk's scale and scaled sum in shared memory; see [`super::inputs`].
-    pub(super) fn scale_bytes(&self) -> u32 {
-        if self.is_few() && !self.has_offsets() { 4 } else { 8 }
+    /// Offset of the sums of chunks, in bytes; see [`super::inputs`].
+    pub(super) fn chunk_sums(&self) -> u32 {
+        self.input_scales() + self.squares_groups() * 4
+    }
+
+    /// Offset of the sums of half chunks, in bytes; see [`super::inputs`].
+    pub(super) fn half_sums(&self) -> u32 {
+        self.chunk_sums() + if self.has_offsets() { self.input_chunks() * 4 } else { 0 }
     }
 
     /// Offset of the f32 inputs behind the quantised ones, in bytes; see [`super::inputs`].
@@ -365,16 +400,18 @@ impl GemvShape {
         if self.tokens > 1 { (bytes + 63) / 128 * 128 + 64 } else { bytes }
     }
 
-    /// Number of tiles per batch. If a CTA with one segment has more tiles than this, shared memory holds the partial sums
-    /// of one batch at a time; otherwise, of all tiles of the CTA.
+    /// Number of tiles of each segment per batch. If a CTA has more tiles of its only segment, or of gate and of up, shared
+    /// memory holds the partial sums of one batch at a time; otherwise, of all tiles of the CTA.
     pub(super) fn batch(&self) -> u32 {
-        let tile = self.units(&self.layouts()[0]) * self.unit_sums() * 4;
-        (BATCH_BYTES / tile).clamp(1, BATCH)
+        let steps: u32 = self.layouts().iter().map(|layout| self.steps(layout)).sum();
+        let bytes = if self.is_gated() { GATED_BATCH_BYTES } else { BATCH_BYTES };
+        (bytes / (steps * self.step_sums() * 4)).clamp(1, BATCH)
     }
 
     /// Whether a CTA has more tiles than shared memory can hold partial sums for, and processes the tiles in batches.
     pub(super) fn batched(&self) -> bool {
-        self.segments.len() == 1 && self.most_tiles() > self.batch()
+        let segments = self.segments.len() as u32;
+        (segments == 1 || self.is_gated()) && self.most_tiles() > segments * self.batch()
     }
 
     /// Whether biases and residuals of a thread's first rows are loaded before the products, to hide their latency.

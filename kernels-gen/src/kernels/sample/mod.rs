@@ -4,7 +4,7 @@
 //! [key] with the same order; [`choose_sampled`] filters, draws and advances the position. Formulas and order are
 //! llama.cpp's:
 //!
-//! 1. **logit bias** b: each token's own bias is added to its logit;
+//! 1. **logit bias** b: each token's own bias is added to its logit; a token that is not in the **mask** gets the logit −∞;
 //! 2. **penalties** for a token that occurs c > 0 times among the last n tokens, prompt included: a positive logit is
 //!    divided by the repetition penalty r, any other is multiplied by it; then c·f + p is subtracted, with the frequency
 //!    penalty f and the presence penalty p;
@@ -40,10 +40,11 @@
 //! | 5 | presence penalty, f32; 0: none |
 //! | 6 | frequency penalty, f32; 0: none |
 //! | 7 | window of the penalties in tokens, u32 |
-//! | 8 | 1 if there is a logit bias, else 0; u32 |
+//! | 8 | flags, u32: 1 if there is a logit bias, 2 if there is a mask |
 //! | 9, 10 | seed, u64, low half first |
 //!
-//! The logit bias is an f32 for each token of the vocabulary, for each slot. It is read only if word 8 is 1.
+//! The logit bias is an f32 for each token of the vocabulary, for each slot. It is read only if word 8 says so. So is the mask, a
+//! bit for each token: bit i of word g is that of token 32g + i. The host writes a mask before each step that chooses by it.
 
 mod all;
 mod choose;
@@ -60,6 +61,6 @@ pub mod weight;
 pub use choose::choose_sampled;
 pub use penalise::sample_keys;
 pub use shape::{
-    BIASED, FREQUENCY, LAST_N, MIN_P_MARGIN, PRESENCE, REPETITION, SEED, SampleShape, TEMPERATURE, TOP_K,
-    TOP_P, WORDS,
+    BIASED, FLAGS, FREQUENCY, LAST_N, MASKED, MIN_P_MARGIN, PRESENCE, REPETITION, SEED, SampleShape,
+    TEMPERATURE, TOP_K, TOP_P, WORDS,
 };

@@ -1,16 +1,18 @@
-//! Logit bias, penalties, and the conversion of logits to keys.
+//! Logit bias, mask, penalties, and the conversion of logits to keys.
 
 use bespoke_codegen::prelude::*;
 
 use super::key;
-use super::shape::{BIASED, FREQUENCY, LAST_N, PRESENCE, REPETITION, SampleShape, WORDS, float};
+use super::shape::{
+    BIASED, FLAGS, FREQUENCY, LAST_N, MASKED, PRESENCE, REPETITION, SampleShape, WORDS, float,
+};
 use crate::kernels::state;
 
-/// `keys[i] = key(penalised(logits[i] + bias[i]))`, or [`key::NOT_FINITE`] if `logits[i]` is not finite, and `tops[g]` = the
-/// largest key of each group of 32 tokens.
+/// `keys[i] = key(penalised(logits[i] + bias[i]))`, with −∞ for the logits that `mask` lacks, or [`key::NOT_FINITE`] if
+/// `logits[i]` is not finite, and `tops[g]` = the largest key of each group of 32 tokens.
 ///
-/// `logits` f32 [rows of the step, vocab], `bias` f32 [slots, vocab], read only if the parameters say so, `sequence` u32:
-/// the tokens of each sequence by position, `sampling`: see [`super`], `state`: see [`state`]; `keys` u32 [rows, padded],
+/// `logits` f32 [rows of the step, vocab], `bias` f32 [slots, vocab] and `mask` u32 [slots, groups], each read only if the
+/// parameters say so, `sequence` u32: the tokens of each sequence by position, `sampling`: see [`super`], `state`: see [`state`]; `keys` u32 [rows, padded],
 /// 0 past the vocabulary, `tops` u32 [rows, groups]. Within the prompt, and for a row that does not choose, nothing is
 /// written.
 ///
@@ -20,6 +22,7 @@ use crate::kernels::state;
 pub fn sample_keys(
     logits: Ptr<Global, f32>,
     bias: Ptr<Global, f32>,
+    mask: Ptr<Global, u32>,
     sequence: Ptr<Global, u32>,
     sampling: Ptr<Global, u32>,
     state: Ptr<Global, u32>,
@@ -35,10 +38,12 @@ pub fn sample_keys(
     if state::chooses(record) & (next >= record.at(state::PROMPT).load()) {
         let slot = record.at(state::SLOT).load();
         let (sampling, bias) = (sampling.at(slot * WORDS), bias.at(slot * s.vocab));
+        let mask = mask.at(slot * s.groups());
         let sequence = sequence.at(record.at(state::TOKENS).load());
         let penalties = Penalties::load(sampling);
         let window = select(penalties.are_neutral(), 0u32, sampling.at(LAST_N).load().min(next));
-        let biased = sampling.at(BIASED).load() != 0;
+        let flags = sampling.at(FLAGS).load();
+        let (biased, masked) = ((flags & BIASED) != 0, (flags & MASKED) != 0);
         let counts = shared_array::<u32>(s.rounds() * s.threads);
         for round in 0..s.rounds() {
             counts.at(thread_index() + round * s.threads).store(0);
@@ -54,6 +59,14 @@ pub fn sample_keys(
             if biased {
                 for (logit, bias) in loaded.iter_mut().zip(load(bias, batch, s)) {
                     *logit += bias;
+                }
+            }
+            if masked {
+                for (i, logit) in loaded.iter_mut().enumerate() {
+                    let token = token_of(batch * IN_FLIGHT + i as u32, s);
+                    // A warp has the 32 tokens of a word.
+                    let word = mask.at(select(token < s.vocab, token, 0u32) / WARP).load();
+                    *logit = select((word >> (token % WARP)) & 1 == 0, f32::NEG_INFINITY, *logit);
                 }
             }
             for (i, logit) in loaded.into_iter().enumerate() {

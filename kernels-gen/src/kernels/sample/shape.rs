@@ -23,8 +23,12 @@ pub const PRESENCE: u32 = 5;
 pub const FREQUENCY: u32 = 6;
 /// Index of the word for the length of the penalties' window, in tokens.
 pub const LAST_N: u32 = 7;
-/// Index of the word that says whether there is a logit bias.
-pub const BIASED: u32 = 8;
+/// Index of the word of flags: [`BIASED`], [`MASKED`].
+pub const FLAGS: u32 = 8;
+/// Flag of a slot with a logit bias.
+pub const BIASED: u32 = 1;
+/// Flag of a slot whose tokens are chosen among those of a mask.
+pub const MASKED: u32 = 2;
 /// Index of the word of the seed's low half; the high half follows.
 pub const SEED: u32 = 9;
 

@@ -1,4 +1,4 @@
-//! The epilogue of a product of several tokens: reduces sums of units to outputs.
+//! The epilogue of a product of several tokens: reduces sums of steps to outputs.
 
 use bespoke_codegen::prelude::*;
 
@@ -35,7 +35,7 @@ impl<'a> TokenEpilogue<'a> {
         }
     }
 
-    /// Adds the sums of the units of a slice, in the order of columns, to the totals of `tiles` tiles of segment `place` of
+    /// Adds the sums of the steps of a slice, in the order of columns, to the totals of `tiles` tiles of segment `place` of
     /// a batch. The sums must be complete. A barrier among the consumer warps must follow.
     pub fn add_slice(&self, place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>) {
         add_slice(place, layout, tiles, slice, self.s);
@@ -88,7 +88,7 @@ fn compute_factors(operands: &Operands, eps: f32, s: &GemvShape) {
             let at = shared.bytes(map.squares).cast::<f32>().at(token * squares);
             sum = (1..squares).fold(at.load(), |sum, group| sum + at.at(group).load());
         }
-        let factor = (sum * (1.0 / s.cols as f32) + eps).rsqrt();
+        let factor = (sum * (1.0 / s.cols as f32) + eps).rsqrt_approx();
         shared.bytes(map.factors).cast::<f32>().at(token).store(factor);
         token += s.consumers();
     }
@@ -98,28 +98,28 @@ fn compute_factors(operands: &Operands, eps: f32, s: &GemvShape) {
 fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &GemvShape) {
     let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
     let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
-    let units = super::units_in(slice, layout, s);
-    let most = s.most_slice_units();
+    let steps = super::units_in(slice, layout, s) * s.unit_steps(layout.ty);
+    let most = s.most_slice_steps();
     let partial = shared.bytes(map.partial).cast::<f32>().at(place * held * most * of_tile);
     let totals = shared.bytes(map.totals).cast::<f32>().at(place * held * of_tile);
     // Four sums at a time.
     let mut index = thread_index() * 4;
     while index < tiles * of_tile {
         let from = partial.at(index / of_tile * (most * of_tile) + index % of_tile);
-        let mut unit = val(0u32);
+        let mut step = val(0u32);
         let mut sums = [val(0.0f32); 4];
         if slice == 0 {
             sums = from.load_vector::<4>();
-            unit = val(1u32);
+            step = val(1u32);
         } else {
             sums = totals.at(index).load_vector::<4>();
         }
-        while unit < units {
-            let next = from.at(unit * of_tile).load_vector::<4>();
+        while step < steps {
+            let next = from.at(step * of_tile).load_vector::<4>();
             for (sum, next) in sums.iter_mut().zip(next) {
                 *sum += next;
             }
-            unit += 1;
+            step += 1;
         }
         totals.at(index).store_vector(sums);
         index += s.consumers() * 4;
@@ -135,15 +135,15 @@ fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &
     if s.slices() > 1 {
         return shared.bytes(map.totals).cast::<f32>().at((tile + rows.place * held) * of_tile + at).load();
     }
-    let most = s.most_slice_units();
+    let most = s.most_slice_steps();
     let tile = (tile + rows.place * held) * (most * of_tile);
     let mut from = shared.bytes(map.partial).cast::<f32>().at(tile + at);
     let mut sum = from.load();
-    let mut unit = val(1u32);
-    while unit < s.units(&rows.layout) {
+    let mut step = val(1u32);
+    while step < s.steps(&rows.layout) {
         from = from.at(of_tile);
         sum += from.load();
-        unit += 1;
+        step += 1;
     }
     sum
 }

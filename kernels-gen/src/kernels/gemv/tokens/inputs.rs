@@ -2,16 +2,17 @@
 //!
 //! The columns are divided into granules of 128, which are four chunks of 32. The tokens are divided into groups of four.
 //! A granule has a record for each group; rows of tokens that do not exist are zeros. A record has these parts, of which
-//! those are present that a segment's type needs ([`InputForms`]):
+//! those are present that a segment's type needs ([`InputForms`]). d and q are those of `inputs`.
 //!
 //! | bytes | contents |
 //! | --- | --- |
 //! | 1024 | operands B of `mma.m16n8k32` for the four chunks. Columns 2r and 2r + 1 of B are the high and low bytes of token r of the group. Bytes 512·p + 16·l + 8·i are lane l's two registers for chunk 2p + i |
-//! | 64 | f32 `[token][chunk]`: the scales d |
-//! | 64 | f32 `[token][chunk]`: d·Σq, for types with an offset per chunk |
-//! | 128 | f32 `[token][half chunk]`: d·Σq, for types with an offset per half chunk |
+//! | 16 | f32 `[token]`: the scale d |
+//! | 128 | Σq of each chunk, for types with exact sums: one register of operand B of another product, see `min_words` |
+//! | 64 | i32 `[token][chunk]`: Σq, for other types with an offset per chunk |
+//! | 128 | i32 `[token][half chunk]`: Σq, for types with an offset per half chunk |
 //! | 2048 | f32 `[token][column]`: the inputs as they are, for float types |
-
+//!
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -23,14 +24,40 @@ pub(crate) const GRANULE: u32 = 128;
 /// Number of tokens of a group: the pairs of columns of operand B.
 pub(crate) const GROUP: u32 = 4;
 
+/// Offset of the scales in a record, in bytes.
+pub(super) const SCALES: u32 = 1024;
+
+/// Multiplier of a min as four bytes of operand A, whose products with the bytes of [`min_words`] add up to the min times
+/// the sum of a chunk.
+pub(super) const MIN_BYTES: u32 = 0x0001_0404;
+
+/// A chunk's sum of inputs as four bytes of the columns of high and of low bytes of operand B, for factors 4, 4, 1 and 0 of
+/// operand A.
+///
+/// The sum S = 256·h + l has up to 19 bits: |S| ≤ 32 · 8128. With h = 4·a + r the columns are (a₁, a₂, r, 0) and (0, 0, l, 0),
+/// where a = a₁ + a₂, |a| ≤ 254.
+#[device]
+pub(super) fn min_words(sum: Val<i32>) -> [Val<u32>; 2] {
+    let high = (sum + 128) >> 8;
+    let low = sum - (high << 8);
+    let quarter = (high + 2) >> 2;
+    let rest = high - (quarter << 2);
+    let first = quarter >> 1;
+    let second = quarter - first;
+    let byte = |value: Val<i32>, place: u32| (value.bitcast::<u32>() & 0xFF) << (8 * place);
+    [byte(first, 0) | byte(second, 1) | byte(rest, 2), byte(low, 2)]
+}
+
 /// Forms of the inputs that the segments of a product need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InputForms {
-    /// Quantised, with a scale per chunk.
+    /// Quantised.
     pub chunks: bool,
-    /// Scaled sums of chunks.
+    /// Sums of chunks, as an operand.
+    pub mins: bool,
+    /// Sums of chunks.
     pub sums: bool,
-    /// Scaled sums of half chunks.
+    /// Sums of half chunks.
     pub half_sums: bool,
     /// As f32.
     pub floats: bool,
@@ -53,9 +80,14 @@ impl InputLayout {
         self.tokens.div_ceil(GROUP)
     }
 
+    /// Offset of the operand with the sums of chunks in a record, in bytes.
+    pub(super) fn mins(&self) -> u32 {
+        if self.forms.chunks { SCALES + 16 } else { 0 }
+    }
+
     /// Offset of the sums of chunks in a record, in bytes.
     pub(super) fn sums(&self) -> u32 {
-        if self.forms.chunks { 1024 + 64 } else { 0 }
+        self.mins() + if self.forms.mins { 128 } else { 0 }
     }
 
     /// Offset of the sums of half chunks in a record, in bytes.
@@ -105,31 +137,42 @@ pub(super) fn store_unit<S: Space>(
     layout: &InputLayout,
 ) {
     let forms = layout.forms;
-    let quantised = forms.chunks.then(|| QuantisedUnit::new(values, unit, forms.sums, forms.half_sums));
+    let sums = forms.mins || forms.sums;
+    let quantised = forms.chunks.then(|| QuantisedUnit::new(values, unit, forms.mins, sums, forms.half_sums));
     let granule = unit / (GRANULE / UNIT);
     if granule < layout.granules {
         let record = granule * layout.granule_bytes() + token / GROUP * layout.record_bytes();
         let to = to.bytes(record);
         let row = token % GROUP;
         let (part, chunk) = (unit & 3, (unit >> 2) & 3);
-        if let Some(unit) = &quantised {
+        if let Some(quantised) = &quantised {
             // The lanes of the first half of the chunk have high bytes, those of the second half low bytes.
             let column = row * 2 + (part >> 1);
             let lane = column * 4 + (part & 1) * 2;
             let at = to.bytes((chunk >> 1) * 512 + lane * 16 + (chunk & 1) * 8).cast::<u32>();
-            at.store_vector([unit.words[0], unit.words[1]]);
-            at.at(4).store_vector([unit.words[2], unit.words[3]]);
-            let of_chunk = row * 16 + chunk * 4;
-            if part == 0 {
-                to.bytes(1024).bytes(of_chunk).cast::<f32>().store(unit.scale);
-                if let Some(sum) = unit.sum {
-                    to.bytes(layout.sums()).bytes(of_chunk).cast::<f32>().store(unit.scale * sum);
+            at.store_vector([quantised.words[0], quantised.words[1]]);
+            at.at(4).store_vector([quantised.words[2], quantised.words[3]]);
+            if (unit & 15) == 0 {
+                to.bytes(SCALES).bytes(row * 4).cast::<f32>().store(quantised.scale);
+            }
+            if let Some(sum) = quantised.sum {
+                if part == 0 {
+                    if forms.sums {
+                        to.bytes(layout.sums()).bytes(row * 16 + chunk * 4).cast::<i32>().store(sum);
+                    }
+                    if forms.mins {
+                        // The lanes of the two columns that have the four bytes of this chunk.
+                        let at = to.bytes(layout.mins()).bytes(row * 32 + chunk * 4).cast::<u32>();
+                        let [high, low] = min_words(sum);
+                        at.store(high);
+                        at.at(4).store(low);
+                    }
                 }
             }
-            if let Some(sum) = unit.half_sum {
+            if let Some(sum) = quantised.half_sum {
                 if (part & 1) == 0 {
                     let half = row * 32 + chunk * 8 + (part >> 1) * 4;
-                    to.bytes(layout.half_sums()).bytes(half).cast::<f32>().store(unit.scale * sum);
+                    to.bytes(layout.half_sums()).bytes(half).cast::<i32>().store(sum);
                 }
             }
         }

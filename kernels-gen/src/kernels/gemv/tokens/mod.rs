@@ -8,9 +8,11 @@
 //!   tokens each CTA quantises all inputs. Beyond that, a launch of [`prepare()`] quantises them once, and a second producer
 //!   warp streams them through a ring of *slices* of the columns.
 //! - A CTA goes over its tiles in *batches*. For each slice of the columns it goes over all tiles of the batch. Sums of
-//!   units, and totals over slices, are in shared memory, and the epilogue starts after the last slice.
+//!   steps, and totals over slices, are in shared memory, and the epilogue starts after the last slice.
 //! - A stage of the ring of weights has a *strip*: consecutive units of a tile in a slice. The groups of warps take the
 //!   stages in turn, and a warp of a group multiplies one unit of the strip with a part of the tokens.
+//! - If a slice has one unit of each tile, a warp always has the same tiles and tokens, and adds to their totals without a
+//!   barrier.
 
 mod epilogue;
 mod inputs;
@@ -24,15 +26,15 @@ pub use inputs::{InputForms, InputLayout};
 pub use prepare::{PrepareShape, prepare};
 pub use shape::TokenSchedule;
 
-use super::blocks::LaneMap;
+use super::decode::LaneMap;
 use super::inputs::{UNIT, load_unit, sum_of_squares};
 use super::operands::{CONSUMER_BARRIER, Operands};
 use super::ring::RingProducer;
 use super::shape::GemvShape;
-use crate::weights::Layout;
+use crate::weights::{Layout, WeightType};
 use epilogue::TokenEpilogue;
 use inputs::{GRANULE, GROUP, store_unit};
-use unit::UnitWeights;
+use unit::StepWeights;
 
 /// The rings of a CTA.
 #[derive(Clone, Copy)]
@@ -121,6 +123,14 @@ fn stream_slice(
         from = from.bytes(layout.tile_bytes());
         tile += 1;
     }
+    // Each group of warps gets the same number of stages.
+    let mut stage = (tiles[1] - tiles[0]) * ((bytes + (strip - 1)) / strip) % s.schedule.groups;
+    if stage > 0 {
+        while stage < s.schedule.groups {
+            producer.skip_stage(&s.schedule);
+            stage += 1;
+        }
+    }
 }
 
 /// Producer warp of the prepared inputs: streams all slices for each batch of tiles, or once if there is a single slice.
@@ -170,7 +180,8 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
     }
     epilogue.compute_factors();
     let lane_map = LaneMap::new();
-    let mut turns = Turns { stage: rings.weights.consumer(), group: val(0u32) };
+    let mut stage = rings.weights.consumer();
+    stage.advance_by(warp_index() / s.warps_per_stage());
     // Without a ring of inputs, its consumer is not used.
     let mut inputs = rings.inputs.unwrap_or(rings.weights).consumer();
     for batch in s.batches() {
@@ -189,14 +200,16 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                 for &segment in &batch {
                     let run =
                         SliceRun { layout: &layouts[segment], tiles: [first, last], slice, inputs: from };
-                    dot_slice(&run, partial, &lane_map, &mut turns, s);
-                    partial = partial.at(s.schedule.several.tiles * s.most_slice_units() * s.tile_sums());
+                    dot_slice(&run, partial, &lane_map, &mut stage, s);
+                    partial = partial.at(s.schedule.several.tiles * s.most_slice_steps() * s.tile_sums());
                 }
                 if s.slices() > 1 {
                     inputs.release_by_warp();
                     inputs.advance();
                 }
-                named_barrier(CONSUMER_BARRIER, s.consumers());
+                if !s.accumulates() {
+                    named_barrier(CONSUMER_BARRIER, s.consumers());
+                }
                 if s.slices() > 1 && !s.accumulates() {
                     for (place, &segment) in (0u32..).zip(&batch) {
                         epilogue.add_slice(place, &layouts[segment], last - first, slice);
@@ -204,6 +217,9 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                     named_barrier(CONSUMER_BARRIER, s.consumers());
                 }
                 slice += 1;
+            }
+            if s.accumulates() {
+                named_barrier(CONSUMER_BARRIER, s.consumers());
             }
             epilogue.finish(&batch, [first, last]);
             named_barrier(CONSUMER_BARRIER, s.consumers());
@@ -224,21 +240,17 @@ struct SliceRun<'a> {
     inputs: Ptr<Shared, u8>,
 }
 
-/// A warp's position in the ring of weights, and the group of warps whose turn it is.
-#[derive(Clone, Copy, Carry)]
-struct Turns {
-    stage: Consumer,
-    group: Val<u32>,
-}
-
 /// Multiplies this warp's units of a slice, and stores their sums in `partial`; see [`TokenMap`](shape::TokenMap). With one
 /// unit per slice, adds them to the sums of the earlier slices there.
+///
+/// The groups of warps take the stages in turn, and each has the same number of them: the last ones may be empty. `stage` is
+/// that of the warp's group.
 #[device]
 fn dot_slice(
     run: &SliceRun<'_>,
     partial: Ptr<Shared, f32>,
     lane_map: &LaneMap,
-    turns: &mut Turns,
+    stage: &mut Consumer,
     s: &GemvShape,
 ) {
     let (layout, groups) = (run.layout, s.schedule.groups);
@@ -249,49 +261,85 @@ fn dot_slice(
     let (own, part) = (within % strip, within / strip);
     // Groups of tokens per part, rounded up.
     let per_part = input_layout.groups().div_ceil(s.schedule.several.parts);
-    let mut to = partial.at(lane());
-    let mut tile = run.tiles[0];
-    while tile < run.tiles[1] {
-        let mut first = val(0u32);
-        while first < units {
-            if turns.group == warp_index() / s.warps_per_stage() {
-                turns.stage.wait();
-                let unit = first + own;
-                if unit < units {
-                    let block = turns.stage.data().bytes(own * unit_bytes);
-                    let weights = UnitWeights::load(block, ty, s.depth(), lane_map);
-                    let column = unit * s.unit_cols(layout);
-                    let granule = column / GRANULE;
-                    let records = run.inputs.bytes(granule * input_layout.granule_bytes());
-                    let sums_at = to.at(unit * s.tile_sums());
-                    let mut group = part * per_part;
-                    let end = (group + per_part).min(input_layout.groups());
-                    while group < end {
-                        let record = records.bytes(group * input_layout.record_bytes());
-                        let sums = weights.dot(ty, record, column % GRANULE, &input_layout, lane_map);
-                        let to = sums_at.at(group * 64);
-                        for (place, sum) in [to, to.at(32)].into_iter().zip(sums) {
-                            let mut sum = sum;
-                            if s.accumulates() {
-                                if run.slice > 0 {
-                                    sum = place.load() + sum;
-                                }
-                            }
-                            place.store(sum);
-                        }
-                        group += 1;
+    let strips = (units + (strip - 1)) / strip;
+    let stages = (run.tiles[1] - run.tiles[0]) * strips;
+    let end = (stages + (groups - 1)) / groups * groups;
+    let mut index = warp_index() / s.warps_per_stage();
+    while index < end {
+        stage.wait();
+        let (tile, unit) = (index / strips, index % strips * strip + own);
+        if (index < stages) & (unit < units) {
+            let block = stage.data().bytes(own * unit_bytes);
+            let sums = partial.at(tile * (s.most_slice_steps() * s.tile_sums())).at(lane());
+            for step in 0..s.unit_steps(ty) {
+                let blocks = s.step(ty);
+                let weights =
+                    StepWeights::load(block.bytes(step * blocks * ty.block_bytes()), ty, blocks, lane_map);
+                let column = unit * s.unit_cols(layout) + step * blocks * ty.block_cols();
+                let records = run.inputs.bytes(column / GRANULE * input_layout.granule_bytes());
+                let place = unit * s.unit_steps(ty) + step;
+                let sums = if s.accumulates() { sums } else { sums.at(place * s.tile_sums()) };
+                let operand = Operand { weights: &weights, ty, records, column: column % GRANULE };
+                let first = part * per_part;
+                let is_first = (run.slice == 0) & (step == 0);
+                multiply_groups(&operand, [first, first + per_part], sums, is_first, lane_map, s);
+            }
+        }
+        stage.release_by_warp();
+        stage.advance_by(groups);
+        index += groups;
+    }
+}
+
+/// The weights of a step, and the inputs that they are multiplied with.
+struct Operand<'a> {
+    weights: &'a StepWeights,
+    ty: WeightType,
+    /// Records of the step's first granule.
+    records: Ptr<Shared, u8>,
+    /// First column of the step in its first granule.
+    column: Val<u32>,
+}
+
+/// Largest number of groups of tokens whose products overlap.
+const GROUPS_AT_ONCE: u32 = 4;
+
+/// Multiplies a step with a range of groups of tokens, and stores the sums, f32 `[group][row][token]`, or adds them to those
+/// there if the product accumulates and this is not the row's first step.
+#[device]
+fn multiply_groups(
+    operand: &Operand<'_>,
+    [first, end]: [Val<u32>; 2],
+    to: Ptr<Shared, f32>,
+    is_first: Val<bool>,
+    lane_map: &LaneMap,
+    s: &GemvShape,
+) {
+    let layout = s.input_layout();
+    let per_part = layout.groups().div_ceil(s.schedule.several.parts);
+    let whole = layout.groups().is_multiple_of(per_part);
+    let at_once = if whole { 1 << per_part.trailing_zeros().min(GROUPS_AT_ONCE.ilog2()) } else { 1 };
+    let end = end.min(layout.groups());
+    let mut group = first;
+    while group < end {
+        let of_group = |next: u32| {
+            let record = operand.records.bytes((group + next) * layout.record_bytes());
+            operand.weights.dot(operand.ty, record, operand.column, &layout, lane_map)
+        };
+        let sums: Vec<_> = (0..at_once).map(of_group).collect();
+        for (next, sums) in (0..at_once).zip(sums) {
+            let to = to.at((group + next) * 64);
+            for (place, sum) in [to, to.at(32)].into_iter().zip(sums) {
+                let mut sum = sum;
+                if s.accumulates() {
+                    if !is_first {
+                        sum = place.load() + sum;
                     }
                 }
-                turns.stage.release_by_warp();
+                place.store(sum);
             }
-            turns.stage.advance();
-            if groups > 1 {
-                turns.group = select(turns.group == groups - 1, 0u32, turns.group + 1);
-            }
-            first += strip;
         }
-        to = to.at(s.most_slice_units() * s.tile_sums());
-        tile += 1;
+        group += at_once;
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inputs::{GROUP, InputLayout, store_unit};
 use crate::kernels::gemv::inputs::{UNIT, load_unit, sum_of_squares};
+use crate::kernels::launching::Trigger;
 
 /// Compile-time parameters of [`prepare`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -16,6 +17,8 @@ pub struct PrepareShape {
     pub normed: bool,
     /// Layout of the prepared inputs.
     pub layout: InputLayout,
+    /// The event that lets the product start: it loads weights meanwhile.
+    pub trigger: Trigger,
 }
 
 /// Warps per CTA; each has 256 columns of a token.
@@ -51,10 +54,13 @@ pub fn prepare(
     y: Ptr<Global, u8>,
     s: &PrepareShape,
 ) {
+    s.trigger.at_start();
     let layout = &s.layout;
     let warp = block_index() * WARPS + warp_index();
     let (token, group) = (warp / layout.squares(), warp % layout.squares());
     let unit = group * WARP + lane();
+    let weights = norm.map(|norm| load_unit(norm, unit, s.cols));
+    s.trigger.wait();
     let mut values = vec![val(0.0f32); UNIT as usize];
     if layout.tokens % GROUP == 0 {
         values = load_unit(x.bytes(mul_wide(token, s.cols * 4)), unit, s.cols);
@@ -63,12 +69,11 @@ pub fn prepare(
             values = load_unit(x.bytes(mul_wide(token, s.cols * 4)), unit, s.cols);
         }
     }
-    if let Some(norm) = norm {
+    if let Some(weights) = weights {
         let sum = sum_of_squares(&values);
         if lane() == 0 {
             y.bytes(layout.bytes()).cast::<f32>().at(warp).store(sum);
         }
-        let weights = load_unit(norm, unit, s.cols);
         values = values.iter().zip(&weights).map(|(&value, &weight)| value * weight).collect();
     }
     store_unit(&values, unit, token, y, layout);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::inputs::{GRANULE, GROUP, InputForms, InputLayout};
 use super::prepare::PrepareShape;
 use crate::kernels::gemv::shape::{GemvShape, Output};
+use crate::kernels::launching::Trigger;
 use crate::weights::{Layout, TILE_ROWS};
 
 /// Division of a product of several tokens. A product in the loop of one token, of one to four tokens, has
@@ -40,7 +41,7 @@ pub(crate) struct TokenMap {
     pub squares: u32,
     /// Offset of the factors of a normalised input, f32 `[token]`.
     pub factors: u32,
-    /// Offset of the sums of units of a slice, unless they are added to the totals at once, f32 `[segment of a batch][tile][unit][group of tokens][16][4]`.
+    /// Offset of the sums of steps of a slice, unless they are added to the totals at once, f32 `[segment of a batch][tile][step][group of tokens][16][4]`.
     pub partial: u32,
     /// Offset of the sums of the slices so far, f32 `[segment of a batch][tile][group of tokens][16][4]`.
     pub totals: u32,
@@ -55,7 +56,11 @@ impl GemvShape {
     pub fn input_layout(&self) -> InputLayout {
         let forms = InputForms {
             chunks: self.quantised(),
-            sums: self.has_offsets(),
+            mins: self.is_exact(),
+            sums: self.segments.iter().any(|segment| {
+                let ty = segment.ty;
+                ty.has_offset() && !ty.has_half_chunks() && ty.exact_groups() == 0
+            }),
             half_sums: self.has_half_offsets(),
             floats: self.floats(),
         };
@@ -64,7 +69,12 @@ impl GemvShape {
 
     /// The launch that prepares the inputs, if the product needs one.
     pub fn prepare(&self) -> Option<PrepareShape> {
-        let shape = || PrepareShape { cols: self.cols, normed: self.normed(), layout: self.input_layout() };
+        let trigger = match self.schedule.trigger {
+            Trigger::Never => Trigger::Never,
+            Trigger::AtStart | Trigger::AfterWait => Trigger::AtStart,
+        };
+        let layout = self.input_layout();
+        let shape = || PrepareShape { cols: self.cols, normed: self.normed(), layout, trigger };
         self.is_prepared().then(shape)
     }
 
@@ -97,14 +107,18 @@ impl GemvShape {
         }
     }
 
-    /// Largest number of units per tile and slice.
-    pub(super) fn most_slice_units(&self) -> u32 {
-        self.layouts().iter().map(|layout| self.slice_units(layout)).max().unwrap_or(1)
+    /// Largest number of steps per tile and slice whose sums are in shared memory side by side.
+    pub(super) fn most_slice_steps(&self) -> u32 {
+        if self.accumulates() {
+            return 1;
+        }
+        let steps = |layout: &Layout| self.slice_units(layout) * self.unit_steps(layout.ty);
+        self.layouts().iter().map(steps).max().unwrap_or(1)
     }
 
     /// Whether a warp adds the sums of its unit to the totals: a slice has one unit of each tile.
-    pub(super) fn accumulates(&self) -> bool {
-        self.slices() > 1 && self.most_slice_units() == 1
+    pub(crate) fn accumulates(&self) -> bool {
+        self.slices() > 1 && self.layouts().iter().all(|layout| self.slice_units(layout) == 1)
     }
 
     /// Number of warps that share a stage of the ring.
@@ -128,7 +142,7 @@ impl GemvShape {
     }
 
     /// Size of the inputs of a slice in bytes.
-    pub(super) fn slice_bytes(&self) -> u32 {
+    pub(crate) fn slice_bytes(&self) -> u32 {
         let layout = self.input_layout();
         if self.is_prepared() {
             self.schedule.several.slice / GRANULE * layout.granule_bytes()
@@ -153,7 +167,7 @@ impl GemvShape {
         let factors = place(if self.normed() { tokens * 4 } else { 0 });
         let segments = if self.is_gated() { 2 } else { 1 };
         let sums = segments * several.tiles * self.tile_sums() * 4;
-        let partial = place(if self.accumulates() { 0 } else { sums * self.most_slice_units() });
+        let partial = place(if self.accumulates() { 0 } else { sums * self.most_slice_steps() });
         let totals = place(if self.slices() > 1 { sums } else { 0 });
         let best = place(if self.output == Output::Argmax { self.schedule.warps * tokens * 8 } else { 0 });
         TokenMap { inputs, squares, factors, partial, totals, best, bytes: end }

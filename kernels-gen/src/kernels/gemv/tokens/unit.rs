@@ -1,29 +1,44 @@
-//! The product of a unit of weights with the inputs of several tokens, computed by one warp.
+//! The product of a step of weights with the inputs of several tokens, computed by one warp.
 //!
-//! The weights of the unit are decoded once, and stay in registers while the warp goes over groups of four tokens. One
+//! The weights of the step are decoded once, and stay in registers while the warp goes over groups of four tokens. One
 //! `mma.m16n8k32` multiplies a chunk with a group: lane 4g + t has the sums of token t for rows g and g + 8. The order of
-//! sums is that of one token (see [`crate::kernels::gemv`]), so a lane has four chains for each of its outputs.
+//! sums is that of one token (see [`crate::kernels::gemv`]), so a lane has integers of a whole superblock, or four chains, for
+//! each of its outputs.
 
 use bespoke_codegen::prelude::*;
 
-use super::inputs::{GRANULE, GROUP, InputLayout};
-use crate::kernels::gemv::blocks::{
-    ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, Sums, float_runs, join_bytes,
-    weight_fragments, weights_are_signed,
+use super::inputs::{GRANULE, GROUP, InputLayout, MIN_BYTES, SCALES};
+use crate::kernels::gemv::blocks::{Sums, join_bytes};
+use crate::kernels::gemv::decode::{
+    ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, float_runs,
+    nibbles_in_place, six_bit_scales, weight_fragments, weights_are_signed,
 };
 use crate::weights::WeightType;
 
 /// Rows g and g + 8 of a tile.
 type Pair = [Val<f32>; 2];
 
-/// The weights of a unit in registers.
-pub(super) enum UnitWeights {
+/// The weights of a step in registers.
+pub(super) enum StepWeights {
+    /// A superblock whose scaled products are added up as integers.
+    Exact(Exact),
     /// Groups of four chunks.
     Chunks(Vec<Chunks>),
     /// Groups of four half chunks.
     HalfChunks(Vec<Chunks>),
-    /// Float types: runs of columns, counted from the unit's first column.
+    /// Float types: runs of columns, counted from the step's first column.
     Floats(Vec<FloatRun>),
+}
+
+/// A decoded superblock with 6-bit scales and mins.
+pub(super) struct Exact {
+    /// A fragments of each chunk.
+    fragments: Vec<[Val<u32>; 4]>,
+    /// Scales of each chunk, for rows g and g + 8.
+    scales: Vec<[Val<i32>; 2]>,
+    /// Words of operand A with the mins of chunk t of each group of four chunks, for rows g and g + 8.
+    mins: [[Val<u32>; 2]; 2],
+    factors: SuperFactors,
 }
 
 /// Decoded weights of a group of four chunks, or of four half chunks.
@@ -49,20 +64,81 @@ fn gather_pairs(pair: Pair) -> [Pair; 4] {
     std::array::from_fn(|of| [first[of], second[of]])
 }
 
-impl UnitWeights {
-    /// Decodes the unit of `depth` blocks at `unit`.
-    pub fn load(unit: Ptr<Shared, u8>, ty: WeightType, depth: u32, map: &LaneMap) -> UnitWeights {
-        let blocks = (0..depth).map(|block| unit.bytes(block * ty.block_bytes()));
+impl Exact {
+    #[device]
+    fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> Exact {
+        let mut fragments: Vec<_> = (0..2).flat_map(|group| weight_fragments(block, ty, group)).collect();
+        if nibbles_in_place(ty) {
+            for odd in fragments.iter_mut().skip(1).step_by(2) {
+                *odd = odd.map(|word| word >> 4);
+            }
+        }
+        let mins = SixBitIntegers::load(block, ty, map)
+            .mins
+            .map(|word| [(word & 0xFF) * MIN_BYTES, (word >> 8) * MIN_BYTES]);
+        let scales = six_bit_scales(block, ty, map);
+        Exact { fragments, scales, mins, factors: SuperFactors::load(block, ty, map) }
+    }
+
+    /// The products with a group of four tokens; see [`StepWeights::dot`].
+    #[device]
+    fn dot(&self, ty: WeightType, record: Ptr<Shared, u8>, layout: &InputLayout, map: &LaneMap) -> Sums {
+        let granules =
+            [0, 1].map(|index| Granule::load(record.bytes(index * layout.granule_bytes()), ty, layout, map));
+        let min_word = [0, 1].map(|index| {
+            let at = record.bytes(index * layout.granule_bytes() + layout.mins());
+            at.bytes(lane() * 4).cast::<u32>().load()
+        });
+        let mut totals: Option<Pair> = None;
+        for groups in [0usize, 1].chunks(ty.exact_groups() as usize) {
+            let mut products = [val(0i32); 2];
+            for &group in groups {
+                for chunk in 0..4 {
+                    let (weights, columns) =
+                        (self.fragments[4 * group + chunk], granules[group].columns[chunk]);
+                    let sums = mma_m16n8k32_i8(weights, false, columns, true, [val(0i32); 4]);
+                    let (sums, scales) = (join_bytes(sums), self.scales[4 * group + chunk]);
+                    for row in 0..2 {
+                        products[row] += sums[row] * scales[row];
+                    }
+                }
+            }
+            let offsets = join_bytes(match *groups {
+                [first, second] => {
+                    let [[a, b], [c, d]] = [self.mins[first], self.mins[second]];
+                    mma_m16n8k32_i8([a, b, c, d], false, min_word, true, [val(0i32); 4])
+                }
+                _ => multiply_half(self.mins[groups[0]], false, min_word[groups[0]]),
+            });
+            let scaled = |sums: [Val<i32>; 2], factors: Pair| {
+                [sums[0].cast::<f32>() * factors[0], sums[1].cast::<f32>() * factors[1]]
+            };
+            let (product, offset) = (scaled(products, self.factors.d), scaled(offsets, self.factors.dmin));
+            let sums = [product[0] + offset[0], product[1] + offset[1]];
+            totals = Some(totals.map_or(sums, |totals| [totals[0] + sums[0], totals[1] + sums[1]]));
+        }
+        let scale = granules[0].scale;
+        totals.expect("a superblock has a group").map(|total| total * scale)
+    }
+}
+
+impl StepWeights {
+    /// Decodes the step of `blocks` blocks at `at`.
+    pub fn load(at: Ptr<Shared, u8>, ty: WeightType, blocks: u32, map: &LaneMap) -> StepWeights {
+        if ty.exact_groups() > 0 {
+            return StepWeights::Exact(Exact::load(at, ty, map));
+        }
+        let blocks = (0..blocks).map(|block| (block, at.bytes(block * ty.block_bytes())));
         if !ty.is_quantised() {
-            let runs = (0..depth).zip(blocks).flat_map(|(index, block)| {
+            let runs = blocks.flat_map(|(index, block)| {
                 let first = index * ty.block_cols();
                 let run = move |run: FloatRun| FloatRun { column: run.column + first, ..run };
                 float_runs(block, ty, map).into_iter().map(run)
             });
-            return UnitWeights::Floats(runs.collect());
+            return StepWeights::Floats(runs.collect());
         }
         let mut groups = Vec::new();
-        for block in blocks {
+        for (_, block) in blocks {
             if ty.has_half_chunks() {
                 let scales = HalfChunkScales::load(block, ty, map);
                 let mut bits = HalfChunkBits::default();
@@ -86,10 +162,10 @@ impl UnitWeights {
                 }
             }
         }
-        if ty.has_half_chunks() { UnitWeights::HalfChunks(groups) } else { UnitWeights::Chunks(groups) }
+        if ty.has_half_chunks() { StepWeights::HalfChunks(groups) } else { StepWeights::Chunks(groups) }
     }
 
-    /// The products with a group of four tokens, whose records of consecutive granules begin at `record`. The unit begins
+    /// The products with a group of four tokens, whose records of consecutive granules begin at `record`. The step begins
     /// `column` columns after the first granule. Lane 4g + t gets the sums of token t for rows g and g + 8.
     pub fn dot(
         &self,
@@ -101,12 +177,16 @@ impl UnitWeights {
     ) -> Sums {
         let signed = weights_are_signed(ty);
         let mut chains = [[val(0.0f32); 2]; 4];
+        let granule =
+            |index: u32| Granule::load(record.bytes(index * layout.granule_bytes()), ty, layout, map);
+        let mut scale = None;
         match self {
-            UnitWeights::Floats(runs) => return dot_floats(runs, record, column, layout),
-            UnitWeights::Chunks(groups) => {
-                for (granule, group) in (0u32..).zip(groups) {
-                    let granule =
-                        Granule::load(record.bytes(granule * layout.granule_bytes()), ty, layout, map);
+            StepWeights::Exact(exact) => return exact.dot(ty, record, layout, map),
+            StepWeights::Floats(runs) => return dot_floats(runs, record, column, layout),
+            StepWeights::Chunks(groups) => {
+                for (index, group) in (0u32..).zip(groups) {
+                    let granule = granule(index);
+                    scale.get_or_insert(granule.scale);
                     for chunk in 0..4 {
                         let zero = [val(0i32); 4];
                         let sums = mma_m16n8k32_i8(
@@ -117,14 +197,14 @@ impl UnitWeights {
                             zero,
                         );
                         let offset = group.offsets.map(|offsets| (granule.sums[chunk], offsets[chunk]));
-                        add(&mut chains[chunk], sums, granule.scales[chunk], group.scales[chunk], offset);
+                        add(&mut chains[chunk], sums, group.scales[chunk], offset);
                     }
                 }
             }
-            UnitWeights::HalfChunks(groups) => {
+            StepWeights::HalfChunks(groups) => {
                 for (index, pair) in (0u32..).zip(groups.chunks(2)) {
-                    let granule =
-                        Granule::load(record.bytes(index * layout.granule_bytes()), ty, layout, map);
+                    let granule = granule(index);
+                    scale.get_or_insert(granule.scale);
                     for (half, group) in pair.iter().enumerate() {
                         for part in 0..4 {
                             let chunk = 2 * half + part / 2;
@@ -133,28 +213,25 @@ impl UnitWeights {
                             let sums = multiply_half(weights, signed, granule.columns[chunk][part % 2]);
                             let offset =
                                 group.offsets.map(|offsets| (granule.sums[4 * half + part], offsets[part]));
-                            add(&mut chains[part], sums, granule.scales[chunk], group.scales[part], offset);
+                            add(&mut chains[part], sums, group.scales[part], offset);
                         }
                     }
                 }
             }
         }
-        std::array::from_fn(|row| (chains[0][row] + chains[1][row]) + (chains[2][row] + chains[3][row]))
+        let scale = scale.expect("a step has a group");
+        std::array::from_fn(|row| {
+            ((chains[0][row] + chains[1][row]) + (chains[2][row] + chains[3][row])) * scale
+        })
     }
 }
 
 /// Adds the scaled products of a chunk, and the product of its inputs' sum and its offset, to a chain.
 #[device]
-fn add(
-    chain: &mut Pair,
-    sums: [Val<i32>; 4],
-    input_scale: Val<f32>,
-    scale: Pair,
-    offset: Option<(Val<f32>, Pair)>,
-) {
+fn add(chain: &mut Pair, sums: [Val<i32>; 4], scale: Pair, offset: Option<(Val<f32>, Pair)>) {
     let products = join_bytes(sums);
     for row in 0..2 {
-        chain[row] = fma(products[row], input_scale * scale[row], chain[row]);
+        chain[row] = fma(products[row].cast::<f32>(), scale[row], chain[row]);
         if let Some((sum, offset)) = offset {
             chain[row] = fma(sum, offset[row], chain[row]);
         }
@@ -177,9 +254,9 @@ fn multiply_half(weights: [Val<u32>; 2], signed: bool, inputs: Val<u32>) -> [Val
 struct Granule {
     /// B fragment of each chunk.
     columns: [[Val<u32>; 2]; 4],
-    /// Scale of each chunk of token t.
-    scales: [Val<f32>; 4],
-    /// Scaled sums of token t, per chunk or half chunk; empty for types without offsets.
+    /// Scale of token t.
+    scale: Val<f32>,
+    /// Sums of token t, per chunk or half chunk; empty for types that need none.
     sums: Vec<Val<f32>>,
 }
 
@@ -189,17 +266,17 @@ impl Granule {
         let lanes = record.bytes(lane() * 16);
         let [a, b, c, d] = lanes.cast::<u32>().load_vector::<4>();
         let [e, f, g, h] = lanes.bytes(512).cast::<u32>().load_vector::<4>();
-        let of_token = record.bytes(map.quarter * 16);
-        let scales = of_token.bytes(1024).cast::<f32>().load_vector::<4>();
-        let sums = if !ty.has_offset() {
+        let scale = record.bytes(SCALES).bytes(map.quarter * 4).cast::<f32>().load();
+        let sums = if !ty.has_offset() || ty.exact_groups() > 0 {
             Vec::new()
         } else if ty.has_half_chunks() {
-            let at = record.bytes(layout.half_sums()).bytes(map.quarter * 32).cast::<f32>();
+            let at = record.bytes(layout.half_sums()).bytes(map.quarter * 32).cast::<i32>();
             at.load_vector::<4>().into_iter().chain(at.at(4).load_vector::<4>()).collect()
         } else {
-            of_token.bytes(layout.sums()).cast::<f32>().load_vector::<4>().to_vec()
+            record.bytes(layout.sums()).bytes(map.quarter * 16).cast::<i32>().load_vector::<4>().to_vec()
         };
-        Granule { columns: [[a, b], [c, d], [e, f], [g, h]], scales, sums }
+        let sums = sums.into_iter().map(|sum| sum.cast::<f32>()).collect();
+        Granule { columns: [[a, b], [c, d], [e, f], [g, h]], scale, sums }
     }
 }
 
