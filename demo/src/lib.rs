@@ -18,6 +18,9 @@ pub const NAME: &str = "demo";
 /// Default prompts.
 pub const PROMPTS: [&str; 4] = ["17 + 25 =", "408 - 579 =", "86 * 7 =", "The old fox"];
 
+/// Chat template: the model has learned no conversations, and continues the last message.
+pub const CHAT_TEMPLATE: &str = "{{ messages[-1].content }}";
+
 static MODEL: &[u8] = include_bytes!("../demo.gguf");
 
 /// The model as a GGUF file.

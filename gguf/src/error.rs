@@ -26,7 +26,9 @@ pub enum Error {
         "byte {at}: {what} needs {need} more bytes, but the file has {len} bytes in all (truncated download?)"
     )]
     Truncated { at: u64, what: &'static str, need: u64, len: u64 },
-    #[error("the header declares {count} {what}, more than the file's {len} bytes can hold")]
+    #[error(
+        "the header declares {count} {what}, more than the file's {len} bytes can hold (truncated download?)"
+    )]
     Count { what: &'static str, count: u64, len: u64 },
     #[error("byte {at}: {what} is not UTF-8")]
     Utf8 { at: u64, what: &'static str },
@@ -138,9 +140,19 @@ impl Error {
     }
 }
 
-/// What a file begins with in place of `GGUF`.
+/// What a file begins with in place of `GGUF`, and what to do about the files that are most often found there.
 fn magic_hint(found: &str) -> String {
-    if found.is_empty() { "is empty".to_owned() } else { format!("starts with \"{found}\", not \"GGUF\"") }
+    let todo = match found {
+        "" => return "is empty; download it again".to_owned(),
+        // "version https://git-lfs.github.com/spec/v1"
+        "vers" => "; if it is a pointer of Git LFS, get the file with `git lfs pull`",
+        "<!DO" | "<!do" | "<htm" => "; this is a web page: download the file itself",
+        "lmgg" | "fmgg" | "tjgg" | "algg" => {
+            "; this is a format older than GGUF: convert the model again with a current llama.cpp"
+        }
+        _ => "",
+    };
+    format!("starts with \"{found}\", not \"GGUF\"{todo}")
 }
 
 /// Name and place of a block's number, for a tensor with rows of `cols` elements.
@@ -155,4 +167,28 @@ fn non_finite_place(ty: GgmlType, block: u64, cols: u64) -> String {
 
 fn version_hint(version: u32) -> &'static str {
     if version == 1 { "; re-convert the model with a current llama.cpp" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_files_are_recognised_by_their_first_bytes() {
+        for (found, message) in [
+            ("", "not a GGUF file: it is empty; download it again"),
+            ("PK\\x03\\x04", "not a GGUF file: it starts with \"PK\\x03\\x04\", not \"GGUF\""),
+            (
+                "vers",
+                "not a GGUF file: it starts with \"vers\", not \"GGUF\"; if it is a pointer of Git LFS, get the file with \
+                 `git lfs pull`",
+            ),
+            (
+                "<!do",
+                "not a GGUF file: it starts with \"<!do\", not \"GGUF\"; this is a web page: download the file itself",
+            ),
+        ] {
+            assert_eq!(Error::Magic { found: found.to_owned() }.to_string(), message);
+        }
+    }
 }

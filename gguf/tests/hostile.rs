@@ -82,14 +82,14 @@ fn header() {
             ("too many keys", at(16, &[0, 0, 0, 1])),
         ],
         expect![[r#"
-            an empty file: not a GGUF file: it is empty
+            an empty file: not a GGUF file: it is empty; download it again
             another magic: not a GGUF file: it starts with "PK\x03\x04", not "GGUF"
             cut in the version: byte 4: the version needs 4 more bytes, but the file has 6 bytes in all (truncated download?)
             big endian: the file is big endian (its version field reads 0x03000000); convert it to little endian first
             version 1: GGUF version 1 is not supported (versions 2 and 3 are); re-convert the model with a current llama.cpp
             version 4: GGUF version 4 is not supported (versions 2 and 3 are)
-            too many tensors: the header declares 18446744073709551615 tensors, more than the file's 544 bytes can hold
-            too many keys: the header declares 16777216 metadata keys, more than the file's 544 bytes can hold
+            too many tensors: the header declares 18446744073709551615 tensors, more than the file's 544 bytes can hold (truncated download?)
+            too many keys: the header declares 16777216 metadata keys, more than the file's 544 bytes can hold (truncated download?)
         "#]],
     );
 }

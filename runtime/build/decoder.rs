@@ -1,7 +1,9 @@
 //! Compiles the built-in kernels with `bespoke_kernels::emit`.
 //!
 //! By default these are the kernels of every shape in the repository, of the demo model and of the test fixtures; with
-//! `BESPOKE_MODEL`, those of one GGUF file. `BESPOKE_TARGETS` lists the targets. `BESPOKE_TUNE` names a file of tuning
+//! `BESPOKE_MODEL`, those of one GGUF file. They are the kernels of decode steps of one row; of the demo model and of
+//! `BESPOKE_MODEL`, those of all steps. `BESPOKE_TARGETS` lists the targets. `BESPOKE_MULTIPROCESSORS` is the number of
+//! multiprocessors for which work is divided; the default is that of each target's largest common GPU. `BESPOKE_TUNE` names a file of tuning
 //! rules for the kernels, as `--tune` does. `BESPOKE_PTXAS` names an assembler that adds machine code.
 
 use std::env;
@@ -13,9 +15,11 @@ use bespoke_codegen::ptxas::{self, Ptxas};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit::Emission;
 use bespoke_kernels::kernels::probe::{MmaProbeShape, ProbeShape};
-use bespoke_kernels::plan::Tuning;
+use bespoke_kernels::plan::{StepSize, Tuning};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
+
+use crate::pack;
 
 /// Targets without `BESPOKE_TARGETS`: sm_80 runs on every supported GPU; sm_90 is faster on Hopper and later.
 const DEFAULT_TARGETS: &str = "sm_80,sm_90";
@@ -34,6 +38,7 @@ const FIXTURES: &str = "../tests/fixtures";
 pub fn emit_kernels() {
     println!("cargo::rerun-if-env-changed=BESPOKE_MODEL");
     println!("cargo::rerun-if-env-changed=BESPOKE_TARGETS");
+    println!("cargo::rerun-if-env-changed=BESPOKE_MULTIPROCESSORS");
     println!("cargo::rerun-if-env-changed=BESPOKE_TUNE");
     println!("cargo::rerun-if-env-changed={}", ptxas::VARIABLE);
     if let Err(message) = emit() {
@@ -50,17 +55,18 @@ fn emit() -> Result<(), String> {
     for target in targets()? {
         emission = emission.target(target);
     }
-    for shape in shapes()? {
-        emission = emission.shape(shape);
+    if let Some(count) = multiprocessors()? {
+        emission = emission.multiprocessors(count);
     }
+    emission = add_shapes(emission)?;
     if let Some(tuning) = tuning()? {
         emission = emission.tuning(tuning);
     }
     if let Some(ptxas) = assembler(&out)? {
         emission = emission.assembler(ptxas);
     }
-    emission.write(&out).map_err(|error| format!("cannot emit kernels: {error}"))?;
-    Ok(())
+    let kernels = emission.kernels().map_err(|error| format!("cannot compile kernels: {error}"))?;
+    pack::write(&kernels, &out).map_err(|error| format!("cannot write kernels to {}: {error}", out.display()))
 }
 
 /// The assembler, if machine code is built in: with `BESPOKE_MODEL` or `BESPOKE_PTXAS`. By default machine code is not
@@ -106,6 +112,12 @@ fn tuning() -> Result<Option<Tuning>, String> {
     Tuning::parse(&text).map(Some).map_err(|error| failed(&error))
 }
 
+fn multiprocessors() -> Result<Option<u32>, String> {
+    let number =
+        |text: String| text.trim().parse().map_err(|error| format!("BESPOKE_MULTIPROCESSORS: {error}"));
+    variable("BESPOKE_MULTIPROCESSORS")?.map(number).transpose()
+}
+
 fn targets() -> Result<Vec<Target>, String> {
     let names = variable("BESPOKE_TARGETS")?.unwrap_or_else(|| DEFAULT_TARGETS.to_owned());
     names
@@ -114,19 +126,21 @@ fn targets() -> Result<Vec<Target>, String> {
         .collect()
 }
 
-fn shapes() -> Result<Vec<ModelShape>, String> {
+/// Adds the shapes. Kernels of all steps of all shapes would make the build take several times as long: `benches/NOTES.md`.
+fn add_shapes(mut emission: Emission) -> Result<Emission, String> {
     if let Some(path) = path("BESPOKE_MODEL")? {
-        return Ok(vec![model_shape(&path).map_err(|error| format!("BESPOKE_MODEL: {error}"))?]);
+        let shape = model_shape(&path).map_err(|error| format!("BESPOKE_MODEL: {error}"))?;
+        return Ok(emission.shape_with_steps(shape, StepSize::all()));
     }
-    let mut shapes = Vec::new();
     for file in builtin() {
-        shapes.extend(file.shapes().map_err(|error| format!("shape {}: {error}", file.name))?);
+        let shapes = file.shapes().map_err(|error| format!("shape {}: {error}", file.name))?;
+        emission = shapes.into_iter().fold(emission, Emission::shape);
     }
-    shapes.push(model_shape(Path::new(DEMO))?);
+    emission = emission.shape_with_steps(model_shape(Path::new(DEMO))?, StepSize::all());
     for path in fixtures()? {
-        shapes.push(model_shape(&path)?);
+        emission = emission.shape(model_shape(&path)?);
     }
-    Ok(shapes)
+    Ok(emission)
 }
 
 /// Models of the fixtures, sorted by name; none without the folder.

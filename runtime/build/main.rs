@@ -2,6 +2,8 @@
 
 #[cfg(feature = "decoder")]
 mod decoder;
+#[cfg(feature = "decoder")]
+mod pack;
 
 fn main() {
     println!("cargo::rerun-if-changed=build");

@@ -3,15 +3,20 @@
 //! [`Generation`] is an iterator over the tokens of a [`Request`]. The crate's front page has an example.
 
 mod answer;
+mod grammar;
 mod logprobs;
 mod shift;
 mod stop;
 
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use crate::engine::{Engine, EngineError, OnPromptToken, SamplingParams};
+use crate::speculation::{DraftCounts, Speculation};
 use crate::tokenizer::Tokenizer;
 pub(crate) use answer::Answer;
+pub use grammar::{Grammar, GrammarState, Next};
+pub(crate) use grammar::{Guide, mask_of};
 pub use logprobs::TokenLogprobs;
 
 /// What to generate, and when to stop.
@@ -36,12 +41,24 @@ pub struct Request<'a> {
     /// Number of most likely tokens whose log-probabilities are returned with each token, besides the token's own; `None`
     /// for no log-probabilities. With them, the device waits for the host after each token.
     pub logprobs: Option<u32>,
+    /// Language that the answer belongs to. Needs an engine that was loaded for sampling; with temperature 0 the most likely
+    /// one of the tokens that may follow is chosen. The device waits for the host after each token that is chosen so.
+    pub grammar: Option<&'a dyn Grammar>,
+    /// Whether tokens are drafted, so that a step can choose several. It does not change the answer. Needs an engine with verify
+    /// steps; without effect with a grammar.
+    pub speculation: Speculation,
     /// Callback with the position of each prompt token except the first, called once the token is processed; tokens that
     /// the cache holds already are left out. A break cancels the generation.
     pub on_prompt_token: Option<&'a OnPromptToken<'a>>,
 }
 
 impl<'a> Request<'a> {
+    /// The sampling parameters, with a mask if there is a grammar.
+    pub(crate) fn sampling_with_grammar(&self) -> SamplingParams {
+        let masked = self.sampling.masked || self.grammar.is_some();
+        SamplingParams { masked, ..self.sampling.clone() }
+    }
+
     /// Creates a request for greedy decoding until the context is full.
     pub fn new(prompt: &'a [u32]) -> Request<'a> {
         Request {
@@ -52,6 +69,8 @@ impl<'a> Request<'a> {
             stop_tokens: &[],
             stop_strings: &[],
             logprobs: None,
+            grammar: None,
+            speculation: Speculation::default(),
             on_prompt_token: None,
         }
     }
@@ -62,6 +81,8 @@ impl<'a> Request<'a> {
 pub enum FinishReason {
     /// The model chose one of the stop tokens.
     StopToken,
+    /// The answer is complete: [`Request::grammar`] lets nothing follow.
+    Complete,
     /// The text contains one of the stop strings.
     StopString,
     /// [`Request::max_tokens`] tokens were generated.
@@ -100,12 +121,35 @@ pub struct Summary {
     pub reason: FinishReason,
     /// Number of prompt tokens whose keys and values were in the cache already.
     pub reused: u32,
+    /// Full pages of the prompt that had to be processed, if pages are shared.
+    pub missed: MissedPages,
+    /// Numbers of tokens that were drafted and accepted.
+    pub drafts: DraftCounts,
     /// Number of times that the context was full and older tokens were dropped ([`Request::keep`]).
     pub shifts: u32,
     /// Time from the start to the first token.
     pub prompt_time: Duration,
     /// Time from the first token to the end.
     pub decode_time: Duration,
+}
+
+/// Full pages of a prompt whose keys and values were not in the cache, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissedPages {
+    /// Pages of a text that the cache has not had, as far as it remembers.
+    pub new: u32,
+    /// Pages that other sequences have displaced.
+    pub evicted: u32,
+    /// Pages with tokens that the model had chosen: their keys and values have the bits of decode steps.
+    pub generated: u32,
+}
+
+impl AddAssign for MissedPages {
+    fn add_assign(&mut self, more: MissedPages) {
+        self.new += more.new;
+        self.evicted += more.evicted;
+        self.generated += more.generated;
+    }
 }
 
 /// A generation under way: an iterator over its tokens.
@@ -117,6 +161,7 @@ pub struct Generation<'a> {
     logprobs: Option<u32>,
     on_prompt_token: Option<&'a OnPromptToken<'a>>,
     answer: Answer<'a>,
+    guide: Option<Guide>,
 }
 
 impl<'a> Generation<'a> {
@@ -130,10 +175,11 @@ impl<'a> Generation<'a> {
         request: &Request<'a>,
     ) -> Result<Generation<'a>, EngineError> {
         let mut answer = Answer::new(request, tokenizer, engine.plan().params.context)?;
-        engine.set_sampling(&request.sampling)?;
+        engine.set_sampling(&request.sampling_with_grammar())?;
         answer.reused = engine.start_from_cache(request.prompt)?;
         let (logprobs, on_prompt_token) = (request.logprobs, request.on_prompt_token);
-        Ok(Generation { engine, logprobs, on_prompt_token, answer })
+        let guide = request.grammar.map(Guide::new);
+        Ok(Generation { engine, logprobs, on_prompt_token, answer, guide })
     }
 
     /// Ends the generation, and returns the tokens, the text, the reason and the times.
@@ -148,10 +194,25 @@ impl<'a> Generation<'a> {
         self.finish()
     }
 
-    /// Decodes until the next token is chosen; `None` if the callback cancels within the prompt. With log-probabilities
-    /// no step may follow the token's, since a step overwrites the logits.
+    /// Decodes until the next token is chosen; `None` if the callback cancels during prefill, or the grammar allows no token.
+    ///
+    /// Steps are not enqueued ahead if log-probabilities are needed, because the next step overwrites the logits, nor with a
+    /// grammar, because the next step's mask depends on this token.
     fn choose(&mut self) -> Option<Result<u32, EngineError>> {
-        let ahead = if self.logprobs.is_some() { 1 } else { self.answer.tokens_left() };
+        match self.guide.as_mut().map(Guide::next) {
+            None => {}
+            Some(Ok(Next::End)) => {
+                self.answer.stop(FinishReason::Complete);
+                return None;
+            }
+            Some(next) => {
+                if let Err(error) = next.and_then(|next| self.engine.set_mask(&next)) {
+                    return Some(Err(error));
+                }
+            }
+        }
+        let one = self.logprobs.is_some() || self.guide.is_some();
+        let ahead = if one { 1 } else { self.answer.tokens_left() };
         match self.engine.generate_with_progress(ahead, self.on_prompt_token) {
             Ok(mut tokens) => tokens.next(),
             Err(error) => Some(Err(error)),
@@ -164,7 +225,13 @@ impl<'a> Generation<'a> {
             Some(count) => Some(TokenLogprobs::of(&self.engine.logits()?, id, count)),
             None => None,
         };
-        Ok(self.answer.accept(id, logprobs))
+        let token = self.answer.accept(id, logprobs);
+        if let Some(guide) = self.guide.as_mut().filter(|_| !self.answer.is_stopped())
+            && guide.accept(id)?
+        {
+            self.answer.stop(FinishReason::Complete);
+        }
+        Ok(token)
     }
 
     /// Shifts the context if it is full and the request allows it: starts a sequence with the tokens that stay, as a

@@ -6,6 +6,7 @@
 //! | [`engine`] | a model's decode plan and weights on a device, one graph launch per token |
 //! | [`tokenizer`] | text to tokens and back, from the file's metadata |
 //! | [`generation`] | a prompt to text, with stop tokens, stop strings, log-probabilities and a finish reason |
+//! | [`speculation`] | several tokens of a sequence in one step, with the same bits |
 //! | [`scheduler`] | many sequences at once: slots, pages of the KV cache, prompts in chunks, events per sequence |
 //! | [`builtin`] | the kernels that were compiled when the program was built |
 //!
@@ -55,5 +56,7 @@ pub mod engine;
 pub mod generation;
 #[cfg(feature = "decoder")]
 pub mod scheduler;
+#[cfg(feature = "decoder")]
+pub mod speculation;
 #[cfg(feature = "decoder")]
 pub mod tokenizer;

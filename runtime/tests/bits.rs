@@ -1,6 +1,8 @@
 //! The bits of logits depend on the sequence alone: random schedules of steps on the emulator, compared with the sequence
 //! alone.
 
+use std::num::NonZeroU32;
+
 use bespoke::device::{Selector, open};
 use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
 use bespoke::scheduler::{PAGE, PageEntry, StepRow, Steps};
@@ -11,10 +13,14 @@ const CONTEXT: u32 = 192;
 const SLOTS: u32 = 5;
 
 fn load(parallel: u32) -> Engine {
+    load_for(parallel, None)
+}
+
+fn load_for(parallel: u32, multiprocessors: Option<NonZeroU32>) -> Engine {
     let gguf = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/demo.gguf")).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
     let options =
-        EngineOptions { context: Some(CONTEXT), parallel, prefill: true, ..EngineOptions::default() };
+        EngineOptions { context: Some(CONTEXT), parallel, multiprocessors, ..EngineOptions::default() };
     Engine::load(open(Selector::Emulator).unwrap().device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
 
@@ -42,7 +48,7 @@ impl Sequence {
     }
 
     fn row(&self, slot: u32, position: u32) -> StepRow {
-        StepRow { slot, position, prompt: self.tokens.len() as u32, chooses: position >= self.prefilled }
+        StepRow { slot, position, given: self.tokens.len() as u32, chooses: position >= self.prefilled }
     }
 }
 
@@ -128,4 +134,19 @@ fn logits_have_the_bits_of_the_sequence_alone() {
         }
     }
     assert!(compared > 80 && kinds.iter().all(|&count| count > 8), "{compared} rows, {kinds:?} steps");
+}
+
+/// Work is divided differently for every number of multiprocessors; one has all work in a single CTA where that is possible.
+#[test]
+fn logits_have_the_same_bits_on_every_gpu() {
+    let tokens: Vec<u32> = (0..70).map(|i| 3 * i % 300).collect();
+    let sequence = Sequence { tokens, prefilled: 65, done: 0 };
+    let logits = |multiprocessors| {
+        let mut engine = load_for(1, multiprocessors);
+        alone(&mut Slots::new(&mut engine).unwrap(), &sequence)
+    };
+    let expected = logits(None);
+    for count in [1, 20, 58, 188] {
+        assert!(logits(NonZeroU32::new(count)) == expected, "{count} multiprocessors");
+    }
 }

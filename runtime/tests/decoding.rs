@@ -38,7 +38,8 @@ fn engine(eager: bool) -> Engine {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/llama-q8_0.gguf");
     let gguf = Gguf::open(path).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
-    let options = EngineOptions { context: Some(CONTEXT), eager, ..EngineOptions::default() };
+    // Single steps process prompts, too.
+    let options = EngineOptions { context: Some(CONTEXT), eager, prefill: false, ..EngineOptions::default() };
     Engine::load(open(Selector::Emulator).unwrap().device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
 

@@ -32,7 +32,7 @@ macro_rules! element {
         })*
     };
 }
-element!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f16 bf16);
+element!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16);
 
 macro_rules! pair {
     ($($pair:ident of $half:ty;)*) => {

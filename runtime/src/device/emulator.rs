@@ -15,10 +15,11 @@ use super::{
 
 /// Compute capability of the emulated device: sm_90 has every instruction that the kernels use.
 const COMPUTE: (u32, u32) = (9, 0);
-/// Number of emulated multiprocessors, which determines the grids of plans. A small number keeps emulation fast; more
-/// than one CTA exposes errors between CTAs.
-const MULTIPROCESSORS: u32 = 4;
-/// Largest shared memory per CTA on sm_90 in bytes (CUDA C++ Programming Guide, technical specifications).
+/// Multiprocessors, their shared memory and threads, and the largest shared memory per CTA: those of an H100 or H200
+/// (CUDA C++ Programming Guide, technical specifications). Plans for the emulator are those for these GPUs.
+const MULTIPROCESSORS: u32 = 132;
+const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
+const THREADS_PER_MULTIPROCESSOR: u32 = 2048;
 const SHARED_PER_BLOCK: u32 = 227 << 10;
 /// Bytes of host memory assumed if the size is unknown.
 const ASSUMED_MEMORY: u64 = 8 << 30;
@@ -33,6 +34,8 @@ pub(super) fn info() -> DeviceInfo {
         memory_total: memory(SystemMemory::read()),
         l2_bytes: 0,
         shared_per_block_optin: SHARED_PER_BLOCK,
+        shared_per_multiprocessor: SHARED_PER_MULTIPROCESSOR,
+        threads_per_multiprocessor: THREADS_PER_MULTIPROCESSOR,
         peak_bandwidth: None,
         driver: None,
     }
@@ -252,6 +255,7 @@ fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<BoundLaunch> 
         dynamic_shared: launch.dynamic_shared,
         // The kernel's own cluster dimensions apply.
         cluster: None,
+        cooperative: false,
     };
     Ok(BoundLaunch { kernel: launch.kernel, config, params, programmatic: launch.programmatic && index > 0 })
 }

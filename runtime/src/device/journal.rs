@@ -24,6 +24,8 @@ pub struct JournalEntries {
     pub profiles: Vec<emulator::Profile>,
     /// Profile of each kernel over its launches that a finding stopped, up to the finding.
     pub stopped: Vec<emulator::Profile>,
+    /// Text that the launches printed with `printf`, in order.
+    pub printed: String,
     /// PTX of every loaded kernel, by name.
     pub texts: HashMap<String, Arc<str>>,
 }
@@ -52,11 +54,13 @@ impl Journal {
         entries.launches += 1;
         match outcome {
             Ok(stats) => {
+                entries.printed += &stats.printed;
                 if let Some(profile) = stats.profile {
                     add_profile(&mut entries.profiles, *profile);
                 }
             }
             Err(mut finding) => {
+                entries.printed += &std::mem::take(&mut finding.printed);
                 if let Some(profile) = finding.profile.take() {
                     add_profile(&mut entries.stopped, *profile);
                 }

@@ -129,6 +129,10 @@ pub struct DeviceInfo {
     pub l2_bytes: u64,
     /// Largest shared memory per CTA in bytes, static and dynamic together.
     pub shared_per_block_optin: u32,
+    /// Shared memory of a multiprocessor in bytes.
+    pub shared_per_multiprocessor: u32,
+    /// Maximum resident threads of a multiprocessor.
+    pub threads_per_multiprocessor: u32,
     /// Peak memory bandwidth in bytes per second, computed from memory clock and bus width if the driver reports both.
     pub peak_bandwidth: Option<u64>,
     /// Versions of CUDA and the driver, as text.

@@ -11,6 +11,8 @@ pub struct SamplingBuffers {
     pub parameters: Address,
     /// The logit bias of each token, f32 `[vocab]`; read only if the record says so.
     pub bias: Address,
+    /// The bit of each token that may be chosen, u32 `[vocab / 32]`; read only if the record says so.
+    pub mask: Address,
 }
 
 /// Device memory of a plan's buffers.
@@ -51,8 +53,8 @@ impl PlanBuffers {
             tokens: find(BufferKind::Tokens).expect("every plan has tokens"),
             logits: logits.expect("every plan has logits"),
             sampling: find(BufferKind::Sampling)
-                .zip(find(BufferKind::LogitBias))
-                .map(|(parameters, bias)| SamplingBuffers { parameters, bias }),
+                .zip(find(BufferKind::LogitBias).zip(find(BufferKind::TokenMask)))
+                .map(|(parameters, (bias, mask))| SamplingBuffers { parameters, bias, mask }),
             host_tokens: host_tokens.expect("every plan has tokens for the host"),
             addresses,
             _device: allocations,

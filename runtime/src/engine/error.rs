@@ -28,6 +28,9 @@ pub enum EngineError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] device::Error),
+    /// The grammar of an answer failed: it is too complex, or it refused a token that it had allowed.
+    #[error("the grammar failed: {0}")]
+    Grammar(String),
     /// A kernel could not be compiled.
     #[error(transparent)]
     Specialise(#[from] bespoke_kernels::emit::EmitError),

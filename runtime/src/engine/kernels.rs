@@ -1,7 +1,6 @@
 //! The kernels of a plan: built in, or compiled in this process.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -26,40 +25,34 @@ pub struct KernelCounts {
     pub time: Duration,
 }
 
-/// PTX of a plan's kernels.
+/// PTX of kernels.
 pub(super) struct Sources {
-    /// Name and PTX, in the order of the plan's kernels.
+    /// Name and PTX, in the order of the kernels.
     pub texts: Vec<Text>,
     pub counts: KernelCounts,
 }
 
-/// Looks up or compiles every kernel of the plan.
-pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, EngineError> {
+/// Looks up or compiles the kernels of the steps that `steps` names in the log.
+pub(super) fn sources(
+    kernels: &[&PlanKernel],
+    target: Target,
+    options: &EngineOptions,
+    steps: &str,
+) -> Result<Sources, EngineError> {
     let start = Instant::now();
-    let lacks = |kernel: &&PlanKernel| builtin::ptx(plan.target, &kernel.name).is_none();
-    let missing: Vec<&str> = plan.kernels.iter().filter(lacks).map(|kernel| kernel.name.as_str()).collect();
-    let names = named(&missing, plan.kernels.len());
-    let missing = missing.len();
-    if options.no_jit && missing > 0 {
-        return Err(EngineError::NotBuiltIn {
-            missing,
-            total: plan.kernels.len(),
-            target: plan.target,
-            tuned: !options.tuning.rules.is_empty(),
-            model: std::path::absolute(&options.path).unwrap_or_else(|_| options.path.clone()),
-        });
+    if options.no_jit {
+        require_built_in(kernels.iter().copied(), target, options)?;
     }
-    let all: Vec<&PlanKernel> = plan.kernels.iter().collect();
-    let texts = texts(&all, plan.target)?;
-    let counts =
-        KernelCounts { built_in: plan.kernels.len() - missing, specialised: missing, time: start.elapsed() };
-    if counts.specialised > 0 {
+    let missing: Vec<&str> = names_of_missing(kernels.iter().copied(), target).collect();
+    let texts = texts(kernels, target)?;
+    let (total, time) = (kernels.len(), start.elapsed());
+    let counts = KernelCounts { built_in: total - missing.len(), specialised: missing.len(), time };
+    if !missing.is_empty() {
         tracing::info!(
-            "compiled {} of {} kernels for {} in {:.0} ms: {names} not built into this binary",
-            counts.specialised,
-            plan.kernels.len(),
-            plan.target,
-            counts.time.as_secs_f64() * 1e3
+            "{steps}: compiled {} of {total} kernels for {target} in {:.0} ms: {} not built into this binary",
+            missing.len(),
+            time.as_secs_f64() * 1e3,
+            named(&missing, total)
         );
     }
     Ok(Sources { texts, counts })
@@ -67,7 +60,38 @@ pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, E
 
 /// Whether all kernels of a plan are built in.
 pub(super) fn are_built_in(plan: &Plan) -> bool {
-    plan.kernels.iter().all(|kernel| builtin::ptx(plan.target, &kernel.name).is_some())
+    names_of_missing(plan.kernels.iter(), plan.target()).next().is_none()
+}
+
+/// Checks that all kernels are built in, because the options forbid compiling.
+///
+/// # Errors
+/// If a kernel is not built in. The error says how to build the kernels in.
+pub(super) fn require_built_in<'a>(
+    kernels: impl Iterator<Item = &'a PlanKernel> + Clone,
+    target: Target,
+    options: &EngineOptions,
+) -> Result<(), EngineError> {
+    let missing: BTreeSet<&str> = names_of_missing(kernels.clone(), target).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let all: BTreeSet<&str> = kernels.map(|kernel| kernel.name.as_str()).collect();
+    Err(EngineError::NotBuiltIn {
+        missing: missing.len(),
+        total: all.len(),
+        target,
+        tuned: !options.tuning.rules.is_empty(),
+        model: std::path::absolute(&options.path).unwrap_or_else(|_| options.path.clone()),
+    })
+}
+
+/// Names of the kernels that are not built in.
+fn names_of_missing<'a>(
+    kernels: impl Iterator<Item = &'a PlanKernel>,
+    target: Target,
+) -> impl Iterator<Item = &'a str> {
+    kernels.map(|kernel| kernel.name.as_str()).filter(move |name| !builtin::contains(target, name))
 }
 
 /// What is missing of `total` kernels, for a message: names, if they are few.
@@ -81,19 +105,19 @@ fn named(missing: &[&str], total: usize) -> String {
 }
 
 /// A kernel's name and PTX.
-pub(super) type Text = (String, Cow<'static, str>);
+pub(super) type Text = (String, String);
 
 /// Returns the PTX of each kernel: built in, or compiled now.
 pub(super) fn texts(kernels: &[&PlanKernel], target: Target) -> Result<Vec<Text>, EngineError> {
-    let missing = kernels.iter().filter(|kernel| builtin::ptx(target, &kernel.name).is_none());
+    let missing = kernels.iter().filter(|kernel| !builtin::contains(target, &kernel.name));
     let missing: Vec<_> = missing.map(|kernel| kernel.spec.clone()).collect();
     let mut made: HashMap<String, String> = emit::compile(&missing, target)?
         .into_iter()
         .map(|kernel| (kernel.compiled.name, kernel.compiled.ptx))
         .collect();
     let mut text = |name: &str| match builtin::ptx(target, name) {
-        Some(text) => Cow::Borrowed(text),
-        None => Cow::Owned(made.remove(name).expect("every missing kernel was compiled")),
+        Some(text) => text,
+        None => made.remove(name).expect("every missing kernel was compiled"),
     };
     Ok(kernels.iter().map(|kernel| (kernel.name.clone(), text(&kernel.name))).collect())
 }

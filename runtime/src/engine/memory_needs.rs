@@ -78,11 +78,14 @@ const ROUND: u32 = 64;
 
 /// Largest context, smaller than the plan's, with which the plan fits `free` bytes; none if no context fits.
 fn largest_context(plan: &Plan, free: u64) -> Option<u32> {
-    let fits = |context: u32| {
+    let bytes = |context: u32| {
         let pages = plan.params.slots * context.div_ceil(PAGE);
         let params = PlanParams { context, pages, ..plan.params.clone() };
-        Plan::new(&plan.shape, plan.target, params).is_ok_and(|plan| plan.total_bytes() <= free)
+        Some(Plan::new(&plan.shape, plan.gpu, params).ok()?.total_bytes())
     };
+    // Steps of more rows have larger activations, in every context.
+    let of_steps = bytes(plan.params.context).map_or(0, |one_row| plan.total_bytes().saturating_sub(one_row));
+    let fits = |context: u32| bytes(context).is_some_and(|bytes| bytes + of_steps <= free);
     // Bisection: `low` positions fit, `high` do not.
     let (mut low, mut high) = (0, plan.params.context);
     while high - low > 1 {

@@ -7,6 +7,7 @@
 
 pub mod bind;
 mod error;
+mod gpu;
 mod kernels;
 mod load;
 mod matrix_rates;
@@ -23,11 +24,11 @@ mod tensor_throughput;
 mod variants;
 
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::state;
@@ -35,8 +36,10 @@ use bespoke_kernels::plan::{Plan, PlanParams, Sampling, Tuning};
 use bespoke_kernels::shape::ModelShape;
 
 use crate::device::{self, Address, Device, GraphReport, Kernel, LaunchSequence};
+use crate::generation::{Next, mask_of};
 use bind::PlanBuffers;
 pub use error::{DoesNotFit, EngineError};
+pub use gpu::{gpu_for, target_for};
 pub use kernels::{KernelCounts, OriginCounts};
 pub use matrix_rates::{Matrix, MatrixRate};
 pub use memory_needs::MemoryNeeds;
@@ -47,13 +50,12 @@ pub use read_bandwidth::read_bandwidth;
 pub use sampling::{SamplingError, SamplingParams};
 pub use slots::Slots;
 use step::Step;
-pub use step::step_rows;
 pub use step_times::StepRows;
 pub use tensor_throughput::tensor_throughput;
 pub use variants::{Variant, Variants};
 
 /// Options for loading and running a model.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Positions in the KV cache. The default is the model's context, at most [`DEFAULT_CONTEXT`].
     pub context: Option<u32>,
@@ -63,6 +65,9 @@ pub struct EngineOptions {
     pub eager: bool,
     /// Whether to fail if a kernel is not built in, instead of compiling the kernel.
     pub no_jit: bool,
+    /// Number of multiprocessors among which work is divided. The default is that of the device; a smaller one leaves
+    /// multiprocessors unused.
+    pub multiprocessors: Option<NonZeroU32>,
     /// Tuning rules that override the cost model.
     pub tuning: Tuning,
     /// Path of the model's file, for messages.
@@ -70,8 +75,11 @@ pub struct EngineOptions {
     /// Number of slots: sequences that run at the same time; 0 counts as 1. More than one are for [`Slots`].
     pub parallel: u32,
     /// Whether prompts but for their last tokens are processed in prefill steps, whose kernels are loaded when they are first
-    /// needed. Logits have other bits than without.
+    /// needed; the default. Logits have other bits than without. A model that has no prefill steps is decoded without them,
+    /// with a warning. [`Engine::step`] processes one token in any case.
     pub prefill: bool,
+    /// Largest number of drafted tokens of a sequence in a step; 0, the default, for an engine without verify steps.
+    pub drafts: u32,
     /// Bytes of the KV cache. The default is the whole context of every slot, or with several slots as much of it as the
     /// free memory allows.
     pub kv_memory: Option<u64>,
@@ -79,6 +87,26 @@ pub struct EngineOptions {
     pub sampling: SamplingParams,
     /// Time after which a step that is not complete counts as hung. The default is [`STEP_LIMIT`].
     pub step_limit: Option<Duration>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            context: None,
+            kv: KvType::default(),
+            eager: false,
+            no_jit: false,
+            multiprocessors: None,
+            tuning: Tuning::default(),
+            path: PathBuf::new(),
+            parallel: 1,
+            prefill: true,
+            drafts: 0,
+            kv_memory: None,
+            sampling: SamplingParams::default(),
+            step_limit: None,
+        }
+    }
 }
 
 /// Default time after which a step that is not complete counts as hung: a step of the largest models takes less than a
@@ -166,23 +194,27 @@ impl Engine {
     ) -> Result<Engine, EngineError> {
         let mut times = LoadTimes::default();
         let start = Instant::now();
-        let target = target_for(&*device)?;
         options.sampling.check(shape.dimensions.vocab)?;
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
         let params =
             PlanParams::single(context).with_kv(options.kv).with_sampling(options.sampling.launches());
         let params = PlanParams { slots: options.parallel.max(1), ..params };
-        let tuned = |params| Ok(Plan::tuned(shape, target, params, &options.tuning)?);
+        let gpu = gpu::planned(&*device, options, |gpu| {
+            let plan = Plan::tuned(shape, gpu, params.clone(), &options.tuning);
+            plan.is_ok_and(|plan| kernels::are_built_in(&plan))
+        })?;
+        let tuned = |params| Ok(Plan::tuned(shape, gpu, params, &options.tuning)?);
         let pages = step::pool_pages(&params, tuned, options, &*device)?;
         let plan = tuned(PlanParams { pages, ..params })?;
         let (plan, steps) = step::plans(&plan, options, &*device)?;
         memory_needs::check(&plan, &*device)?;
         check_shared_memory(&plan, &*device)?;
-        let sources = kernels::sources(&plan, options)?;
+        let needed: Vec<_> = plan.kernels.iter().collect();
+        let sources = kernels::sources(&needed, gpu.target, options, "decode steps of one row")?;
         times.specialise = start.elapsed();
 
         let start = Instant::now();
-        let loaded = kernels::load(&*device, target, &sources.texts)?;
+        let loaded = kernels::load(&*device, gpu.target, &sources.texts)?;
         times.assemble = start.elapsed();
 
         let start = Instant::now();
@@ -286,6 +318,28 @@ impl Engine {
         self.device.upload(buffers.parameters.offset(u64::from(slot) * bytes.len() as u64), &bytes)?;
         self.sampling_set = true;
         Ok(())
+    }
+
+    /// Writes which tokens the next step of the engine's sequence may choose.
+    pub(crate) fn set_mask(&mut self, next: &Next) -> Result<(), EngineError> {
+        self.wait()?;
+        match next {
+            Next::Any(mask) => self.write_mask(0, mask),
+            Next::Only(tokens) => {
+                let mask = mask_of(tokens.first().copied(), self.plan.shape.dimensions.vocab);
+                self.write_mask(0, &mask)
+            }
+            Next::End => Ok(()),
+        }
+    }
+
+    /// Writes which tokens a slot may choose, as bits. The steps that choose by an earlier mask are complete.
+    fn write_mask(&self, slot: u32, mask: &[u32]) -> Result<(), EngineError> {
+        let buffers = self.buffers.sampling().ok_or(EngineError::OnlyGreedy)?;
+        let words = self.plan.shape.dimensions.vocab.div_ceil(32) as usize;
+        let padded = mask.iter().copied().chain(std::iter::repeat(0)).take(words);
+        let bytes: Vec<u8> = padded.flat_map(u32::to_le_bytes).collect();
+        self.keep(self.device.upload(buffers.mask.offset(u64::from(slot) * bytes.len() as u64), &bytes))
     }
 
     /// Passes on the result of a device call on which the sequence depends. A failure ends the sequence.
@@ -424,6 +478,13 @@ impl Engine {
         }
     }
 
+    /// Marks `count` tokens of a slot as not written, ordered after all enqueued work and before later uploads.
+    fn forget_tokens(&self, slot: u32, position: u32, count: u32) -> Result<(), EngineError> {
+        let first = u64::from(slot) * u64::from(self.plan.params.slot_tokens()) + u64::from(position);
+        let at = self.buffers.host_tokens().address().offset(first * 4);
+        self.keep(self.device.fill(at, u64::from(count) * 4, NOT_WRITTEN as u8))
+    }
+
     /// Logits of the last step, `f32 [vocab]`. Waits until the step has completed.
     ///
     /// # Errors
@@ -486,20 +547,6 @@ impl StepQueue for Stepping<'_> {
     fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
         self.on_prompt_token.map_or(ControlFlow::Continue(()), |on_prompt_token| on_prompt_token(position))
     }
-}
-
-/// Target of the kernels for a device: the newest supported target that has built-in kernels, else the newest supported
-/// target.
-pub fn target_for(device: &dyn Device) -> Result<Target, EngineError> {
-    let (major, minor) = device.info().compute;
-    // Built-in kernels for an older target are preferred to kernels for a newer target that must be compiled.
-    let newest = Target::for_device(major, minor).ok_or_else(|| EngineError::TooOld {
-        name: device.info().name.clone(),
-        major,
-        minor,
-    })?;
-    let best = crate::builtin::targets().iter().copied().filter(|target| *target <= newest).max();
-    Ok(best.unwrap_or(newest))
 }
 
 /// Checks every launch against the device's shared memory: a device may have less than the plan's target.

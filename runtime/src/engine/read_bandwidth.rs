@@ -64,7 +64,7 @@ pub(super) fn median_seconds(
 pub(super) fn probe_kernel(device: &dyn Device, spec: &KernelSpec) -> Result<Kernel, EngineError> {
     let (target, name) = (target_for(device)?, spec.name());
     let module = match builtin::ptx(target, &name) {
-        Some(text) => device.load_source(&builtin::source(target, &name, text))?,
+        Some(text) => device.load_source(&builtin::source(target, &name, &text))?,
         None => {
             let made = bespoke_kernels::emit::compile(std::slice::from_ref(spec), target)?;
             device.load(&name, &made[0].compiled.ptx)?

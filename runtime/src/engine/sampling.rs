@@ -26,6 +26,9 @@ pub struct SamplingParams {
     pub repeat_last_n: u32,
     /// Tokens with the value that is added to their logits; −∞ forbids a token. Values for the same token add up.
     pub logit_bias: Vec<(u32, f32)>,
+    /// Whether each token is chosen among those of a mask: [`Steps::set_masks`](crate::scheduler::Steps::set_masks). A
+    /// [`Grammar`](crate::generation::Grammar) sets it.
+    pub masked: bool,
     /// Seed: the same seed gives the same tokens.
     pub seed: u64,
 }
@@ -42,6 +45,7 @@ impl Default for SamplingParams {
             frequency_penalty: 0.0,
             repeat_last_n: 64,
             logit_bias: Vec::new(),
+            masked: false,
             seed: 0,
         }
     }
@@ -83,7 +87,7 @@ impl SamplingParams {
     pub fn launches(&self) -> Sampling {
         let neutral =
             self.repeat_penalty == 1.0 && self.presence_penalty == 0.0 && self.frequency_penalty == 0.0;
-        let unchanged = (neutral || self.repeat_last_n == 0) && self.logit_bias.is_empty();
+        let unchanged = (neutral || self.repeat_last_n == 0) && self.logit_bias.is_empty() && !self.masked;
         if self.temperature == 0.0 && unchanged { Sampling::Greedy } else { Sampling::Sampled }
     }
 
@@ -145,7 +149,8 @@ impl SamplingParams {
         }
         words[sample::TOP_K as usize] = self.top_k;
         words[sample::LAST_N as usize] = self.repeat_last_n;
-        words[sample::BIASED as usize] = u32::from(!self.logit_bias.is_empty());
+        let flags = [(sample::BIASED, !self.logit_bias.is_empty()), (sample::MASKED, self.masked)];
+        words[sample::FLAGS as usize] = flags.into_iter().map(|(flag, on)| if on { flag } else { 0 }).sum();
         words[sample::SEED as usize] = self.seed as u32;
         words[sample::SEED as usize + 1] = (self.seed >> 32) as u32;
         words
@@ -219,6 +224,7 @@ mod tests {
             (SamplingParams { presence_penalty: -0.5, ..default() }, Sampling::Sampled),
             (SamplingParams { frequency_penalty: 0.5, ..default() }, Sampling::Sampled),
             (SamplingParams { logit_bias: vec![(1, 2.0)], ..default() }, Sampling::Sampled),
+            (SamplingParams { masked: true, ..default() }, Sampling::Sampled),
             (SamplingParams { temperature: 0.1, ..default() }, Sampling::Sampled),
         ] {
             assert_eq!(params.launches(), launches, "{params:?}");
@@ -237,15 +243,16 @@ mod tests {
             frequency_penalty: 2.0,
             repeat_last_n: 7,
             logit_bias: vec![(2, 1.5), (0, f32::NEG_INFINITY), (2, 1.0)],
+            masked: true,
             seed: 0x0123_4567_89AB_CDEF,
         };
         let infinity = f32::INFINITY.to_bits();
         let penalties = [0x3FA0_0000, 0xBF80_0000, 0x4000_0000, 7];
         let words =
-            [&[0, 40, 0x3F00_0000, infinity][..], &penalties, &[1, 0x89AB_CDEF, 0x0123_4567]].concat();
+            [&[0, 40, 0x3F00_0000, infinity][..], &penalties, &[3, 0x89AB_CDEF, 0x0123_4567]].concat();
         assert_eq!(params.words()[..], words);
         assert_eq!(params.bias_row(4), [f32::NEG_INFINITY, 0.0, 2.5, 0.0]);
-        let unbiased = SamplingParams { min_p: 0.05, logit_bias: Vec::new(), ..params };
+        let unbiased = SamplingParams { min_p: 0.05, logit_bias: Vec::new(), masked: false, ..params };
         assert_eq!(f32::from_bits(unbiased.words()[3]), 2.995_732_3);
         assert_eq!(unbiased.words()[8], 0);
     }

@@ -9,7 +9,7 @@ use super::{
     DecodeCursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, NonFiniteLogits, SamplingParams,
 };
 use crate::device::Address;
-use crate::scheduler::{Limits, PageEntry, ROW_GROUP, StepRow, Steps};
+use crate::scheduler::{Draft, Limits, PageEntry, ROW_GROUP, StepRow, Steps};
 
 /// A decode step: that of one row, or another step of the engine.
 #[derive(Clone, Copy)]
@@ -26,6 +26,8 @@ pub struct Slots<'a> {
     page_table: Address,
     /// The last decode step, unless another step followed it.
     last: Option<DecodeStep>,
+    /// Position after the last token of each slot that a verify step has written; 0 if a decode step followed it.
+    verified: Vec<u32>,
 }
 
 impl<'a> Slots<'a> {
@@ -34,9 +36,7 @@ impl<'a> Slots<'a> {
         engine.end_sequence()?;
         engine.prompt.clear();
         engine.own_pages = false;
-        for index in 0..engine.step_params().count() {
-            engine.load_step(index)?;
-        }
+        engine.load_steps(0..engine.step_params().count())?;
         let (plan, page_table) = (&engine.plan, engine.page_table());
         let of_kind = |kind| engine.step_params().filter(move |params| params.kind == kind);
         let mut decode = vec![1];
@@ -52,15 +52,17 @@ impl<'a> Slots<'a> {
             vocab: plan.shape.dimensions.vocab,
             sampling: plan.params.sampling == Sampling::Sampled,
             decode,
+            verify: of_kind(StepKind::Verify).map(|params| params.rows).collect(),
             prefill,
         };
-        Ok(Slots { engine, limits, page_table, last: None })
+        let verified = vec![0; limits.slots as usize];
+        Ok(Slots { engine, limits, page_table, last: None, verified })
     }
 
     /// The record of a row.
     fn record(&self, row: &StepRow) -> Row {
-        let &StepRow { slot, position, prompt, chooses } = row;
-        self.engine.row(slot, position, prompt, chooses)
+        let &StepRow { slot, position, given, chooses } = row;
+        self.engine.row(slot, position, given, chooses)
     }
 
     /// Waits for earlier steps before an upload: an upload waits for them too, and for ever if a kernel hangs.
@@ -80,10 +82,30 @@ impl<'a> Slots<'a> {
         }
     }
 
+    /// Marks the tokens behind each slot's first row as not written, as far as a verify step has written them. Complete before
+    /// the next upload is.
+    fn forget_discarded(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
+        let discarded = discarded(&mut self.verified, rows);
+        discarded
+            .into_iter()
+            .try_for_each(|(slot, first, count)| self.engine.forget_tokens(slot, first, count))
+    }
+
     fn upload_page(&self, entry: u32, page: u32) -> Result<(), EngineError> {
         let (engine, at) = (&self.engine, self.page_table.offset(u64::from(entry) * 4));
         engine.keep(engine.device.upload(at, &page.to_le_bytes()))
     }
+}
+
+/// Slot, first position and number of the tokens behind each slot's first row up to the end that `verified` has for the slot,
+/// which is taken.
+fn discarded(verified: &mut [u32], rows: &[StepRow]) -> Vec<(u32, u32, u32)> {
+    let of_row = |row: &StepRow| {
+        let end = std::mem::take(&mut verified[row.slot as usize]);
+        let first = row.position + 1;
+        Some((row.slot, first, end.checked_sub(first).filter(|&count| count > 0)?))
+    };
+    rows.iter().filter_map(of_row).collect()
 }
 
 impl Steps for Slots<'_> {
@@ -93,6 +115,7 @@ impl Steps for Slots<'_> {
 
     fn start(&mut self, slot: u32, tokens: &[u32], sampling: &SamplingParams) -> Result<(), EngineError> {
         self.wait_for_steps()?;
+        self.verified[slot as usize] = 0;
         let engine = &mut *self.engine;
         let stride = u64::from(engine.plan.params.slot_tokens()) * 4;
         let first = u64::from(slot) * stride;
@@ -125,6 +148,20 @@ impl Steps for Slots<'_> {
             }
         }
         Ok(())
+    }
+
+    fn give_tokens(&mut self, slot: u32, position: u32, tokens: &[u32]) -> Result<(), EngineError> {
+        self.wait_for_steps()?;
+        let engine = &self.engine;
+        let first = slot * engine.plan.params.slot_tokens() + position;
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        let at = engine.buffers.tokens().offset(u64::from(first) * 4);
+        engine.keep(engine.device.upload(at, &bytes))
+    }
+
+    fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
+        self.wait_for_steps()?;
+        masks.iter().try_for_each(|(slot, mask)| self.engine.write_mask(*slot, mask))
     }
 
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
@@ -161,9 +198,28 @@ impl Steps for Slots<'_> {
             DecodeStep::OneRow => 1,
             DecodeStep::Other(index) => self.engine.step_params().nth(index).map_or(1, |params| params.rows),
         };
+        self.forget_discarded(rows)?;
         self.write_rows(rows, size)?;
         self.last = Some(step);
         self.enqueue(step)
+    }
+
+    fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError> {
+        let count = rows.len() as u32;
+        let step = self.engine.step_for(StepKind::Verify, count);
+        let step = step.ok_or(EngineError::NoStep { rows: count })?;
+        let size = self.engine.step_params().nth(step).map_or(count, |params| params.rows);
+        self.wait_for_steps()?;
+        self.forget_discarded(rows)?;
+        for Draft { slot, position, tokens } in drafts {
+            self.give_tokens(*slot, *position, tokens)?;
+        }
+        self.write_rows(rows, size)?;
+        for row in rows {
+            self.verified[row.slot as usize] = row.position + 2;
+        }
+        self.last = None;
+        self.engine.enqueue_step(step)
     }
 
     fn decode_again(&mut self) -> Result<(), EngineError> {
@@ -207,5 +263,23 @@ impl Drop for Slots<'_> {
         // The next start waits for the steps in flight.
         self.engine.started.set(false);
         self.engine.cursor = DecodeCursor::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The host must not read a discarded token before the step that chooses it anew. On the emulator it would not: steps are
+    /// complete when they are enqueued.
+    #[test]
+    fn tokens_behind_the_first_row_of_a_slot_are_forgotten_once() {
+        let row = |(slot, position)| StepRow { slot, position, given: 1, chooses: true };
+        let rows = [(2, 12), (2, 13), (2, 14), (0, 9), (1, 20), (1, 21)].map(row);
+        // Slot 2 has tokens up to 16, of which 12 was accepted; all of slot 1 were; slot 0 had no draft.
+        let mut verified = [0, 21, 17];
+        assert_eq!(discarded(&mut verified, &rows), [(2, 13, 4)]);
+        assert_eq!(verified, [0; 3]);
+        assert!(discarded(&mut verified, &rows).is_empty());
     }
 }

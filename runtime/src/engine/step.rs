@@ -1,28 +1,17 @@
 //! Steps of several rows: their plans over the engine's memory, loaded when they are first needed.
 
+use std::collections::{BTreeMap, HashMap};
+use std::iter;
+
 use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state::{self, Row};
-use bespoke_kernels::plan::{Plan, PlanError, PlanParams, StepKind};
+use bespoke_kernels::plan::{Plan, PlanError, PlanKernel, PlanParams, StepKind};
 
 use super::{Engine, EngineError, EngineOptions, bind, capture, check_shared_memory, kernels};
-use crate::device::{Address, Device, LaunchSequence, MemoryInfo};
-
-/// Numbers of rows of decode steps; an engine has those up to the first that holds all of its slots.
-const DECODE_ROWS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-
-/// Numbers of rows of prefill steps.
-const PREFILL_ROWS: [u32; 2] = [64, 512];
+use crate::device::{Address, Device, Kernel, LaunchSequence, MemoryInfo};
 
 /// Share of the free memory that is not given to pages, because free memory fluctuates: one part of this many.
 const RESERVE: u64 = 32;
-
-/// Numbers of rows of an engine's steps of a kind, in ascending order.
-pub fn step_rows(kind: StepKind) -> &'static [u32] {
-    match kind {
-        StepKind::Decode => &DECODE_ROWS,
-        StepKind::Prefill => &PREFILL_ROWS,
-    }
-}
 
 /// A step of an engine, besides the decode step of one row.
 pub(super) struct Step {
@@ -51,31 +40,42 @@ pub(super) fn plans(
 ) -> Result<(Plan, Vec<Step>), EngineError> {
     let slots = base.params.slots;
     let tuned = |params: PlanParams| -> Result<Step, EngineError> {
-        let plan = Plan::tuned(&base.shape, base.target, params, &options.tuning)?;
+        let plan = Plan::tuned(&base.shape, base.gpu, params, &options.tuning)?;
         check_shared_memory(&plan, device)?;
         Ok(Step { plan, loaded: None })
     };
     let mut steps = Vec::new();
-    let enough = DECODE_ROWS.iter().position(|&rows| rows >= slots).map_or(DECODE_ROWS.len(), |at| at + 1);
-    for &rows in &DECODE_ROWS[1..enough] {
+    let sizes = StepKind::Decode.sizes();
+    let enough = sizes.iter().position(|&rows| rows >= slots).map_or(sizes.len(), |at| at + 1);
+    for &rows in sizes[..enough].iter().filter(|&&rows| rows > 1) {
         steps.push(tuned(base.params.clone().decode(rows))?);
     }
+    if options.drafts > 0 {
+        let sizes = StepKind::Verify.sizes();
+        let most = slots.saturating_mul(options.drafts.saturating_add(1));
+        let enough = sizes.iter().position(|&rows| rows >= most).map_or(sizes.len(), |at| at + 1);
+        for &rows in &sizes[..enough] {
+            steps.push(tuned(base.params.clone().verify(rows))?);
+        }
+    }
     if options.prefill {
+        let sizes = StepKind::Prefill.sizes().iter();
         let prefill: Result<Vec<Step>, EngineError> =
-            PREFILL_ROWS.into_iter().map(|rows| tuned(base.params.clone().prefill(rows))).collect();
+            sizes.map(|&rows| tuned(base.params.clone().prefill(rows))).collect();
         match prefill {
-            Ok(prefill)
-                if !options.no_jit || prefill.iter().all(|step| kernels::are_built_in(&step.plan)) =>
-            {
-                steps.extend(prefill);
-            }
-            Ok(_) => tracing::warn!(
-                "kernels of prefill steps are not built in: prompts are processed a token at a time, and logits have other bits"
-            ),
+            Ok(prefill) => steps.extend(prefill),
             // Decode steps process prompts, too.
-            Err(EngineError::Plan(error @ PlanError::Unsupported(_))) => tracing::warn!("{error}"),
+            Err(
+                error @ (EngineError::Plan(PlanError::Unsupported(_)) | EngineError::SharedMemory { .. }),
+            ) => {
+                tracing::warn!("{error}: decode steps process prompts, a token at a time");
+            }
             Err(error) => return Err(error),
         }
+    }
+    if options.no_jit {
+        let plans = || iter::once(base).chain(steps.iter().map(|step| &step.plan));
+        kernels::require_built_in(plans().flat_map(|plan| &plan.kernels), base.target(), options)?;
     }
     let mut merged = base.clone();
     for step in &steps {
@@ -114,8 +114,8 @@ pub(super) fn pool_pages(
         None => {
             let MemoryInfo { free, .. } = device.memory()?;
             // Steps of the most rows need the most memory besides the pool.
-            let largest =
-                PlanParams { pages: 1, ..params.clone() }.prefill(PREFILL_ROWS[PREFILL_ROWS.len() - 1]);
+            let rows = StepKind::Prefill.sizes().iter().copied().max().unwrap_or(1);
+            let largest = PlanParams { pages: 1, ..params.clone() }.prefill(rows);
             let others = base(largest)?.total_bytes();
             let left = (free - free / RESERVE).saturating_sub(others);
             (left / page).clamp(one.min(all), all)
@@ -144,23 +144,46 @@ impl Engine {
         self.steps.iter().map(|step| &step.plan)
     }
 
-    /// Compiles, loads and captures a step, unless that was done before.
-    pub(super) fn load_step(&mut self, index: usize) -> Result<(), EngineError> {
-        if self.steps[index].loaded.is_some() {
+    /// Compiles, loads and captures steps, except those for which that was done before. Kernels of all steps are compiled and
+    /// loaded in parallel.
+    pub(super) fn load_steps(&mut self, indices: impl IntoIterator<Item = usize>) -> Result<(), EngineError> {
+        let indices: Vec<usize> =
+            indices.into_iter().filter(|&index| self.steps[index].loaded.is_none()).collect();
+        if indices.is_empty() {
             return Ok(());
         }
-        let plan = &self.steps[index].plan;
-        let sources = kernels::sources(plan, &self.options)?;
-        let loaded = kernels::load(&*self.device, plan.target, &sources.texts)?;
+        let plans: Vec<&Plan> = indices.iter().map(|&index| &self.steps[index].plan).collect();
+        let all: BTreeMap<&str, &PlanKernel> = plans
+            .iter()
+            .flat_map(|plan| &plan.kernels)
+            .map(|kernel| (kernel.name.as_str(), kernel))
+            .collect();
+        let all: Vec<&PlanKernel> = all.into_values().collect();
+        let sources = kernels::sources(&all, self.plan.target(), &self.options, "steps of several rows")?;
+        let loaded = kernels::load(&*self.device, self.plan.target(), &sources.texts)?;
+        let loaded: HashMap<&str, &Kernel> = loaded.iter().map(|kernel| (kernel.name(), kernel)).collect();
+        let mut steps = Vec::new();
+        for plan in plans {
+            let kernels: Vec<Kernel> =
+                plan.kernels.iter().map(|kernel| loaded[kernel.name.as_str()].clone()).collect();
+            let addresses = self.addresses_of(plan);
+            let mut sequence = self.device.sequence(bind::launches_at(plan, &addresses, &kernels))?;
+            let captured = !self.options.eager && capture(&mut *sequence, plan)?.is_some();
+            steps.push(LoadedStep { sequence, captured });
+        }
+        for (index, step) in indices.into_iter().zip(steps) {
+            self.steps[index].loaded = Some(step);
+        }
+        Ok(())
+    }
+
+    /// Addresses of a step's buffers, in the plan's order.
+    fn addresses_of(&self, plan: &Plan) -> Vec<Address> {
         let address = |name: &str| -> Address {
             let at = self.plan.buffers.iter().position(|buffer| buffer.name == name);
             self.buffers.addresses()[at.expect("the engine has the buffers of all steps")]
         };
-        let addresses: Vec<Address> = plan.buffers.iter().map(|buffer| address(&buffer.name)).collect();
-        let mut sequence = self.device.sequence(bind::launches_at(plan, &addresses, &loaded))?;
-        let captured = !self.options.eager && capture(&mut *sequence, plan)?.is_some();
-        self.steps[index].loaded = Some(LoadedStep { sequence, captured });
-        Ok(())
+        plan.buffers.iter().map(|buffer| address(&buffer.name)).collect()
     }
 
     /// Writes the records of the rows of a step with `size` rows; the rows behind do not exist.
@@ -179,7 +202,7 @@ impl Engine {
 
     /// Enqueues a step over the records on the device.
     pub(super) fn enqueue_step(&mut self, index: usize) -> Result<(), EngineError> {
-        self.load_step(index)?;
+        self.load_steps([index])?;
         let step = self.steps[index].loaded.as_mut().expect("loaded above");
         let enqueued = if step.captured { step.sequence.replay() } else { step.sequence.run_eager() };
         self.keep(enqueued)

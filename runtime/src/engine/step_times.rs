@@ -129,7 +129,7 @@ impl Engine {
         let Which::Other(index) = step else {
             return Ok((&mut *self.sequence, self.graph.is_some()));
         };
-        self.load_step(index)?;
+        self.load_steps([index])?;
         let size = self.plan_of(index).params.rows;
         match rows {
             StepRows::Decode { sequences, .. } => {

@@ -48,8 +48,8 @@ impl<'a> Variants<'a> {
 
     /// Builds a plan with the rules `tuning`, for the engine's model, target and context.
     pub fn plan(&self, tuning: &Tuning) -> Result<Plan, EngineError> {
-        let Plan { shape, target, params, .. } = &self.engine.plan;
-        let plan = Plan::tuned(shape, *target, params.clone(), tuning)?;
+        let Plan { shape, gpu, params, .. } = &self.engine.plan;
+        let plan = Plan::tuned(shape, *gpu, params.clone(), tuning)?;
         check_shared_memory(&plan, &*self.engine.device)?;
         Ok(plan)
     }
@@ -59,7 +59,7 @@ impl<'a> Variants<'a> {
         let device = &*self.engine.device;
         let missing: Vec<&PlanKernel> =
             plan.kernels.iter().filter(|kernel| !self.loaded.contains_key(&kernel.name)).collect();
-        for kernel in kernels::load(device, plan.target, &kernels::texts(&missing, plan.target)?)? {
+        for kernel in kernels::load(device, plan.target(), &kernels::texts(&missing, plan.target())?)? {
             self.loaded.insert(kernel.name().to_owned(), kernel);
         }
         let kernels: Vec<Kernel> =

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use super::shift::Shift;
 use super::stop::{Released, StopStrings};
-use super::{FinishReason, Request, Summary, Token, TokenLogprobs, room};
+use super::{FinishReason, MissedPages, Request, Summary, Token, TokenLogprobs, room};
 use crate::engine::EngineError;
+use crate::speculation::DraftCounts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 
 /// Generated tokens of a sequence, with the conditions that end it.
@@ -25,6 +26,10 @@ pub(crate) struct Answer<'t> {
     reason: Option<FinishReason>,
     /// Number of prompt tokens whose keys and values were in the cache already.
     pub reused: u32,
+    /// Full pages of the prompt that had to be processed.
+    pub missed: MissedPages,
+    /// Tokens that were drafted.
+    pub drafts: DraftCounts,
     start: Instant,
     first_token: Option<Instant>,
 }
@@ -55,6 +60,8 @@ impl<'t> Answer<'t> {
             limit,
             reason: None,
             reused: 0,
+            missed: MissedPages::default(),
+            drafts: DraftCounts::default(),
             start: Instant::now(),
             first_token: None,
         })
@@ -70,7 +77,7 @@ impl<'t> Answer<'t> {
         self.limit.0.saturating_sub(self.len())
     }
 
-    /// Whether a stop token, a stop string or the caller ended generation.
+    /// Whether a stop token, a stop string, the grammar or the caller ended generation.
     pub fn is_stopped(&self) -> bool {
         self.reason.is_some()
     }
@@ -138,6 +145,8 @@ impl<'t> Answer<'t> {
             rest,
             reason: reason.unwrap_or(FinishReason::Cancelled),
             reused: self.reused,
+            missed: self.missed,
+            drafts: self.drafts,
             shifts: self.shift.map_or(0, |shift| shift.count),
             prompt_time: first_token - self.start,
             decode_time: first_token.elapsed(),

@@ -12,10 +12,20 @@
 //!   same tokens, until other sequences need them. Pages with other tokens than those of prefill steps are not shared,
 //!   since prefill steps give keys and values other bits than decode steps.
 //! - **Out of pages**: a sequence that needs a page when none can be had pauses until another sequence ends. If all
-//!   sequences pause, the youngest ends with [`FinishReason::OutOfPages`].
+//!   sequences pause, the youngest gives its slot and its pages back and waits for new ones. Its prompt is then processed
+//!   again in prefill steps, and the tokens that were chosen in decode steps, so that it goes on with the same bits. A
+//!   sequence that is alone and needs more pages than there are ends with [`FinishReason::OutOfPages`].
+//! - **Grammars**: the host says before each choice which tokens a sequence may get, so the choice waits for the token
+//!   before it, and so do the other sequences of the step. Tokens without an alternative are given to the device all at
+//!   once, and their steps do not wait. Each has its row of a decode step or a verify step all the same, since only these
+//!   give the keys and values of answers their bits.
+//! - **Speculation**: if the engine has verify steps, a step can have several rows of a sequence: tokens that are given, or that
+//!   [`speculation`](crate::speculation) has drafted. The device does not run ahead of a draft, and at most two steps ahead of
+//!   a sequence that may have one.
 //! - **Ends**: a stop token, a stop string, a limit and [`Scheduler::cancel`] end a sequence at once. Its slot and pages
 //!   become free when the steps in flight that write to them are complete; the tokens of these steps are discarded.
 
+mod history;
 mod pages;
 mod policy;
 mod results;
@@ -26,19 +36,20 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::time::Instant;
 
-use bespoke_kernels::plan::Sampling;
 use pages::PagePool;
 use results::InFlight;
 use sequence::{Sequence, Slot};
 
 pub use pages::PageCounts;
-pub use steps::{Limits, PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
+pub use steps::{Draft, Limits, PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
 
 use crate::engine::EngineError;
 #[cfg(doc)]
 use crate::engine::MAX_STEPS_AHEAD;
-use crate::generation::{Answer, FinishReason, Request, Summary, Token};
+use crate::generation::{Answer, FinishReason, Guide, Request, Summary, Token};
+use crate::speculation::{Speculation, Speculator, StepCosts};
 use crate::tokenizer::Tokenizer;
 
 /// Id of a sequence, in the order of arrival. Ids are not reused.
@@ -77,7 +88,7 @@ pub enum Event {
         /// Tokens, text, reason and times.
         summary: Summary,
     },
-    /// The sequence ended because its logits were not finite. Other sequences continue.
+    /// The sequence ended because its logits were not finite, or its grammar failed. Other sequences continue.
     Failed {
         /// The sequence.
         id: SequenceId,
@@ -105,13 +116,42 @@ pub struct Scheduler<'t, S> {
     enqueued: u64,
     /// Number of steps known to be complete.
     completed: u64,
-    /// Rows of the last step, if it was a decode step.
+    /// Rows of the last step, if it was a decode step whose successor the device can prepare.
     last_decode: Option<Vec<StepRow>>,
+    /// Whether the last step was a decode step or a verify step.
+    after_decode: bool,
     /// Sequences that found no page for their next token, in the order of `running`.
     paused: Vec<SequenceId>,
     events: Vec<Event>,
+    step_counts: StepCounts,
+    step_costs: StepCosts,
+    /// What sequences draft whose requests do not say so.
+    speculation: Speculation,
+    /// Time at which the last step was known to be complete.
+    last_completion: Option<Instant>,
     /// Whether the engine failed and was not reset yet.
     failed: bool,
+}
+
+/// Numbers of steps that a scheduler has enqueued, of their rows, and of pre-emptions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepCounts {
+    /// Decode steps, verify steps included.
+    pub decode_steps: u64,
+    /// Rows of these steps: tokens that are chosen, discarded ones included.
+    pub decode_rows: u64,
+    /// Verify steps: steps with several rows of a sequence.
+    pub verify_steps: u64,
+    /// Tokens that were drafted.
+    pub drafted: u64,
+    /// Drafted tokens that were accepted.
+    pub accepted: u64,
+    /// Prefill steps.
+    pub prefill_steps: u64,
+    /// Rows of prefill steps: tokens of prompts.
+    pub prefill_rows: u64,
+    /// Sequences that gave their pages to others and were processed again.
+    pub preemptions: u64,
 }
 
 impl<'t, S: Steps> Scheduler<'t, S> {
@@ -132,42 +172,37 @@ impl<'t, S: Steps> Scheduler<'t, S> {
             enqueued: 0,
             completed: 0,
             last_decode: None,
+            after_decode: false,
             paused: Vec::new(),
             events: Vec::new(),
+            step_counts: StepCounts::default(),
+            step_costs: StepCosts::default(),
+            speculation: Speculation::default(),
+            last_completion: None,
             failed: false,
             steps,
             limits,
         }
     }
 
+    /// This scheduler, which drafts tokens also for requests that do not say so.
+    #[must_use]
+    pub fn with_speculation(self, speculation: Speculation) -> Scheduler<'t, S> {
+        Scheduler { speculation, ..self }
+    }
+
     /// Checks a request as [`Scheduler::add`] does.
     ///
     /// # Errors
-    /// If the prompt is empty, has a token outside the vocabulary, or is longer than the context or the whole page pool;
-    /// or a parameter of the request is out of range.
+    /// If [`Limits::check`] finds an error, or more tokens shall be kept than the context has room for.
     pub fn check(&self, request: &Request<'_>) -> Result<(), EngineError> {
         self.answer(request).map(drop)
     }
 
     /// The empty answer to a request that passes all checks.
     fn answer(&self, request: &Request<'_>) -> Result<Answer<'t>, EngineError> {
-        let Limits { vocab, context, pages, sampling, .. } = self.limits;
-        if request.prompt.is_empty() {
-            return Err(EngineError::EmptyPrompt);
-        }
-        if let Some(&token) = request.prompt.iter().find(|&&token| token >= vocab) {
-            return Err(EngineError::NoSuchToken { token, vocab });
-        }
-        request.sampling.check(vocab)?;
-        if !sampling && request.sampling.launches() != Sampling::Greedy {
-            return Err(EngineError::OnlyGreedy);
-        }
-        let answer = Answer::new(request, self.tokenizer, context)?;
-        let prompt = request.prompt.len() as u32;
-        match prompt.div_ceil(PAGE) {
-            needed if needed > pages => Err(EngineError::PoolTooSmall { prompt, needed, pages }),
-            _ => Ok(answer),
-        }
+        self.limits.check(request)?;
+        Answer::new(request, self.tokenizer, self.limits.context)
     }
 
     /// Adds a sequence with the request's prompt; it waits until a slot is free. [`Request::on_prompt_token`] is not
@@ -186,7 +221,9 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         }
         let sequence = Sequence {
             answer,
-            sampling: request.sampling.clone(),
+            guide: request.grammar.map(Guide::new),
+            speculator: self.speculator(request),
+            sampling: request.sampling_with_grammar(),
             logprobs: request.logprobs,
             tokens: request.prompt.to_vec(),
             prompt,
@@ -195,6 +232,14 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         self.sequences.insert(id, sequence);
         self.waiting.push_back(id);
         Ok(id)
+    }
+
+    /// What guesses the next tokens of a request's answer; none if the engine has no verify steps, or a grammar decides about
+    /// each token.
+    fn speculator(&self, request: &Request<'_>) -> Option<Speculator> {
+        let drafts = !self.limits.verify.is_empty() && request.grammar.is_none();
+        let asked = Some(request.speculation).filter(|speculation| speculation.most > 0);
+        drafts.then(|| Speculator::new(asked.unwrap_or(self.speculation), request.prompt)).flatten()
     }
 
     /// Ends a sequence, and returns what it has generated so far: the reason is [`FinishReason::Cancelled`]. No further
@@ -236,9 +281,19 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         self.running.len()
     }
 
+    /// Number of sequences that can run at the same time.
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// Numbers of pages by their state.
     pub fn pages(&self) -> PageCounts {
         self.pool.counts()
+    }
+
+    /// Numbers of steps that were enqueued.
+    pub fn step_counts(&self) -> StepCounts {
+        self.step_counts
     }
 
     /// The engine.
@@ -263,8 +318,8 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         }
         if !self.flights.is_empty() {
             self.wait()?;
-        } else if let Some(&youngest) = self.paused.last() {
-            self.finish(youngest, FinishReason::OutOfPages);
+        } else if let Some(&youngest) = self.paused.iter().max() {
+            self.make_room(youngest);
         }
         self.release_slots()
     }
@@ -277,7 +332,9 @@ impl<'t, S: Steps> Scheduler<'t, S> {
             let Some(sequence) = self.sequences.get_mut(&id) else { break };
             let Some(slot) = Slot::occupy(id, sequence, &mut self.pool) else { break };
             let index = free as u32;
-            sequence.answer.reused += slot.enqueued;
+            if sequence.is_new() {
+                sequence.answer.reused += slot.enqueued;
+            }
             sequence.slot = Some(index);
             self.slots[free] = Some(slot);
             self.steps.start(index, &sequence.tokens, &sequence.sampling)?;
@@ -285,6 +342,19 @@ impl<'t, S: Steps> Scheduler<'t, S> {
             self.running.push(id);
         }
         Ok(())
+    }
+
+    /// Takes the slot and the pages of a sequence for the others that pause. Ends it if there are none.
+    fn make_room(&mut self, id: SequenceId) {
+        if self.running.len() == 1 {
+            return self.finish(id, FinishReason::OutOfPages);
+        }
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        let slot = sequence.slot.take();
+        tracing::debug!("sequence {id} gives its pages to others, after {} tokens", sequence.tokens.len());
+        self.leave_slot(id, slot);
+        self.waiting.push_front(id);
+        self.step_counts.preemptions += 1;
     }
 
     /// Ends a sequence with an event. `reason` holds unless the sequence has another reason.
@@ -295,10 +365,20 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         }
     }
 
+    /// Ends a sequence with an error.
+    fn fail(&mut self, id: SequenceId, error: EngineError) {
+        if self.remove(id).is_some() {
+            self.events.push(Event::Failed { id, error });
+        }
+    }
+
     /// Removes a sequence. Its slot stays in use until [`Scheduler::release_slots`].
     fn remove(&mut self, id: SequenceId) -> Option<Sequence<'t>> {
         let sequence = self.sequences.remove(&id)?;
         self.waiting.retain(|&waiting| waiting != id);
+        if let Some(slot) = sequence.slot.and_then(|slot| self.slots[slot as usize].as_ref()) {
+            slot.remember(&sequence.tokens, &mut self.pool);
+        }
         self.leave_slot(id, sequence.slot);
         Some(sequence)
     }
@@ -340,6 +420,8 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         self.flights.clear();
         self.completed = self.enqueued;
         self.last_decode = None;
+        self.after_decode = false;
+        self.last_completion = None;
         self.events.clear();
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::history::{Chain, History, Miss};
 use super::steps::PAGE;
 
 /// Id of a prefix: of all tokens up to the end of a page. Ids are not reused.
@@ -37,11 +38,16 @@ struct Page {
     references: u32,
     /// The page's key in the index, if it is there.
     key: Option<Key>,
+    /// The tokens up to the page's end, if the page is in the index.
+    chain: Chain,
     /// When the last sequence released the page, by the pool's clock.
     released: u64,
     /// Whether all keys and values in the page are known to be finite.
     finite: bool,
 }
+
+/// Number of pages, for each page of the pool, of which it is remembered why they are not in the index.
+const REMEMBERED: usize = 4;
 
 /// Pages of the key-value cache.
 pub(super) struct PagePool {
@@ -54,6 +60,7 @@ pub(super) struct PagePool {
     cached: BTreeMap<u64, u32>,
     /// Pages that nothing uses and that must be cleared before they are free.
     unclean: Vec<u32>,
+    history: History,
     clock: u64,
     prefixes: u64,
 }
@@ -67,6 +74,7 @@ impl PagePool {
             index: HashMap::new(),
             cached: BTreeMap::new(),
             unclean: Vec::new(),
+            history: History::new(REMEMBERED * pages as usize),
             clock: 0,
             prefixes: 0,
         }
@@ -89,6 +97,7 @@ impl PagePool {
             Some(page) => page,
             None => {
                 let (_, page) = self.cached.pop_first()?;
+                self.history.add(self.pages[page as usize].chain, Miss::Evicted);
                 self.remove_from_index(page);
                 page
             }
@@ -111,7 +120,7 @@ impl PagePool {
 
     /// Adds a full page that is in use to the index. Returns the prefix that ends with the page. If another page has this
     /// prefix, it stays in the index, and `page` is not added.
-    pub fn publish(&mut self, page: u32, before: Prefix, tokens: &[u32]) -> Prefix {
+    pub fn publish(&mut self, page: u32, before: Prefix, chain: Chain, tokens: &[u32]) -> Prefix {
         debug_assert_eq!(tokens.len(), PAGE as usize);
         let key: Key = (before, tokens.into());
         if let Some(&(_, prefix)) = self.index.get(&key) {
@@ -120,6 +129,7 @@ impl PagePool {
         self.prefixes += 1;
         let prefix = Prefix(self.prefixes);
         self.pages[page as usize].key = Some(key.clone());
+        self.pages[page as usize].chain = chain;
         self.index.insert(key, (page, prefix));
         prefix
     }
@@ -144,6 +154,16 @@ impl PagePool {
         } else {
             self.free.push(page);
         }
+    }
+
+    /// Why the page that ends a chain is not in the index.
+    pub fn miss(&self, chain: Chain) -> Miss {
+        self.history.of(chain)
+    }
+
+    /// Remembers why a page is not in the index.
+    pub fn remember(&mut self, chain: Chain, reason: Miss) {
+        self.history.add(chain, reason);
     }
 
     /// Takes the pages that must be cleared. [`PagePool::cleared`] gives them back.
@@ -182,7 +202,7 @@ mod tests {
         let mut before = Prefix::EMPTY;
         let publish = |&first: &u32| {
             let page = pool.allocate().unwrap();
-            before = pool.publish(page, before, &tokens(first));
+            before = pool.publish(page, before, Chain::default(), &tokens(first));
             page
         };
         firsts.iter().map(publish).collect()
@@ -202,7 +222,7 @@ mod tests {
         assert_eq!(pool.share(first, &tokens(100)).unwrap().0, pages[1]);
         // A second page with the same tokens is not in the index, and what follows it is.
         let copy = pool.allocate().unwrap();
-        assert_eq!(pool.publish(copy, Prefix::EMPTY, &tokens(0)), first);
+        assert_eq!(pool.publish(copy, Prefix::EMPTY, Chain::default(), &tokens(0)), first);
         pool.release(copy, true);
         assert_eq!(pool.counts(), counts(2, 0, 2));
     }

@@ -1,67 +1,147 @@
 //! What the next step does: decode, or a chunk of prompts.
 
-use super::results::{InFlight, Output};
-use super::steps::{PageEntry, ROW_GROUP, StepRow, Steps};
-use super::{Scheduler, Slot};
-use crate::engine::{EngineError, MAX_STEPS_AHEAD};
+use std::time::Instant;
 
-/// Largest number of steps in flight while sequences wait for a slot. Two keep the device busy; with more, a slot whose
-/// sequence has ended would be wasted for more steps.
-const STEPS_AHEAD_OF_WAITING: usize = 2;
+use super::results::{InFlight, Output, Timing};
+use super::sequence::{NextToken, Sequence};
+use super::steps::{Draft, PageEntry, ROW_GROUP, StepRow, Steps};
+use super::{Scheduler, SequenceId, Slot};
+use crate::engine::{EngineError, MAX_STEPS_AHEAD};
+use crate::generation::{FinishReason, Next};
+use crate::speculation::{Kind, drafts};
+
+/// Largest number of steps in flight while sequences wait for a slot, or may have drafts. Two keep the device busy; with more, a
+/// slot whose sequence has ended would be wasted for more steps, and a draft would come later.
+const FEW_STEPS_AHEAD: usize = 2;
 
 impl<S: Steps> Scheduler<'_, S> {
     /// Largest number of steps in flight.
     pub(super) fn steps_ahead(&self) -> usize {
-        // A step overwrites the logits of the step before.
-        if self.running.iter().any(|id| self.sequences[id].logprobs.is_some()) {
+        // A step overwrites the logits of the step before. A sequence whose grammar waits for a token would miss the next step.
+        let waits = |sequence: &Sequence<'_>| {
+            let slot = sequence.slot.and_then(|index| self.slots[index as usize].as_ref());
+            slot.is_some_and(|slot| sequence.next_token(slot) == NextToken::Earlier)
+        };
+        let lockstep = |sequence: &Sequence<'_>| sequence.logprobs.is_some() || waits(sequence);
+        let running = || self.running.iter().map(|id| &self.sequences[id]);
+        if running().any(lockstep) {
             1
-        } else if self.waiting.is_empty() {
+        } else if self.waiting.is_empty() && running().all(|sequence| sequence.speculator.is_none()) {
             MAX_STEPS_AHEAD as usize
         } else {
-            STEPS_AHEAD_OF_WAITING
+            FEW_STEPS_AHEAD
         }
     }
 
     /// Enqueues a step: a decode step and a chunk of prompts in turn, where there are both. Returns whether there was
     /// something to enqueue.
     pub(super) fn enqueue(&mut self) -> Result<bool, EngineError> {
-        let prefilled = self.last_decode.is_some() && self.enqueue_prefill()?;
+        let prefilled = self.after_decode && self.enqueue_prefill()?;
         Ok(prefilled || self.enqueue_decode()? || self.enqueue_prefill()?)
     }
 
-    /// Enqueues a decode step with a row for each sequence whose prompt is done but for its last token, that may have another token, and that has
-    /// a page for it.
-    fn enqueue_decode(&mut self) -> Result<bool, EngineError> {
-        let mut rows = Vec::new();
-        let mut entries = Vec::new();
-        self.paused.clear();
-        for id in &self.running {
+    /// Numbers of tokens of each running sequence, given or drafted, whose rows the next step has besides one row for each
+    /// sequence. None if steps in flight must be read first.
+    fn further_rows(&self) -> Option<Vec<u32>> {
+        let none = vec![0; self.running.len()];
+        let is_drafted = |flight: &InFlight| flight.outputs.iter().any(|output| output.drafted.is_some());
+        if self.flights.iter().any(is_drafted) {
+            return None;
+        }
+        if self.limits.verify.is_empty() {
+            return Some(none);
+        }
+        let ready = self.running.iter().enumerate().filter_map(|(index, id)| {
             let sequence = &self.sequences[id];
+            let slot = self.slots[sequence.slot? as usize].as_ref()?;
+            may_decode(sequence, slot).then_some((index, sequence, slot))
+        });
+        let ready: Vec<_> = ready.collect();
+        let promises: Vec<_> = ready.iter().map(|(_, sequence, slot)| sequence.promise(slot)).collect();
+        let counts = drafts(&promises, &self.limits.decode, &self.limits.verify, &self.step_costs);
+        let mut further = none;
+        for ((index, _, slot), count) in ready.into_iter().zip(counts) {
+            let is_drafted = count > 0 && slot.enqueued + 1 >= slot.given;
+            if is_drafted && slot.last_step > self.completed {
+                return None;
+            }
+            further[index] = count;
+        }
+        Some(further)
+    }
+
+    /// Enqueues a decode step with a row for each sequence whose prompt is done but for its last token, that may have another token, and that has
+    /// a page for it; or a verify step with several rows of some.
+    fn enqueue_decode(&mut self) -> Result<bool, EngineError> {
+        let since = Instant::now();
+        let Some(further) = self.further_rows() else { return Ok(false) };
+        let mut rows = Vec::new();
+        let mut drafts: Vec<Draft> = Vec::new();
+        let mut entries = Vec::new();
+        let mut words = Words::default();
+        self.paused.clear();
+        for (id, further) in self.running.iter().zip(further) {
+            let Some(sequence) = self.sequences.get_mut(id) else { continue };
             let Some((index, slot)) = slot_of(&mut self.slots, sequence.slot) else { continue };
-            // Tokens of steps in flight: the first one is chosen after the last prompt token.
-            let unread = (slot.enqueued + 1).saturating_sub(sequence.tokens.len() as u32);
-            if slot.enqueued + 1 < sequence.prompt || unread >= sequence.answer.tokens_left() {
+            if !may_decode(sequence, slot) {
                 continue;
             }
-            if !slot.has_page(&mut self.pool) {
+            let is_given = slot.enqueued + 1 < slot.given;
+            let mut count = slot.room(1 + further, &mut self.pool);
+            if count == 0 {
                 self.paused.push(*id);
                 continue;
             }
-            rows.extend(slot.rows(index, 1, sequence.prompt));
+            if sequence.next_token(slot) == NextToken::Grammar && !words.ask(*id, sequence, slot, index) {
+                continue;
+            }
+            if count > 1 && !is_given {
+                let tokens = sequence.speculator.as_ref().map_or(Vec::new(), |it| it.draft(count - 1));
+                count = 1 + tokens.len() as u32;
+                sequence.answer.drafts.drafted += u64::from(count - 1);
+                if !tokens.is_empty() {
+                    drafts.push(Draft { slot: index, position: slot.enqueued + 1, tokens });
+                }
+            }
+            rows.extend(slot.rows(index, count, sequence.prompt));
             entries.extend(slot.take_entries(index));
             slot.last_step = self.enqueued + 1;
+        }
+        let Words { masks, given, over } = words;
+        for (id, error) in over {
+            match error {
+                None => self.finish(id, FinishReason::Complete),
+                Some(error) => self.fail(id, error),
+            }
         }
         if rows.is_empty() {
             return Ok(false);
         }
+        given.iter().try_for_each(|(slot, at, tokens)| self.steps.give_tokens(*slot, *at, tokens))?;
+        if !masks.is_empty() {
+            self.steps.set_masks(&masks)?;
+        }
         self.write_entries(&entries)?;
         let next = |row: &StepRow| StepRow { position: row.position + 1, ..*row };
+        let verifies = rows.windows(2).any(|pair| pair[0].slot == pair[1].slot);
         match &self.last_decode {
+            _ if verifies => self.steps.verify(&rows, &drafts)?,
             Some(last) if last.iter().map(next).eq(rows.iter().copied()) => self.steps.decode_again()?,
             _ => self.steps.decode(&rows)?,
         }
-        self.record(&rows, Vec::new());
-        self.last_decode = Some(rows);
+        let (kind, sizes) = match verifies {
+            true => (Kind::Verify, &self.limits.verify),
+            false => (Kind::Decode, &self.limits.decode),
+        };
+        let size = sizes.iter().copied().find(|&size| size as usize >= rows.len());
+        let timing = size.map(|size| Timing { kind, size, since });
+        self.record(&rows, &drafts, Vec::new(), timing);
+        self.step_counts.decode_steps += 1;
+        self.step_counts.decode_rows += rows.len() as u64;
+        self.step_counts.verify_steps += u64::from(verifies);
+        self.step_counts.drafted += drafts.iter().map(|draft| draft.tokens.len() as u64).sum::<u64>();
+        self.last_decode = (!verifies).then_some(rows);
+        self.after_decode = true;
         Ok(true)
     }
 
@@ -75,13 +155,19 @@ impl<S: Steps> Scheduler<'_, S> {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
             let Some((index, slot)) = slot_of(&mut self.slots, sequence.slot) else { continue };
             // Sequences before this one may just have got pages of the same tokens.
-            sequence.answer.reused += slot.reuse(sequence, &mut self.pool);
+            let reused = slot.reuse(sequence, &mut self.pool);
+            if sequence.is_new() {
+                sequence.answer.reused += reused;
+            }
             let count = left.min(sequence.prompt.saturating_sub(slot.enqueued + 1));
             if count == 0 {
                 continue;
             }
             rows.extend(slot.rows(index, count, sequence.prompt));
-            slot.publish(sequence.prefilled(), &mut self.pool);
+            let missed = slot.publish(sequence.prefilled(), &mut self.pool);
+            if sequence.is_new() {
+                sequence.answer.missed += missed;
+            }
             entries.extend(slot.take_entries(index));
             slot.last_step = self.enqueued + 1;
             processed.push((index, slot.enqueued));
@@ -92,8 +178,11 @@ impl<S: Steps> Scheduler<'_, S> {
         }
         self.write_entries(&entries)?;
         self.steps.prefill(&rows)?;
-        self.record(&rows, processed);
+        self.record(&rows, &[], processed, None);
+        self.step_counts.prefill_steps += 1;
+        self.step_counts.prefill_rows += rows.len() as u64;
         self.last_decode = None;
+        self.after_decode = false;
         Ok(true)
     }
 
@@ -102,11 +191,68 @@ impl<S: Steps> Scheduler<'_, S> {
     }
 
     /// Records a step that was enqueued.
-    fn record(&mut self, rows: &[StepRow], prompts: Vec<(u32, u32)>) {
+    fn record(
+        &mut self,
+        rows: &[StepRow],
+        drafts: &[Draft],
+        prompts: Vec<(u32, u32)>,
+        timing: Option<Timing>,
+    ) {
         self.enqueued += 1;
+        let drafted = |row: &StepRow| {
+            let draft = drafts.iter().find(|draft| draft.slot == row.slot)?;
+            draft.tokens.get(row.position.checked_sub(draft.position)? as usize).copied()
+        };
         let choosing = rows.iter().filter(|row| row.chooses);
-        let outputs = choosing.map(|row| Output { slot: row.slot, position: row.position + 1 }).collect();
-        self.flights.push_back(InFlight { outputs, prompts });
+        let output =
+            |row: &StepRow| Output { slot: row.slot, position: row.position + 1, drafted: drafted(row) };
+        self.flights.push_back(InFlight { outputs: choosing.map(output).collect(), prompts, timing });
+    }
+}
+
+/// Whether the next step may have a row of a sequence: its prompt is done but for the last token, and another token may
+/// follow.
+fn may_decode(sequence: &Sequence<'_>, slot: &Slot) -> bool {
+    // Tokens of steps in flight: the first one is chosen after the last prompt token.
+    let unread = (slot.enqueued + 1).saturating_sub(sequence.tokens.len() as u32);
+    let may_follow =
+        unread < sequence.answer.tokens_left() && sequence.next_token(slot) != NextToken::Earlier;
+    slot.enqueued + 1 >= sequence.prompt && may_follow
+}
+
+/// What grammars say about the next tokens of a step.
+#[derive(Default)]
+struct Words {
+    /// Masks of slots.
+    masks: Vec<(u32, Vec<u32>)>,
+    /// Slots with the position and the tokens that they are given.
+    given: Vec<(u32, u32, Vec<u32>)>,
+    /// Sequences after which nothing may follow, or whose grammar failed.
+    over: Vec<(SequenceId, Option<EngineError>)>,
+}
+
+impl Words {
+    /// Asks the grammar of a sequence for its next token. Returns whether there may be one.
+    fn ask(&mut self, id: SequenceId, sequence: &mut Sequence<'_>, slot: &mut Slot, index: u32) -> bool {
+        let Some(guide) = &mut sequence.guide else { return true };
+        match guide.next() {
+            Ok(Next::Any(mask)) => self.masks.push((index, mask)),
+            Ok(Next::Only(mut tokens)) => {
+                tokens.truncate(sequence.answer.tokens_left() as usize);
+                let at = sequence.tokens.len() as u32;
+                slot.given = at + tokens.len() as u32;
+                self.given.push((index, at, tokens));
+            }
+            Ok(Next::End) => {
+                self.over.push((id, None));
+                return false;
+            }
+            Err(error) => {
+                self.over.push((id, Some(error)));
+                return false;
+            }
+        }
+        true
     }
 }
 

@@ -1,11 +1,12 @@
 //! Results of steps in flight: tokens, ends of sequences, and errors.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::steps::Steps;
 use super::{Event, Scheduler, SequenceId};
 use crate::engine::{Backoff, EngineError, NonFiniteLogits, Pause};
-use crate::generation::TokenLogprobs;
+use crate::generation::{FinishReason, TokenLogprobs};
+use crate::speculation::Kind;
 
 /// A step that is not known to be complete.
 pub(super) struct InFlight {
@@ -13,6 +14,18 @@ pub(super) struct InFlight {
     pub outputs: Vec<Output>,
     /// Slots whose prompts the step continues, each with its number of processed prompt tokens.
     pub prompts: Vec<(u32, u32)>,
+    /// What the step's time is known by; none for prefill steps.
+    pub timing: Option<Timing>,
+}
+
+/// A step whose time is measured.
+#[derive(Clone, Copy)]
+pub(super) struct Timing {
+    pub kind: Kind,
+    /// Number of rows of the step of the engine.
+    pub size: u32,
+    /// Time at which the scheduler began to prepare the step.
+    pub since: Instant,
 }
 
 /// A token that a step chooses.
@@ -21,6 +34,8 @@ pub(super) struct Output {
     pub slot: u32,
     /// Position of the token.
     pub position: u32,
+    /// The drafted token at the position before, if there is one. The choice is valid if the model has chosen the same.
+    pub drafted: Option<u32>,
 }
 
 /// Token, or the error of logits that are not finite.
@@ -64,11 +79,13 @@ impl<S: Steps> Scheduler<'_, S> {
             });
         }
         let outputs = std::mem::take(&mut self.flights[index].outputs);
+        self.measure(index);
         self.complete(index + 1);
         let mut failed = Vec::new();
-        for (row, (output, chosen)) in outputs.into_iter().zip(chosen).enumerate() {
+        for (row, (&output, chosen)) in outputs.iter().zip(chosen).enumerate() {
             failed.extend(self.accept(row as u32, output, chosen)?);
         }
+        self.discard_drafts(&outputs);
         // Behind the rows that may need the step's logits.
         for (id, slot, error) in failed {
             self.last_decode = None;
@@ -78,12 +95,34 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(true)
     }
 
+    /// Measures the time of a step in flight that is complete now. With prefill steps before it, its own time is not known.
+    fn measure(&mut self, index: usize) {
+        let now = Instant::now();
+        if let (0, Some(Timing { kind, size, since })) = (index, self.flights[index].timing) {
+            // Steps run one after another.
+            let start = self.last_completion.map_or(since, |completion| completion.max(since));
+            self.step_costs.observe(kind, size, now - start);
+        }
+        self.last_completion = Some(now);
+    }
+
+    /// Takes back the positions of drafted tokens that were not accepted: later steps process other tokens there.
+    fn discard_drafts(&mut self, outputs: &[Output]) {
+        for output in outputs.iter().filter(|output| output.drafted.is_some()) {
+            let Some(slot) = &mut self.slots[output.slot as usize] else { continue };
+            if let Some(sequence) = slot.sequence.and_then(|id| self.sequences.get(&id)) {
+                slot.enqueued = slot.enqueued.min(sequence.tokens.len() as u32 - 1);
+            }
+        }
+    }
+
     /// Takes the first `count` steps as complete.
     fn complete(&mut self, count: usize) {
         self.completed += count as u64;
         for (slot, processed) in self.flights.drain(..count).flat_map(|step| step.prompts) {
             let id = self.slots[slot as usize].as_ref().and_then(|slot| slot.sequence);
-            if let Some((id, sequence)) = id.and_then(|id| Some((id, self.sequences.get(&id)?))) {
+            let sequence = id.and_then(|id| Some((id, self.sequences.get(&id)?)));
+            if let Some((id, sequence)) = sequence.filter(|(_, sequence)| sequence.is_new()) {
                 self.events.push(Event::Prompt { id, processed, total: sequence.prompt });
             }
         }
@@ -98,11 +137,16 @@ impl<S: Steps> Scheduler<'_, S> {
         chosen: Chosen,
     ) -> Result<Option<(SequenceId, u32, NonFiniteLogits)>, EngineError> {
         let Some(slot) = &mut self.slots[output.slot as usize] else { return Ok(None) };
-        slot.failed |= chosen.is_err();
-        if !slot.failed {
-            slot.finite = output.position;
-        }
+        slot.record_finite(output.position, chosen.is_ok());
         let Some(id) = slot.sequence else { return Ok(None) };
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(None) };
+        if let Some(drafted) = output.drafted {
+            if sequence.tokens.get(output.position as usize - 1) != Some(&drafted) {
+                return Ok(None);
+            }
+            sequence.answer.drafts.accepted += 1;
+            self.step_counts.accepted += 1;
+        }
         let token = match chosen {
             Ok(token) => token,
             Err(error) => {
@@ -111,13 +155,31 @@ impl<S: Steps> Scheduler<'_, S> {
             }
         };
         let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(None) };
+        if output.position < sequence.tokens.len() as u32 {
+            // The token was accepted before the sequence gave its pages away.
+            return Ok(None);
+        }
         let logprobs = match sequence.logprobs {
             Some(count) => Some(TokenLogprobs::of(&self.steps.logits(row)?, token, count)),
             None => None,
         };
         sequence.tokens.push(token);
-        let token = sequence.answer.accept(token, logprobs);
+        if let Some(speculator) = &mut sequence.speculator {
+            speculator.push(token);
+        }
+        let chosen = token;
+        let token = sequence.answer.accept(chosen, logprobs);
         self.events.push(Event::Token { id, token });
+        if let Some(guide) = sequence.guide.as_mut().filter(|_| !sequence.answer.is_stopped()) {
+            match guide.accept(chosen) {
+                Ok(true) => sequence.answer.stop(FinishReason::Complete),
+                Ok(false) => {}
+                Err(error) => {
+                    self.fail(id, error);
+                    return Ok(None);
+                }
+            }
+        }
         if sequence.answer.is_stopped() || sequence.answer.tokens_left() == 0 {
             self.end_or_shift(id)?;
         }
@@ -137,6 +199,9 @@ impl<S: Steps> Scheduler<'_, S> {
             Some(kept) => {
                 sequence.tokens = kept.to_vec();
                 sequence.prompt = kept.len() as u32;
+                if let Some(speculator) = &mut sequence.speculator {
+                    speculator.restart(kept);
+                }
                 let slot = sequence.slot.take();
                 self.leave_slot(id, slot);
                 self.waiting.push_front(id);

@@ -1,17 +1,22 @@
 //! Sequences, and what a sequence occupies in the engine: a slot and pages.
 
 use super::SequenceId;
+use super::history::{Chain, Miss};
 use super::pages::{PagePool, Prefix};
 use super::steps::{PAGE, PageEntry, StepRow};
 use crate::engine::SamplingParams;
-use crate::generation::Answer;
+use crate::generation::{Answer, Guide, MissedPages};
+use crate::speculation::{Promise, Speculator};
 
 /// A sequence that has not ended.
 pub(super) struct Sequence<'t> {
     pub answer: Answer<'t>,
+    pub guide: Option<Guide>,
     pub sampling: SamplingParams,
     /// Number of most likely tokens to report; none for no log-probabilities.
     pub logprobs: Option<u32>,
+    /// Guesses the next tokens; none if nothing shall be drafted.
+    pub speculator: Option<Speculator>,
     /// The prompt, then the chosen tokens that were read. After a shift of the context, the tokens that stayed are the
     /// prompt.
     pub tokens: Vec<u32>,
@@ -21,7 +26,48 @@ pub(super) struct Sequence<'t> {
     pub slot: Option<u32>,
 }
 
+/// What the token after a sequence's next row needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextToken {
+    /// Nothing: it is given, or the device chooses it by itself.
+    Free,
+    /// The word of the sequence's grammar.
+    Grammar,
+    /// A token of a step in flight, which the grammar must know first.
+    Earlier,
+}
+
 impl Sequence<'_> {
+    /// Whether the sequence has no chosen token yet.
+    pub fn is_new(&self) -> bool {
+        self.tokens.len() as u32 == self.prompt
+    }
+
+    /// What the token after the next row of the sequence's slot needs.
+    pub fn next_token(&self, slot: &Slot) -> NextToken {
+        let next = slot.enqueued + 1;
+        if self.guide.is_none() || next < slot.given {
+            NextToken::Free
+        } else if next == self.tokens.len() as u32 {
+            NextToken::Grammar
+        } else {
+            NextToken::Earlier
+        }
+    }
+
+    /// What further rows of the slot in the next step are worth: those of tokens that are given, or of a draft.
+    pub fn promise(&self, slot: &Slot) -> Option<Promise> {
+        let given = slot.given.saturating_sub(slot.enqueued + 1);
+        if given > 0 {
+            // A grammar decides about the token after the last one.
+            let given = given - u32::from(self.guide.is_some());
+            return (given > 0).then_some(Promise { probability: 1.0, most: given, always: false });
+        }
+        // The last token needs no position, and one is chosen without a draft.
+        let most = self.answer.tokens_left().saturating_sub(1);
+        self.speculator.as_ref()?.promise(most)
+    }
+
     /// The tokens that prefill steps process: all of the prompt but the last.
     pub fn prefilled(&self) -> &[u32] {
         &self.tokens[..self.prompt as usize - 1]
@@ -36,10 +82,17 @@ pub(super) struct Slot {
     pub pages: Vec<u32>,
     /// Prefixes that end with the first pages, which are full, in use by all their finders, and in the pool's index.
     prefixes: Vec<Prefix>,
+    /// The tokens of these pages.
+    chain: Chain,
+    /// Number of the sequence's first tokens that the host gave to the device: the prompt, the tokens that were chosen before
+    /// a pre-emption, and those that a grammar leaves no choice for.
+    pub given: u32,
     /// Number of page table entries that are written.
     entries: u32,
-    /// Number of positions that steps, complete or in flight, process.
+    /// Number of positions that steps, complete or in flight, process; without those of drafted tokens that were discarded.
     pub enqueued: u32,
+    /// Number of positions that steps have processed, those of discarded tokens included.
+    written: u32,
     /// Number of positions whose keys and values are finite, because logits that depend on them are.
     pub finite: u32,
     /// Whether logits were not finite.
@@ -49,20 +102,23 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Occupies pages for the prompt of a sequence: cached ones where there are some. None, if there are too few pages.
+    /// Occupies pages for the tokens of a sequence: cached ones where there are some. None, if there are too few pages.
     pub fn occupy(id: SequenceId, sequence: &Sequence<'_>, pool: &mut PagePool) -> Option<Slot> {
         let mut slot = Slot {
             sequence: Some(id),
             pages: Vec::new(),
             prefixes: Vec::new(),
+            chain: Chain::default(),
+            given: sequence.tokens.len() as u32,
             entries: 0,
             enqueued: 0,
+            written: 0,
             finite: 0,
             failed: false,
             last_step: 0,
         };
         slot.reuse(sequence, pool);
-        let missing = sequence.prompt.div_ceil(PAGE) - slot.pages.len() as u32;
+        let missing = slot.given.div_ceil(PAGE) - slot.pages.len() as u32;
         if pool.available() < missing {
             slot.release(pool);
             return None;
@@ -84,18 +140,37 @@ impl Slot {
                 None => self.pages.push(page),
             }
             self.prefixes.push(prefix);
+            self.chain = self.chain.with(tokens);
             self.enqueued += PAGE;
         }
         self.enqueued - before
     }
 
-    /// Adds pages to the pool's index that are full of `tokens`, those that prefill steps process.
-    pub fn publish(&mut self, tokens: &[u32], pool: &mut PagePool) {
+    /// Adds pages to the pool's index that are full of `tokens`, those that prefill steps process. Returns why they were not
+    /// in the index.
+    pub fn publish(&mut self, tokens: &[u32], pool: &mut PagePool) -> MissedPages {
         let full = (self.enqueued as usize).min(tokens.len()) / PAGE as usize;
+        let mut missed = MissedPages::default();
         for index in self.prefixes.len()..full {
             let tokens = &tokens[index * PAGE as usize..][..PAGE as usize];
-            let prefix = pool.publish(self.pages[index], self.prefix(), tokens);
+            self.chain = self.chain.with(tokens);
+            match pool.miss(self.chain) {
+                Miss::New => missed.new += 1,
+                Miss::Evicted => missed.evicted += 1,
+                Miss::Generated => missed.generated += 1,
+            }
+            let prefix = pool.publish(self.pages[index], self.prefix(), self.chain, tokens);
             self.prefixes.push(prefix);
+        }
+        missed
+    }
+
+    /// Remembers the full pages of a sequence that have chosen tokens.
+    pub fn remember(&self, tokens: &[u32], pool: &mut PagePool) {
+        let mut chain = self.chain;
+        for page in tokens.chunks_exact(PAGE as usize).skip(self.prefixes.len()) {
+            chain = chain.with(page);
+            pool.remember(chain, Miss::Generated);
         }
     }
 
@@ -110,36 +185,51 @@ impl Slot {
         self.prefixes.last().copied().unwrap_or(Prefix::EMPTY)
     }
 
-    /// Has a page for the next position. If there is none, the position cannot be processed now.
-    pub fn has_page(&mut self, pool: &mut PagePool) -> bool {
-        if (self.pages.len() as u32) * PAGE <= self.enqueued {
-            self.pages.extend(pool.allocate());
+    /// Has pages for the next `count` positions, as far as there are some. Returns the number of positions; with 0, none can be
+    /// processed now.
+    pub fn room(&mut self, count: u32, pool: &mut PagePool) -> u32 {
+        while (self.pages.len() as u32) * PAGE < self.enqueued + count {
+            let Some(page) = pool.allocate() else { break };
+            self.pages.push(page);
         }
-        self.enqueued < self.pages.len() as u32 * PAGE
+        (self.pages.len() as u32 * PAGE - self.enqueued).min(count)
     }
 
-    /// Rows of the next `count` positions. The row of the last prompt token and those after it choose.
+    /// Rows of the next `count` positions. The row of the last one of `prompt` tokens and those after it choose.
     pub fn rows(&mut self, slot: u32, count: u32, prompt: u32) -> impl Iterator<Item = StepRow> {
-        let first = self.enqueued;
+        let (first, given) = (self.enqueued, self.given);
         self.enqueued += count;
+        self.written = self.written.max(self.enqueued);
         (first..first + count).map(move |position| {
             let chooses = position + 1 >= prompt;
-            StepRow { slot, position, prompt, chooses }
+            StepRow { slot, position, given, chooses }
         })
     }
 
     /// Page table entries for the enqueued positions that are not written yet, which the caller must write.
     pub fn take_entries(&mut self, slot: u32) -> impl Iterator<Item = PageEntry> {
-        let first = std::mem::replace(&mut self.entries, self.enqueued.div_ceil(PAGE));
+        let needed = self.enqueued.div_ceil(PAGE).max(self.entries);
+        let first = std::mem::replace(&mut self.entries, needed);
         (first..self.entries).map(move |index| PageEntry { slot, index, page: self.pages[index as usize] })
+    }
+
+    /// Notes whether the logits are finite from which the token at `position` was chosen.
+    pub fn record_finite(&mut self, position: u32, is_finite: bool) {
+        self.failed |= !is_finite;
+        if !is_finite {
+            self.finite = self.finite.min(position - 1);
+        } else if !self.failed {
+            self.finite = self.finite.max(position);
+        }
     }
 
     /// Releases the pages. No step in flight has a row of the slot.
     pub fn release(self, pool: &mut PagePool) {
         for (index, &page) in self.pages.iter().enumerate().rev() {
             let start = index as u32 * PAGE;
+            let written = self.written.max(self.enqueued);
             // A page that was not written is as finite as it was when it was free.
-            let is_finite = self.enqueued <= start || self.enqueued.min(start + PAGE) <= self.finite;
+            let is_finite = written <= start || written.min(start + PAGE) <= self.finite;
             pool.release(page, is_finite);
         }
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use bespoke_kernels::plan::Sampling;
+
 use crate::engine::{EngineError, NonFiniteLogits, SamplingParams};
+use crate::generation::{Request, room};
 
 /// Number of positions in a page.
 pub const PAGE: u32 = bespoke_kernels::kernels::attention::PAGE;
@@ -25,8 +28,37 @@ pub struct Limits {
     pub sampling: bool,
     /// Row numbers of decode steps, ascending; not empty.
     pub decode: Vec<u32>,
+    /// Row numbers of verify steps, ascending; none if the engine has no such steps, so that nothing is drafted.
+    pub verify: Vec<u32>,
     /// Row numbers of prefill steps, ascending; not empty.
     pub prefill: Vec<u32>,
+}
+
+impl Limits {
+    /// Checks that a request can be decoded, whatever else runs.
+    ///
+    /// # Errors
+    /// If the prompt is empty, has a token outside the vocabulary, or is longer than the context or the whole page pool;
+    /// or a sampling parameter is out of range.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), EngineError> {
+        let Limits { vocab, context, pages, sampling, .. } = *self;
+        if request.prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        if let Some(&token) = request.prompt.iter().find(|&&token| token >= vocab) {
+            return Err(EngineError::NoSuchToken { token, vocab });
+        }
+        request.sampling.check(vocab)?;
+        if !sampling && request.sampling_with_grammar().launches() != Sampling::Greedy {
+            return Err(EngineError::OnlyGreedy);
+        }
+        room(request.prompt.len(), context)?;
+        let prompt = request.prompt.len() as u32;
+        match prompt.div_ceil(PAGE) {
+            needed if needed > pages => Err(EngineError::PoolTooSmall { prompt, needed, pages }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A row of a step: one token of one sequence.
@@ -36,10 +68,22 @@ pub struct StepRow {
     pub slot: u32,
     /// Position of the row's token.
     pub position: u32,
-    /// Number of tokens of the sequence that [`Steps::start`] wrote.
-    pub prompt: u32,
-    /// Whether the next token is chosen after this row.
+    /// Number of the sequence's first tokens that [`Steps::start`] and [`Steps::give_tokens`] wrote: none of them is
+    /// chosen.
+    pub given: u32,
+    /// Whether the next token is chosen after this row, or taken from those that are given.
     pub chooses: bool,
+}
+
+/// Drafted tokens of a sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// Slot of the sequence.
+    pub slot: u32,
+    /// Position of the first drafted token: one more than that of the sequence's first row in the step.
+    pub position: u32,
+    /// The tokens, at least one.
+    pub tokens: Vec<u32>,
 }
 
 /// An entry of a slot's page table.
@@ -69,6 +113,13 @@ pub trait Steps {
     /// parameters, and marks the tokens at all other positions as not written. No step in flight has a row of the slot.
     fn start(&mut self, slot: u32, tokens: &[u32], sampling: &SamplingParams) -> Result<(), EngineError>;
 
+    /// Writes tokens of a slot's sequence, the first one at `position`. No step in flight chooses one of them.
+    fn give_tokens(&mut self, slot: u32, position: u32, tokens: &[u32]) -> Result<(), EngineError>;
+
+    /// Writes which tokens slots may choose, if their sampling parameters ask for a mask: bit i of word w is that of token
+    /// 32w + i, and tokens behind the last word are not allowed. No step in flight chooses a token of these slots.
+    fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError>;
+
     /// Writes page table entries. No step in flight reads them.
     fn set_pages(&mut self, entries: &[PageEntry]) -> Result<(), EngineError>;
 
@@ -83,6 +134,15 @@ pub trait Steps {
     /// Enqueues a decode step of the smallest size that holds the rows, after their records are written. Every row
     /// chooses, and no two rows have the same slot.
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError>;
+
+    /// Enqueues a verify step of the smallest size that holds the rows, after the drafts and the records are written. Every row
+    /// chooses. The rows of a slot are consecutive, in the list and in position; the tokens of all but the first one are given
+    /// or drafted. A token that is chosen takes the place of the drafted one once the step is complete. No step in flight has
+    /// a row of a slot with a draft.
+    ///
+    /// After this step the next row of a slot with a draft may be at any position that the step has chosen a token for: the
+    /// tokens behind it then count as not written.
+    fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError>;
 
     /// Enqueues the step that follows the last step: a decode step with the same rows, each at the next position. The
     /// records are those that the device has advanced. The last call that enqueued a step was [`Steps::decode`] or this.
@@ -130,6 +190,12 @@ impl<S: Steps> Steps for &mut S {
     fn start(&mut self, slot: u32, tokens: &[u32], sampling: &SamplingParams) -> Result<(), EngineError> {
         (**self).start(slot, tokens, sampling)
     }
+    fn give_tokens(&mut self, slot: u32, position: u32, tokens: &[u32]) -> Result<(), EngineError> {
+        (**self).give_tokens(slot, position, tokens)
+    }
+    fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
+        (**self).set_masks(masks)
+    }
     fn set_pages(&mut self, entries: &[PageEntry]) -> Result<(), EngineError> {
         (**self).set_pages(entries)
     }
@@ -141,6 +207,9 @@ impl<S: Steps> Steps for &mut S {
     }
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         (**self).decode(rows)
+    }
+    fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError> {
+        (**self).verify(rows, drafts)
     }
     fn decode_again(&mut self) -> Result<(), EngineError> {
         (**self).decode_again()

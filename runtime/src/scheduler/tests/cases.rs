@@ -1,8 +1,8 @@
 //! One case for each rule, and for each kind of bad input.
 
-use super::fake::{BAD, Fake, VOCAB, alone};
+use super::fake::{BAD, Fake, Toy, VOCAB, alone, alone_in};
 use crate::engine::{EngineError, MAX_STEPS_AHEAD, SamplingParams};
-use crate::generation::{FinishReason, Request, Summary};
+use crate::generation::{FinishReason, Grammar, GrammarState, MissedPages, Next, Request, Summary};
 use crate::scheduler::{Event, PAGE, Scheduler, SequenceId};
 
 /// Four slots, sixteen pages, a context of 300 positions.
@@ -180,22 +180,130 @@ fn sequences_that_arrive_together_share_their_prefix() {
 }
 
 #[test]
-fn a_sequence_that_finds_no_page_ends_and_keeps_its_tokens() {
+fn a_sequence_alone_that_finds_no_page_ends_and_keeps_its_tokens() {
     // Two pages: 128 positions, and a token after the last one.
     let mut single = scheduler(Fake::new(4, 2, 300, &[16]).with_speed(1));
     add(&mut single, &prompt(0, 100), u32::MAX);
     let summary = finish(&mut single).remove(0).1;
     assert_eq!(summary.reason, FinishReason::OutOfPages);
     assert_eq!(summary.tokens, alone(&prompt(0, 100), 0, 29));
-    // Of two, the younger one ends; the other one gets its page and goes on.
-    let mut pair = scheduler(Fake::new(4, 3, 300, &[64]));
-    let older = add(&mut pair, &prompt(0, 60), 80);
-    let younger = add(&mut pair, &prompt(5, 60), 80);
-    let summaries = finish(&mut pair);
-    let [(first, ended), (second, whole)] = &summaries[..] else { panic!("{summaries:?}") };
-    assert_eq!((*first, *second), (younger, older));
-    assert_eq!((ended.reason, whole.reason), (FinishReason::OutOfPages, FinishReason::MaxTokens));
-    assert_eq!((ended.tokens.len(), whole.tokens.len()), (5, 80));
+}
+
+#[test]
+fn of_sequences_that_find_no_page_the_youngest_is_processed_again_later() {
+    for speed in [None, Some(1), Some(4)] {
+        let fake = Fake::new(4, 3, 300, &[64]);
+        let mut pair =
+            scheduler(speed.map_or_else(|| Fake::new(4, 3, 300, &[64]), |speed| fake.with_speed(speed)));
+        let older = add(&mut pair, &prompt(0, 60), 80);
+        let younger = add(&mut pair, &prompt(5, 60), 80);
+        let summaries = finish(&mut pair);
+        let ends: Vec<_> = summaries.iter().map(|(id, it)| (*id, it.reason, it.reused)).collect();
+        assert_eq!(ends, [(older, FinishReason::MaxTokens, 0), (younger, FinishReason::MaxTokens, 0)]);
+        assert_eq!(summaries[0].1.tokens, alone(&prompt(0, 60), 0, 80));
+        assert_eq!(summaries[1].1.tokens, alone(&prompt(5, 60), 0, 80));
+        let counts = pair.step_counts();
+        assert_eq!(counts.preemptions, 1);
+        // 59 prompt tokens of each, and of one again. The five tokens that it had are processed again, too.
+        assert_eq!((counts.prefill_rows, pair.pages().used), (3 * 59, 0));
+    }
+}
+
+#[test]
+fn a_grammar_decides_among_tokens_and_certain_tokens_do_not_wait() {
+    let grammar = Toy { length: 40 };
+    for (neighbours, logprobs) in [(0, None), (3, None), (0, Some(1))] {
+        let mut scheduler = scheduler(fake().with_speed(2));
+        for base in 0..neighbours {
+            add(&mut scheduler, &prompt(base, 30), 60);
+        }
+        let tokens = prompt(9, 70);
+        let request = Request { grammar: Some(&grammar), logprobs, ..Request::new(&tokens) };
+        let id = scheduler.add(&request).unwrap();
+        let summaries = finish(&mut scheduler);
+        let summary = &summaries.iter().find(|it| it.0 == id).unwrap().1;
+        assert_eq!(summary.tokens, alone_in(&grammar, &tokens, 0, 99));
+        assert_eq!(summary.reason, FinishReason::Complete);
+        assert!(summary.tokens.len() >= 40 && scheduler.steps().given >= 3);
+        assert!(logprobs.is_some() || scheduler.steps().most_ahead > 1);
+    }
+    // The limit may come within certain tokens.
+    let most = 1 + alone_in(&grammar, &[1, 2], 0, 40).iter().position(|&token| token == 11).unwrap() as u32;
+    let mut scheduler = scheduler(fake());
+    let request = Request { grammar: Some(&grammar), max_tokens: most, ..Request::new(&[1, 2]) };
+    scheduler.add(&request).unwrap();
+    let summary = finish(&mut scheduler).remove(0).1;
+    assert_eq!(summary.reason, FinishReason::MaxTokens);
+    assert_eq!(summary.tokens, alone_in(&grammar, &[1, 2], 0, most as usize));
+}
+
+/// A grammar that allows a token, and fails then.
+struct Broken;
+
+impl Grammar for Broken {
+    fn start(&self) -> Box<dyn GrammarState> {
+        Box::new(Broken)
+    }
+}
+
+impl GrammarState for Broken {
+    fn next(&mut self) -> Result<Next, String> {
+        Ok(Next::Any(vec![1 << 5]))
+    }
+    fn accept(&mut self, token: u32) -> Result<(), String> {
+        Err(format!("it does not like {token}"))
+    }
+    fn is_complete(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_grammar_that_fails_ends_one_sequence() {
+    let mut scheduler = scheduler(fake());
+    let good = add(&mut scheduler, &prompt(0, 10), 10);
+    let bad = scheduler.add(&Request { grammar: Some(&Broken), ..Request::new(&[1, 2]) }).unwrap();
+    let mut ends = Vec::new();
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            match event {
+                Event::Failed { id, error } => ends.push((id, error.to_string())),
+                Event::Finished { id, summary } => ends.push((id, format!("{:?}", summary.reason))),
+                Event::Prompt { .. } | Event::Token { .. } => {}
+            }
+        }
+    }
+    let message = "the grammar failed: it does not like 5".to_owned();
+    assert_eq!(ends, [(bad, message), (good, "MaxTokens".to_owned())]);
+    let error = Scheduler::new(fake().greedy_only(), None)
+        .add(&Request { grammar: Some(&Broken), ..Request::new(&[1]) })
+        .unwrap_err();
+    assert!(matches!(error, EngineError::OnlyGreedy), "{error}");
+}
+
+#[test]
+fn missed_pages_have_a_reason() {
+    // Six pages, of which a prompt of 200 tokens fills three.
+    let mut scheduler = scheduler(Fake::new(1, 6, 300, &[64]));
+    let missed = |scheduler: &mut Scheduler<'_, Fake>, tokens: &[u32]| {
+        add(scheduler, tokens, 60);
+        let summary = finish(scheduler).remove(0).1;
+        (summary.missed, summary.reused, summary.tokens)
+    };
+    let pages = |new, evicted, generated| MissedPages { new, evicted, generated };
+    let first = prompt(0, 200);
+    let (reasons, reused, answer) = missed(&mut scheduler, &first);
+    assert_eq!((reasons, reused), (pages(3, 0, 0), 0));
+    // The next turn: the fourth page has the end of the prompt and the answer.
+    let turn: Vec<u32> = [&first[..], &answer, &prompt(20, 20)].concat();
+    let (reasons, reused, _) = missed(&mut scheduler, &turn);
+    assert_eq!((reasons, reused), (pages(0, 0, 1), 3 * PAGE));
+    // Another text takes all pages but one.
+    assert_eq!(missed(&mut scheduler, &prompt(31, 240)).0, pages(3, 0, 0));
+    let (reasons, reused, _) = missed(&mut scheduler, &first);
+    assert_eq!(reasons.new + reasons.generated, 0);
+    assert_eq!(reasons.evicted, 3 - reused / PAGE);
+    assert!(reasons.evicted > 0);
 }
 
 #[test]

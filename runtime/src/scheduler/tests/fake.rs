@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::device;
 use crate::engine::{EngineError, NonFiniteLogits, SamplingParams};
-use crate::scheduler::{Limits, PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
+use crate::generation::{Grammar, GrammarState, Next, mask_of};
+use crate::scheduler::{Draft, Limits, PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
 
 /// Size of the vocabulary.
 pub const VOCAB: u32 = 100;
@@ -28,31 +29,120 @@ fn extend(hash: u64, token: u32) -> u64 {
     if hash == NAN || token == BAD { NAN } else { mix(hash, u64::from(token) + 1) }
 }
 
-/// The model's choice after tokens with a hash; none if the logits are not finite.
-fn choose(hash: u64, seed: u64) -> Option<u32> {
-    (hash != NAN).then(|| (mix(hash, seed) % u64::from(BAD)) as u32)
+/// The model's choice after tokens with a hash, of which `last` is the last; none if the logits are not finite. Mostly it
+/// depends on the last token alone, so that texts repeat themselves.
+fn choose(hash: u64, last: u32, seed: u64) -> Option<u32> {
+    let random = mix(hash, seed);
+    let token = if random.is_multiple_of(8) { random / 8 % u64::from(BAD) } else { u64::from(last % 12) + 1 };
+    (hash != NAN).then_some(token as u32)
+}
+
+/// The model's choice among the tokens of a mask: the first one from its free choice on.
+fn choose_of(mask: &[u32], free: u32) -> u32 {
+    let word = |token: u32| mask.get(token as usize / 32).copied().unwrap_or(0);
+    let allowed = |&token: &u32| word(token) >> (token % 32) & 1 == 1;
+    (free..BAD).chain(0..free).find(allowed).expect("a token is allowed")
 }
 
 /// The first `count` tokens that the model chooses after a prompt without bad tokens.
 pub fn alone(prompt: &[u32], seed: u64, count: usize) -> Vec<u32> {
     let mut hash = prompt.iter().fold(0, |hash, &token| extend(hash, token));
+    let mut last = prompt[prompt.len() - 1];
     let next = || {
-        let token = choose(hash, seed)?;
-        hash = extend(hash, token);
-        Some(token)
+        last = choose(hash, last, seed)?;
+        hash = extend(hash, last);
+        Some(last)
     };
     std::iter::from_fn(next).take(count).collect()
 }
 
+/// A grammar: tokens of one remainder modulo 3, which depends on the number of tokens so far; after a chosen token that is a
+/// multiple of 5 come three certain ones. After `length` tokens the answer is complete.
+#[derive(Clone, Debug)]
+pub struct Toy {
+    pub length: usize,
+}
+
+/// Tokens without an alternative.
+const CERTAIN: [u32; 3] = [11, 13, 17];
+
+struct ToyState {
+    length: usize,
+    count: usize,
+    certain: bool,
+}
+
+impl Grammar for Toy {
+    fn start(&self) -> Box<dyn GrammarState> {
+        Box::new(ToyState { length: self.length, count: 0, certain: false })
+    }
+}
+
+impl GrammarState for ToyState {
+    fn next(&mut self) -> Result<Next, String> {
+        if self.is_complete() {
+            return Ok(Next::End);
+        }
+        if std::mem::take(&mut self.certain) {
+            self.count += CERTAIN.len();
+            return Ok(Next::Only(CERTAIN.to_vec()));
+        }
+        let allowed = |token: &u32| *token as usize % 3 == self.count % 3;
+        Ok(Next::Any(mask_of((0..BAD).filter(allowed), VOCAB)))
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), String> {
+        if token as usize % 3 != self.count % 3 {
+            return Err(format!("token {token} may not follow {} tokens", self.count));
+        }
+        self.count += 1;
+        self.certain = token.is_multiple_of(5);
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.count >= self.length
+    }
+}
+
+/// The first `count` tokens of a grammar that the model chooses after a prompt; none after a bad token.
+pub fn alone_in(grammar: &Toy, prompt: &[u32], seed: u64, count: usize) -> Vec<u32> {
+    let mut hash = prompt.iter().fold(0, |hash, &token| extend(hash, token));
+    let (mut state, mut tokens) = (grammar.start(), Vec::new());
+    while tokens.len() < count && !state.is_complete() {
+        let next = match state.next().unwrap() {
+            Next::Any(mask) => {
+                let last = *tokens.last().or(prompt.last()).unwrap();
+                let Some(free) = choose(hash, last, seed) else { break };
+                let token = choose_of(&mask, free);
+                state.accept(token).unwrap();
+                vec![token]
+            }
+            Next::Only(tokens) => tokens,
+            Next::End => break,
+        };
+        hash = next.iter().fold(hash, |hash, &token| extend(hash, token));
+        tokens.extend(next);
+    }
+    tokens.truncate(count);
+    tokens
+}
+
 enum Work {
-    Start { slot: usize, tokens: Vec<u32>, seed: u64 },
+    Start { slot: usize, tokens: Vec<u32>, seed: u64, masked: bool },
+    Give { slot: usize, tokens: Vec<u32> },
+    Mask { slot: usize, mask: Vec<u32> },
     Pages(Vec<PageEntry>),
+    Draft(Draft),
     Step(Vec<StepRow>),
 }
 
 struct Slot {
     tokens: Vec<u32>,
     seed: u64,
+    masked: bool,
+    /// The mask of the next choice.
+    mask: Option<Vec<u32>>,
     /// Number of positions that were processed.
     processed: u32,
     /// Pages by index, as far as they were written.
@@ -83,12 +173,18 @@ pub struct Fake {
     /// Largest number of steps that were in flight.
     pub most_ahead: usize,
     pub cleared: u32,
+    /// Number of tokens that were given after the start.
+    pub given: u32,
     pub resets: u32,
+    /// Number of tokens that were drafted.
+    pub drafted: u32,
+    /// Last position for which the last step of each slot has chosen a token, if it was a draft.
+    verified: Vec<Option<u32>>,
 }
 
 impl Fake {
     pub fn new(slots: u32, pages: u32, context: u32, prefill: &[u32]) -> Fake {
-        let slot = || Slot { tokens: Vec::new(), seed: 0, processed: 0, pages: HashMap::new() };
+        let slot = || Slot::new(Vec::new(), 0, false);
         Fake {
             limits: Limits {
                 slots,
@@ -97,6 +193,7 @@ impl Fake {
                 vocab: VOCAB,
                 sampling: true,
                 decode: vec![1, 2, 4, 8],
+                verify: Vec::new(),
                 prefill: prefill.to_vec(),
             },
             speed: None,
@@ -112,12 +209,20 @@ impl Fake {
             steps: 0,
             most_ahead: 0,
             cleared: 0,
+            given: 0,
             resets: 0,
+            drafted: 0,
+            verified: vec![None; slots as usize],
         }
     }
 
     pub fn with_speed(self, speed: u32) -> Fake {
         Fake { speed: Some(speed), ..self }
+    }
+
+    pub fn with_verify_steps(mut self) -> Fake {
+        self.limits.verify = vec![2, 4, 8, 16];
+        self
     }
 
     pub fn greedy_only(mut self) -> Fake {
@@ -150,6 +255,20 @@ impl Fake {
         }
     }
 
+    /// Discards the tokens behind the first row of each slot, but for given ones.
+    fn discard(&mut self, rows: &[StepRow]) {
+        for rows in rows.chunk_by(|a, b| a.slot == b.slot) {
+            let &StepRow { slot, position, given, .. } = &rows[0];
+            if let Some(end) = self.verified[slot as usize].take() {
+                assert!(!self.rows_in_flight(slot), "a row behind a draft that is not read");
+                assert!(position <= end, "slot {slot}: no token for position {position}");
+                let slot = &mut self.memory.get_mut().slots[slot as usize];
+                slot.tokens.truncate((position + 1).max(given) as usize);
+                slot.processed = slot.processed.min(position);
+            }
+        }
+    }
+
     fn rows_in_flight(&self, slot: u32) -> bool {
         let queue = self.queue.borrow();
         queue.iter().any(|work| matches!(work, Work::Step(rows) if rows.iter().any(|row| row.slot == slot)))
@@ -175,12 +294,23 @@ impl Fake {
     }
 }
 
+impl Slot {
+    fn new(tokens: Vec<u32>, seed: u64, masked: bool) -> Slot {
+        Slot { tokens, seed, masked, mask: None, processed: 0, pages: HashMap::new() }
+    }
+}
+
 impl Memory {
     fn run(&mut self, work: Work) {
         match work {
-            Work::Start { slot, tokens, seed } => {
-                self.slots[slot] = Slot { tokens, seed, processed: 0, pages: HashMap::new() };
+            Work::Start { slot, tokens, seed, masked } => self.slots[slot] = Slot::new(tokens, seed, masked),
+            Work::Give { slot, tokens } => self.slots[slot].tokens.extend(tokens),
+            Work::Draft(Draft { slot, position, tokens }) => {
+                let known = &mut self.slots[slot as usize].tokens;
+                assert_eq!(known.len() as u32, position);
+                known.extend(tokens);
             }
+            Work::Mask { slot, mask } => self.slots[slot].mask = Some(mask),
             Work::Pages(entries) => {
                 for PageEntry { slot, index, page } in entries {
                     self.slots[slot as usize].pages.insert(index, page);
@@ -196,13 +326,22 @@ impl Memory {
                     let page = slot.pages[&(row.position / PAGE)];
                     self.pages[page as usize][(row.position % PAGE) as usize] = hash;
                 }
-                rows.iter().for_each(|row| self.attend(row));
+                // Choices replace drafted tokens after all rows have read them.
+                let chosen: Vec<Option<u32>> = rows.iter().map(|row| self.attend(row)).collect();
+                for (row, token) in rows.iter().zip(chosen) {
+                    let tokens = &mut self.slots[row.slot as usize].tokens;
+                    match (token, tokens.get_mut(row.position as usize + 1)) {
+                        (Some(token), Some(draft)) => *draft = token,
+                        (Some(token), None) => tokens.push(token),
+                        (None, _) => {}
+                    }
+                }
             }
         }
     }
 
-    /// Reads the cache up to a row's position, and chooses the next token.
-    fn attend(&mut self, row: &StepRow) {
+    /// Reads the cache up to a row's position, and chooses the next token, unless it is given.
+    fn attend(&mut self, row: &StepRow) -> Option<u32> {
         let slot = &mut self.slots[row.slot as usize];
         let mut hash = 0;
         for position in 0..=row.position {
@@ -219,9 +358,17 @@ impl Memory {
             "slot {}: an unclean page is used again",
             row.slot
         );
-        if row.chooses {
-            assert_eq!(slot.tokens.len() as u32, row.position + 1);
-            slot.tokens.push(choose(hash, slot.seed).unwrap_or(BAD));
+        let next = row.position + 1;
+        if row.chooses && next >= row.given {
+            let free = choose(hash, slot.tokens[row.position as usize], slot.seed);
+            // A mask is good for one choice.
+            let mask = slot.mask.take();
+            assert_eq!(mask.is_some(), slot.masked, "slot {}, position {next}", row.slot);
+            let token = mask.zip(free).map(|(mask, free)| choose_of(&mask, free));
+            Some(token.or(free).unwrap_or(BAD))
+        } else {
+            assert!(slot.tokens.len() as u32 > next, "the next token is given");
+            None
         }
     }
 }
@@ -235,9 +382,27 @@ impl Steps for Fake {
         assert!(!self.rows_in_flight(slot), "the slot has rows in flight");
         assert!(tokens.len() as u32 <= self.limits.context);
         self.last[slot as usize] = None;
+        self.verified[slot as usize] = None;
         // The host's copy of the tokens is cleared at once.
         self.memory.borrow_mut().slots[slot as usize].tokens.clear();
-        self.push(Work::Start { slot: slot as usize, tokens: tokens.to_vec(), seed: sampling.seed });
+        let SamplingParams { seed, masked, .. } = *sampling;
+        self.push(Work::Start { slot: slot as usize, tokens: tokens.to_vec(), seed, masked });
+        Ok(())
+    }
+
+    fn give_tokens(&mut self, slot: u32, position: u32, tokens: &[u32]) -> Result<(), EngineError> {
+        assert!(!tokens.is_empty());
+        self.run(u32::MAX);
+        assert_eq!(self.memory.get_mut().slots[slot as usize].tokens.len() as u32, position);
+        self.given += tokens.len() as u32;
+        self.push(Work::Give { slot: slot as usize, tokens: tokens.to_vec() });
+        Ok(())
+    }
+
+    fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
+        for (slot, mask) in masks {
+            self.push(Work::Mask { slot: *slot as usize, mask: mask.clone() });
+        }
         Ok(())
     }
 
@@ -256,7 +421,7 @@ impl Steps for Fake {
     }
 
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
-        assert!(rows.iter().all(|row| row.position + 1 < row.prompt && !row.chooses));
+        assert!(rows.iter().all(|row| row.position + 1 < row.given && !row.chooses));
         let of_sequences = rows.chunk_by(|a, b| a.slot == b.slot);
         let groups: u32 = of_sequences.map(|rows| (rows.len() as u32).div_ceil(ROW_GROUP)).sum();
         let fits = |&it: &u32| groups <= it.div_ceil(ROW_GROUP) && rows.len() <= it as usize;
@@ -268,11 +433,42 @@ impl Steps for Fake {
 
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         assert!(!rows.is_empty() && rows.len() <= 8);
-        assert!(rows.iter().all(|row| row.chooses && row.position + 1 >= row.prompt));
+        assert!(rows.iter().all(|row| row.chooses));
         let slots: HashSet<u32> = rows.iter().map(|row| row.slot).collect();
         assert_eq!(slots.len(), rows.len(), "two rows have the same slot");
+        self.discard(rows);
         self.last_decode = Some(rows.to_vec());
         self.step(rows);
+        Ok(())
+    }
+
+    fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError> {
+        let most = self.limits.verify.last().copied().unwrap_or(0) as usize;
+        assert!(rows.len() <= most && rows.iter().all(|row| row.chooses));
+        self.discard(rows);
+        self.last_decode = None;
+        for draft in drafts {
+            assert!(!draft.tokens.is_empty() && !self.rows_in_flight(draft.slot));
+            self.push(Work::Draft(draft.clone()));
+        }
+        self.step(rows);
+        let mut slots = HashSet::new();
+        for rows in rows.chunk_by(|a, b| a.slot == b.slot) {
+            let (first, last) = (rows[0], rows[rows.len() - 1]);
+            assert!(slots.insert(first.slot), "the rows of a slot are not together");
+            assert!((first.position..).zip(rows).all(|(position, row)| row.position == position));
+            let draft = drafts.iter().find(|draft| draft.slot == first.slot);
+            let known = draft.map_or(first.given.max(first.position + 1), |draft| {
+                assert_eq!(draft.position, first.position + 1);
+                draft.position + draft.tokens.len() as u32
+            });
+            assert!(last.position < known, "{last:?} has no token");
+            if draft.is_some() {
+                self.last[first.slot as usize] = Some(first.position);
+                self.verified[first.slot as usize] = Some(last.position + 1);
+                self.drafted += last.position - first.position;
+            }
+        }
         Ok(())
     }
 
@@ -283,7 +479,10 @@ impl Steps for Fake {
     }
 
     fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
-        let at = |memory: &Memory| memory.slots[slot as usize].tokens.get(position as usize).copied();
+        let at = |memory: &Memory| {
+            let slot = &memory.slots[slot as usize];
+            slot.tokens.get(position as usize).copied().filter(|_| slot.processed >= position)
+        };
         let before = at(&self.memory.borrow());
         if before.is_none() {
             self.poll()?;

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::fake::{BAD, Fake, alone};
+use super::fake::{BAD, Fake, Toy, alone, alone_in};
 use crate::engine::SamplingParams;
-use crate::generation::{FinishReason, Request, Summary};
+use crate::generation::{FinishReason, Grammar, Request, Summary};
 use crate::scheduler::{Event, Scheduler, SequenceId};
+use crate::speculation::Speculation;
 
 /// Token that ends some sequences.
 const STOP: u32 = 7;
@@ -25,6 +26,10 @@ struct Sequence {
     stops: bool,
     keep: Option<u32>,
     logprobs: bool,
+    /// Most drafted tokens, and whether always so many are drafted.
+    speculation: Speculation,
+    /// Length of the answers of a grammar.
+    grammar: Option<usize>,
     seed: u64,
     /// Number of steps after which the sequence is cancelled.
     cancel: Option<usize>,
@@ -48,24 +53,33 @@ fn sequence() -> impl Strategy<Value = Sequence> {
             any::<bool>(),
             prop_oneof![8 => Just(None), 1 => (0u32..20).prop_map(Some)],
             rarely(),
+            prop_oneof![3 => Just(None), 2 => (1usize..60).prop_map(Some)],
             0u64..3,
             rare(0..40),
+            (prop_oneof![Just(0u32), 1u32..9], prop::bool::weighted(0.7)),
         ),
     )
-        .prop_map(|((gap, base, length, bad, max_tokens), (stops, keep, logprobs, seed, cancel))| {
-            Sequence {
-                gap,
-                base,
-                length,
-                bad,
-                max_tokens: if keep.is_some() { max_tokens.min(400) } else { max_tokens },
-                stops,
-                keep,
-                logprobs,
-                seed,
-                cancel,
-            }
-        })
+        .prop_map(
+            |(
+                (gap, base, length, bad, max_tokens),
+                (stops, keep, logprobs, grammar, seed, cancel, (most, always)),
+            )| {
+                Sequence {
+                    gap,
+                    base,
+                    length,
+                    bad,
+                    max_tokens: if keep.is_some() { max_tokens.min(400) } else { max_tokens },
+                    stops,
+                    keep,
+                    logprobs,
+                    grammar: grammar.filter(|_| keep.is_none()),
+                    seed,
+                    cancel,
+                    speculation: Speculation { most, always },
+                }
+            },
+        )
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +88,8 @@ struct Schedule {
     pages: u32,
     prefill: Vec<u32>,
     speed: Option<u32>,
+    /// Whether the engine has verify steps.
+    verifies: bool,
     sequences: Vec<Sequence>,
 }
 
@@ -81,8 +97,16 @@ fn schedule() -> impl Strategy<Value = Schedule> {
     let prefill = prop_oneof![Just(vec![16, 64]), Just(vec![1]), Just(vec![7]), Just(vec![512]),];
     let speed = prop_oneof![Just(None), Just(Some(1)), Just(Some(3)), Just(Some(20))];
     // Five pages hold the longest prompt.
-    (1u32..7, 5u32..20, prefill, speed, prop::collection::vec(sequence(), 1..12)).prop_map(
-        |(slots, pages, prefill, speed, sequences)| Schedule { slots, pages, prefill, speed, sequences },
+    let sizes = (1u32..7, 5u32..20, prefill, speed, any::<bool>());
+    (sizes, prop::collection::vec(sequence(), 1..12)).prop_map(
+        |((slots, pages, prefill, speed, verifies), sequences)| Schedule {
+            slots,
+            pages,
+            prefill,
+            speed,
+            verifies,
+            sequences,
+        },
     )
 }
 
@@ -123,6 +147,9 @@ fn run(schedule: &Schedule) -> (Vec<Outcome>, u32) {
     if let Some(speed) = schedule.speed {
         fake = fake.with_speed(speed);
     }
+    if schedule.verifies {
+        fake = fake.with_verify_steps();
+    }
     let mut scheduler = Scheduler::new(fake, None);
     let mut outcomes: Vec<Outcome> = Vec::new();
     let mut ids: Vec<SequenceId> = Vec::new();
@@ -135,11 +162,14 @@ fn run(schedule: &Schedule) -> (Vec<Outcome>, u32) {
         assert!(calls < 100_000, "no end");
         while let Some(sequence) = schedule.sequences.get(next).filter(|sequence| gap >= sequence.gap) {
             let prompt = sequence.prompt();
+            let grammar = sequence.grammar.map(|length| Toy { length });
             let request = Request {
+                grammar: grammar.as_ref().map(|grammar| grammar as &dyn Grammar),
                 max_tokens: sequence.max_tokens,
                 keep: sequence.keep,
                 stop_tokens: if sequence.stops { &[STOP] } else { &[] },
                 logprobs: sequence.logprobs.then_some(1),
+                speculation: sequence.speculation,
                 sampling: SamplingParams { seed: sequence.seed, ..SamplingParams::default() },
                 ..Request::new(&prompt)
             };
@@ -190,7 +220,10 @@ fn check(schedule: &Schedule) {
         assert!(summary.reused < prompt.len() as u32 || summary.shifts > 0);
         if summary.shifts == 0 {
             let room = (CONTEXT - prompt.len() as u32 + 1).min(sequence.max_tokens) as usize;
-            let mut expected = alone(&prompt, sequence.seed, room);
+            let mut expected = match sequence.grammar {
+                None => alone(&prompt, sequence.seed, room),
+                Some(length) => alone_in(&Toy { length }, &prompt, sequence.seed, room),
+            };
             if let Some(stop) = expected.iter().position(|&token| sequence.stops && token == STOP) {
                 expected.truncate(stop + 1);
             }
@@ -198,7 +231,12 @@ fn check(schedule: &Schedule) {
                 FinishReason::Cancelled => {
                     assert!(sequence.cancel.is_some() && expected.starts_with(&summary.tokens))
                 }
-                FinishReason::OutOfPages => assert!(expected.starts_with(&summary.tokens)),
+                // A sequence gives its pages away, but it does not end: five pages hold a context.
+                FinishReason::OutOfPages => panic!("{sequence:?}"),
+                FinishReason::Complete => {
+                    assert_eq!(summary.tokens, expected, "{sequence:?}");
+                    assert!(sequence.grammar.is_some_and(|length| length <= expected.len()));
+                }
                 reason => {
                     assert_eq!(summary.tokens, expected, "{sequence:?}");
                     let by_token = reason == FinishReason::StopToken;

@@ -1,0 +1,93 @@
+//! Grammars: answers that belong to a language.
+//!
+//! The caller implements [`Grammar`], for example over a parser of JSON schemas. Before each choice of a token the grammar
+//! says which tokens may follow. The device chooses among them, or the tokens are known without a choice.
+
+use std::collections::VecDeque;
+
+use crate::engine::EngineError;
+
+/// A language of answers.
+pub trait Grammar: Send + Sync {
+    /// The state before an answer's first token.
+    fn start(&self) -> Box<dyn GrammarState>;
+}
+
+/// State of a grammar within an answer.
+pub trait GrammarState: Send {
+    /// What may follow the tokens so far.
+    ///
+    /// # Errors
+    /// If the grammar cannot tell, as a text. The sequence then ends with [`EngineError::Grammar`].
+    fn next(&mut self) -> Result<Next, String>;
+
+    /// Accepts a token that was chosen among those of [`Next::Any`]. Not called for a stop token.
+    ///
+    /// # Errors
+    /// If the token may not follow, as a text.
+    fn accept(&mut self, token: u32) -> Result<(), String>;
+
+    /// Whether nothing may follow but the end.
+    fn is_complete(&self) -> bool;
+}
+
+/// What may follow in an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// One of the tokens whose bits are set: bit i of word w is that of token 32w + i. Tokens behind the last word are
+    /// not allowed.
+    Any(Vec<u32>),
+    /// These tokens, at least one. The grammar counts them as accepted.
+    Only(Vec<u32>),
+    /// Nothing: the answer is complete.
+    End,
+}
+
+/// Follows an answer through its grammar.
+pub(crate) struct Guide {
+    state: Box<dyn GrammarState>,
+    /// Tokens that the grammar counts as accepted, and that the answer does not have yet.
+    ahead: VecDeque<u32>,
+}
+
+impl Guide {
+    /// A guide before an answer's first token.
+    pub fn new(grammar: &dyn Grammar) -> Guide {
+        Guide { state: grammar.start(), ahead: VecDeque::new() }
+    }
+
+    /// What may follow the answer so far.
+    pub fn next(&mut self) -> Result<Next, EngineError> {
+        if self.ahead.is_empty() {
+            match self.state.next().map_err(EngineError::Grammar)? {
+                Next::Any(mask) if mask.iter().all(|&word| word == 0) => return Ok(Next::End),
+                Next::Only(tokens) => self.ahead = tokens.into(),
+                next => return Ok(next),
+            }
+        }
+        Ok(Next::Only(self.ahead.iter().copied().collect()))
+    }
+
+    /// Adds a token to the answer. Returns whether the answer is complete.
+    pub fn accept(&mut self, token: u32) -> Result<bool, EngineError> {
+        match self.ahead.pop_front() {
+            None => self.state.accept(token).map_err(EngineError::Grammar)?,
+            Some(expected) if expected == token => {}
+            Some(expected) => {
+                let message = format!("token {token} came instead of token {expected}");
+                return Err(EngineError::Grammar(message));
+            }
+        }
+        Ok(self.ahead.is_empty() && self.state.is_complete())
+    }
+}
+
+/// The words of a mask with the bits of some tokens set.
+pub(crate) fn mask_of(tokens: impl IntoIterator<Item = u32>, vocab: u32) -> Vec<u32> {
+    let mut mask = vec![0; vocab.div_ceil(32) as usize];
+    tokens
+        .into_iter()
+        .filter(|&token| token < vocab)
+        .for_each(|token| mask[token as usize / 32] |= 1 << (token % 32));
+    mask
+}
