@@ -48,6 +48,50 @@ impl Message {
         }
     }
 
+    /// Types of the content's parts, such as `text` and `image_url`; none if the content is one text.
+    pub fn part_types(&self) -> Vec<String> {
+        let content = self.field("content").filter(|content| content.kind() == ValueKind::Seq);
+        let parts = content.iter().flat_map(|content| content.try_iter().into_iter().flatten());
+        parts.filter_map(|part| part.get_attr("type").ok()?.as_str().map(str::to_owned)).collect()
+    }
+
+    /// The message with its parts' texts as one text, with `separator` between them. Many templates only write texts.
+    pub fn with_joined_parts(self, separator: &str) -> Message {
+        let Some(content) = self.field("content").filter(|content| content.kind() == ValueKind::Seq) else {
+            return self;
+        };
+        let parts = content.try_iter().into_iter().flatten();
+        let texts = parts.filter_map(|part| part.get_attr("text").ok()?.as_str().map(str::to_owned));
+        let text = texts.collect::<Vec<_>>().join(separator);
+        self.with("content", Value::from(text))
+    }
+
+    /// The message with another role.
+    pub fn with_role(self, role: &str) -> Message {
+        self.with("role", Value::from(role))
+    }
+
+    /// The message with the arguments of its calls as mappings, as templates expect them: in OpenAI's API they are texts with
+    /// JSON. Texts that are not JSON stay.
+    pub fn with_parsed_arguments(self) -> Message {
+        let Some(calls) = self.field("tool_calls").filter(|calls| calls.kind() == ValueKind::Seq) else {
+            return self;
+        };
+        let parsed = |call: Value| -> Option<Value> {
+            let function = call.get_attr("function").ok()?;
+            let arguments = serde_json::from_str(function.get_attr("arguments").ok()?.as_str()?).ok()?;
+            Some(replaced(&call, "function", replaced(&function, "arguments", arguments)))
+        };
+        let calls = calls.try_iter().into_iter().flatten();
+        let calls: Vec<Value> = calls.map(|call| parsed(call.clone()).unwrap_or(call)).collect();
+        self.with("tool_calls", Value::from(calls))
+    }
+
+    /// The message with another value of a key, in the same place.
+    fn with(&self, key: &str, value: Value) -> Message {
+        Message(replaced(&self.0, key, value))
+    }
+
     /// The message as a value of templates.
     pub fn value(&self) -> &Value {
         &self.0
@@ -64,13 +108,22 @@ impl Message {
             .into_iter()
             .find_map(|name| self.field(name).filter(|value| !value.is_none()));
         let Some(reasoning) = reasoning else { return self.0.clone() };
-        let keys = self.0.try_iter().into_iter().flatten();
-        let own = keys.filter_map(|key| Some((key.clone(), self.0.get_item(&key).ok()?)));
         // A later entry replaces the value of an earlier one, and keeps its place.
         let first = [(Value::from("thinking"), reasoning.clone())];
         let last = [(Value::from("reasoning_content"), reasoning)];
-        first.into_iter().chain(own).chain(last).collect::<indexed::Pairs>().into_value()
+        first.into_iter().chain(pairs(&self.0)).chain(last).collect::<indexed::Pairs>().into_value()
     }
+}
+
+/// Keys of a mapping with their values.
+fn pairs(mapping: &Value) -> impl Iterator<Item = (Value, Value)> + '_ {
+    let keys = mapping.try_iter().into_iter().flatten();
+    keys.filter_map(|key| Some((key.clone(), mapping.get_item(&key).ok()?)))
+}
+
+/// A mapping with another value of a key, in the same place.
+fn replaced(mapping: &Value, key: &str, value: Value) -> Value {
+    pairs(mapping).chain([(Value::from(key), value)]).collect::<indexed::Pairs>().into_value()
 }
 
 /// Insertion-ordered pairs whose keys are unique.
@@ -165,6 +218,45 @@ impl Inputs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_become_one_text() {
+        for (text, types, joined) in [
+            (
+                r#"{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"n"}"#,
+                &["text", "text"][..],
+                r#"{"role":"system","content":"a\nb","name":"n"}"#,
+            ),
+            (r#"{"role":"user","content":"a"}"#, &[], r#"{"role":"system","content":"a"}"#),
+            (
+                r#"{"role":"user","content":[{"type":"image_url","image_url":{}}]}"#,
+                &["image_url"],
+                r#"{"role":"system","content":""}"#,
+            ),
+        ] {
+            let message: Message = serde_json::from_str(text).unwrap();
+            assert_eq!(message.part_types(), types);
+            let message = message.with_joined_parts("\n").with_role("system");
+            assert_eq!(serde_json::to_string(&message).unwrap(), joined);
+        }
+    }
+
+    #[test]
+    fn arguments_of_calls_become_mappings() {
+        let call = |arguments: &str| {
+            format!(
+                r#"{{"role":"assistant","tool_calls":[{{"id":"1","function":{{"name":"f","arguments":{arguments}}}}}]}}"#
+            )
+        };
+        for (given, parsed) in [
+            (r#""{\"b\": 1, \"a\": \"x\"}""#, r#"{"b":1,"a":"x"}"#),
+            (r#"{"b":1}"#, r#"{"b":1}"#),
+            (r#""no JSON""#, r#""no JSON""#),
+        ] {
+            let message: Message = serde_json::from_str(&call(given)).unwrap();
+            assert_eq!(serde_json::to_string(&message.with_parsed_arguments()).unwrap(), call(parsed));
+        }
+    }
 
     #[test]
     fn messages_keep_their_keys_and_order() {

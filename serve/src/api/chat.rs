@@ -1,0 +1,328 @@
+//! `/v1/chat/completions`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use bespoke::tokenizer::Tokenizer;
+use bespoke_chat::{Message, Value as TemplateValue};
+use serde_json::{Value, json};
+
+use super::respond::{Form, Head, Reason, respond};
+use super::settings::{self, Common, LOGPROBS};
+use super::tools::{self, Tools};
+use super::{Answer, RequestId, check_model, format, logprobs, with_body};
+use crate::answers::{Answers, Sequences, TokenInfo};
+use crate::app::{App, Ready};
+use crate::body::Body;
+use crate::calls::{CallForm, CallParser, Piece};
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::random;
+
+/// Variables that only the server gives to a template.
+const GIVEN: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
+
+/// Answers a conversation.
+pub async fn chat(
+    State(app): State<Arc<App>>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+) -> Answer {
+    let id = format!("chatcmpl-{}", id.0);
+    let own = id.clone();
+    let work = move |app: &App, ready: &Ready, body: &Body| {
+        let (sequences, stream, calls) = sequences(app, ready, body)?;
+        let logprobs = sequences.settings.logprobs.is_some();
+        let parsers = (0..sequences.n).filter_map(|_| Some(Parsing::new(calls?))).collect();
+        let form = ChatForm { tokenizer: Arc::clone(&ready.model.tokenizer), logprobs, parsers };
+        let answers = Answers::start(app, ready, &own, sequences)?;
+        Ok((Head { id: own, model: ready.model.name().to_owned() }, form, answers, stream))
+    };
+    let (head, form, answers, stream) = with_body(&app, request, work).await?;
+    respond(&app, head, form, answers, stream).await
+}
+
+fn sequences(
+    app: &App,
+    ready: &Ready,
+    body: &Body,
+) -> Result<(Sequences, Option<settings::Stream>, Option<Calls>), ApiError> {
+    let mut fields = Fields::parse(body.bytes())?;
+    check_model(ready, fields.take("model")?)?;
+    let messages = messages(&mut fields)?;
+    let variables = variables(&mut fields)?;
+    let Common { mut settings, seed, n, stream } = settings::common(app, ready, &mut fields, u32::MAX)?;
+    let wanted: bool = fields.take("logprobs")?.unwrap_or(false);
+    let top = fields.within("top_logprobs", 0, LOGPROBS)?;
+    if top.is_some() && !wanted {
+        return Err(ApiError::field("top_logprobs", "`top_logprobs` needs `logprobs` to be true"));
+    }
+    settings.logprobs = wanted.then_some(top.unwrap_or(0));
+    let language = format::take(ready, &mut fields)?;
+    let tools = tools::take(ready, &mut fields)?;
+    settings::refuse_unsupported(&mut fields)?;
+    fields.finish()?;
+    let (list, calls, marks) = match (tools, language) {
+        (None, language) => {
+            settings.grammar = language.map(|(_, grammar)| grammar);
+            (None, None, Vec::new())
+        }
+        (Some(_), Some((name, _))) => {
+            let message =
+                format!("`{name}` and `tools` are not supported together: set `tool_choice` to \"none\"");
+            return Err(ApiError::unsupported(name, message));
+        }
+        (Some(Tools { list, form, one, grammar }), None) => {
+            settings.grammar = grammar;
+            (Some(list), Some(Calls { form, one }), tools::marks(&ready.model.tokenizer))
+        }
+    };
+    let prompt = encode(app, ready, messages, list, variables)?;
+    Ok((Sequences { prompts: vec![prompt], n, settings, seed, field: "messages", marks }, stream, calls))
+}
+
+/// Takes the messages of a conversation.
+pub fn messages(fields: &mut Fields<'_>) -> Result<Vec<Message>, ApiError> {
+    let messages: Vec<Message> = fields.require("messages")?;
+    if messages.is_empty() {
+        return Err(ApiError::field("messages", "`messages` is empty: give at least one message"));
+    }
+    messages.into_iter().enumerate().map(|(index, message)| as_text(index, message)).collect()
+}
+
+/// A message whose content is one text, as templates expect it, and whose role templates know.
+pub fn as_text(index: usize, message: Message) -> Result<Message, ApiError> {
+    let name = format!("messages[{index}].content");
+    if !message.has_text() {
+        let message = format!("`{name}` is neither a text nor a list of parts with a `type`");
+        return Err(ApiError::field(&name, message));
+    }
+    if let Some(kind) = message.part_types().into_iter().find(|kind| kind != "text") {
+        let message = format!("`{name}` has a part of type `{kind}`; only `text` is supported");
+        return Err(ApiError::unsupported(&name, message));
+    }
+    let message = message.with_joined_parts("\n").with_parsed_arguments();
+    // OpenAI's newer name of the same role.
+    Ok(if message.role() == "developer" { message.with_role("system") } else { message })
+}
+
+fn variables(fields: &mut Fields<'_>) -> Result<BTreeMap<String, TemplateValue>, ApiError> {
+    const NAME: &str = "chat_template_kwargs";
+    let variables: BTreeMap<String, TemplateValue> = fields.take(NAME)?.unwrap_or_default();
+    match GIVEN.iter().find(|&&given| variables.contains_key(given)) {
+        Some(given) => Err(ApiError::field(NAME, format!("`{NAME}` cannot set `{given}`"))),
+        None => Ok(variables),
+    }
+}
+
+/// Roles of OpenAI's API, in the words that templates know: `developer` has become `system`.
+const ROLES: [&str; 5] = ["system", "user", "assistant", "tool", "function"];
+
+/// Refuses roles that neither OpenAI's API nor the model's template has: most templates write any role into the prompt.
+fn check_roles(template: &str, messages: &[Message]) -> Result<(), ApiError> {
+    let in_template = |role: &str| {
+        !role.is_empty()
+            && ['"', '\''].iter().any(|quote| template.contains(&format!("{quote}{role}{quote}")))
+    };
+    let known = |role: &str| ROLES.contains(&role) || in_template(role);
+    match messages.iter().map(Message::role).find(|role| !known(role)) {
+        None => Ok(()),
+        Some(role) => {
+            let roles = "system, developer, user, assistant and tool";
+            let message = format!("a message has the unknown role `{role}`; roles are {roles}");
+            Err(ApiError::field("messages", message))
+        }
+    }
+}
+
+/// The text that the model gets for an answer to a conversation.
+pub fn prompt(
+    ready: &Ready,
+    messages: Vec<Message>,
+    tools: Option<Vec<TemplateValue>>,
+    variables: BTreeMap<String, TemplateValue>,
+) -> Result<String, ApiError> {
+    let Some(chat) = &ready.model.chat else {
+        let message =
+            "the model has no chat template: use /v1/completions, or start the server with --chat-template";
+        return Err(ApiError::unsupported("messages", message).with_code("no_chat_template"));
+    };
+    check_roles(chat.template().source(), &messages)?;
+    chat.prompt(messages, tools, variables).map_err(|error| ApiError::field("messages", error.to_string()))
+}
+
+/// The tokens that the model gets for an answer to a conversation.
+pub fn encode(
+    app: &App,
+    ready: &Ready,
+    messages: Vec<Message>,
+    tools: Option<Vec<TemplateValue>>,
+    variables: BTreeMap<String, TemplateValue>,
+) -> Result<Vec<u32>, ApiError> {
+    let text = prompt(ready, messages, tools, variables)?;
+    if app.options.log_text {
+        tracing::info!("prompt: {text}");
+    }
+    let tokens = ready.model.tokenizer.encode(&(ready.model.normalise)(&text));
+    tokens.map_err(|error| ApiError::field("messages", error.to_string()))
+}
+
+/// Choices of a chat.
+struct ChatForm {
+    tokenizer: Arc<Tokenizer>,
+    logprobs: bool,
+    /// Search for calls in each choice; empty without tools.
+    parsers: Vec<Parsing>,
+}
+
+/// Calls that an answer may have.
+#[derive(Clone, Copy)]
+struct Calls {
+    form: CallForm,
+    /// Whether one call is all.
+    one: bool,
+}
+
+/// Search for calls in a choice.
+struct Parsing {
+    parser: CallParser,
+    /// Whether what follows the first call is left out.
+    one: bool,
+    /// Number of calls so far.
+    calls: usize,
+}
+
+impl Parsing {
+    fn new(Calls { form, one }: Calls) -> Parsing {
+        Parsing { parser: CallParser::new(form), one, calls: 0 }
+    }
+
+    /// Adds a part of the text, and the end if it is the last one. Returns what is decided.
+    fn pieces(&mut self, text: &str, last: bool) -> Vec<Piece> {
+        let mut pieces = self.parser.push(text);
+        if last {
+            pieces.extend(self.parser.finish());
+        }
+        if self.one {
+            let mut called = self.calls > 0;
+            pieces.retain(|piece| {
+                let before = called;
+                called |= matches!(piece, Piece::Call { .. });
+                !before
+            });
+        }
+        pieces
+    }
+
+    /// A piece as a part of a message, in an event.
+    fn delta(&mut self, piece: Piece) -> Value {
+        match piece {
+            Piece::Text(text) => json!({"content": text}),
+            Piece::Call { name, arguments } => {
+                let mut call = tool_call(&name, &arguments);
+                call["index"] = self.calls.into();
+                self.calls += 1;
+                json!({"tool_calls": [call]})
+            }
+        }
+    }
+}
+
+/// A call as in OpenAI's API, with an id.
+fn tool_call(name: &str, arguments: &str) -> Value {
+    let id = format!("call_{}", random::id());
+    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+}
+
+/// The reason of a choice that has ended by itself, if it has calls.
+fn reason_with_calls(reason: Reason, calls: usize) -> Reason {
+    if reason == "stop" && calls > 0 { "tool_calls" } else { reason }
+}
+
+impl ChatForm {
+    fn logprobs(&self, tokens: &[TokenInfo]) -> Value {
+        if !self.logprobs {
+            return Value::Null;
+        }
+        json!({"content": logprobs::entries(&self.tokenizer, tokens), "refusal": null})
+    }
+}
+
+impl Form for ChatForm {
+    const WHOLE: &'static str = "chat.completion";
+    const EVENT: &'static str = "chat.completion.chunk";
+
+    fn opening(&self) -> Option<Value> {
+        Some(json!({"delta": {"role": "assistant", "content": ""}, "logprobs": null}))
+    }
+
+    fn deltas(&mut self, choice: u32, text: &str, tokens: &[TokenInfo]) -> Vec<Value> {
+        let logprobs = self.logprobs(tokens);
+        let Some(parsing) = self.parsers.get_mut(choice as usize) else {
+            return vec![json!({"delta": {"content": text}, "logprobs": logprobs})];
+        };
+        let pieces = parsing.pieces(text, false);
+        let deltas = pieces.into_iter().map(|piece| parsing.delta(piece));
+        let mut events: Vec<Value> = deltas.map(|delta| json!({"delta": delta, "logprobs": null})).collect();
+        if events.is_empty() && self.logprobs {
+            events.push(json!({"delta": {}}));
+        }
+        if let Some(first) = events.first_mut() {
+            first["logprobs"] = logprobs;
+        }
+        events
+    }
+
+    fn endings(&mut self, choice: u32, reason: Reason) -> (Vec<Value>, Reason) {
+        let mut deltas = Vec::new();
+        let mut calls = 0;
+        if let Some(parsing) = self.parsers.get_mut(choice as usize) {
+            let pieces = parsing.pieces("", true);
+            deltas.extend(pieces.into_iter().map(|piece| parsing.delta(piece)));
+            calls = parsing.calls;
+        }
+        deltas.push(json!({}));
+        let events = deltas.into_iter().map(|delta| json!({"delta": delta, "logprobs": null}));
+        (events.collect(), reason_with_calls(reason, calls))
+    }
+
+    fn whole(&mut self, choice: u32, text: &str, tokens: &[TokenInfo], reason: Reason) -> (Value, Reason) {
+        let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+        let mut calls = Vec::new();
+        if let Some(parsing) = self.parsers.get_mut(choice as usize) {
+            let mut content = String::new();
+            for piece in parsing.pieces(text, true) {
+                match piece {
+                    Piece::Text(text) => content += &text,
+                    Piece::Call { name, arguments } => calls.push(tool_call(&name, &arguments)),
+                }
+            }
+            if !calls.is_empty() {
+                let content = content.trim();
+                message["content"] = if content.is_empty() { Value::Null } else { content.into() };
+                message["tool_calls"] = calls.clone().into();
+            }
+        }
+        let entry = json!({"message": message, "logprobs": self.logprobs(tokens)});
+        (entry, reason_with_calls(reason, calls.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_those_of_the_api_and_of_the_template() {
+        let template = "{% if message.role == 'observation' or message['role'] == \"context\" %}";
+        let check = |role: &str| check_roles(template, &[Message::new("user", "x"), Message::new(role, "x")]);
+        for role in ["system", "assistant", "tool", "function", "observation", "context"] {
+            assert!(check(role).is_ok(), "{role}");
+        }
+        for role in ["", "robot", "User", "message.role"] {
+            assert!(check(role).unwrap_err().message().contains(&format!("unknown role `{role}`")), "{role}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `/v1/completions`: the continuation of a text.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use bespoke::tokenizer::Tokenizer;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::logprobs::{finite, token_bytes};
+use super::respond::{Form, Head, Reason, respond};
+use super::settings::{self, Common, LOGPROBS};
+use super::{Answer, RequestId, check_model, format, with_body};
+use crate::answers::{Answers, Sequences, TokenInfo};
+use crate::app::{App, Ready};
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::fields::Fields;
+
+/// Tokens to generate for a request that does not say it, as in OpenAI's API.
+const DEFAULT_TOKENS: u32 = 16;
+
+/// One prompt or several, as texts or token ids.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a text, a list of texts, a list of token ids, or a list of such lists"
+)]
+enum Prompts {
+    Text(String),
+    Tokens(Vec<u32>),
+    Texts(Vec<String>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+/// Continues a text.
+pub async fn completions(
+    State(app): State<Arc<App>>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+) -> Answer {
+    let id = format!("cmpl-{}", id.0);
+    let own = id.clone();
+    let work = move |app: &App, ready: &Ready, body: &Body| {
+        let (sequences, stream, echo) = sequences(app, ready, body)?;
+        let logprobs = sequences.settings.logprobs.is_some();
+        let tokenizer = Arc::clone(&ready.model.tokenizer);
+        let choices = sequences.prompts.len() * sequences.n as usize;
+        let echoed = sequences.prompts.iter().map(|prompt| tokenizer.decode(prompt)).filter(|_| echo);
+        let form = CompletionForm {
+            echoed: echoed.collect(),
+            n: sequences.n,
+            offsets: vec![0; choices],
+            begun: vec![false; choices],
+            logprobs,
+            tokenizer,
+        };
+        let answers = Answers::start(app, ready, &own, sequences)?;
+        Ok((Head { id: own, model: ready.model.name().to_owned() }, form, answers, stream))
+    };
+    let (head, form, answers, stream) = with_body(&app, request, work).await?;
+    respond(&app, head, form, answers, stream).await
+}
+
+fn sequences(
+    app: &App,
+    ready: &Ready,
+    body: &Body,
+) -> Result<(Sequences, Option<settings::Stream>, bool), ApiError> {
+    let mut fields = Fields::parse(body.bytes())?;
+    check_model(ready, fields.take("model")?)?;
+    let prompts: Prompts = fields.require("prompt")?;
+    let Common { mut settings, seed, n, stream } = settings::common(app, ready, &mut fields, DEFAULT_TOKENS)?;
+    settings.logprobs = fields.within("logprobs", 0, LOGPROBS)?;
+    settings.grammar = format::take(ready, &mut fields)?.map(|(_, grammar)| grammar);
+    let echo: bool = fields.take("echo")?.unwrap_or(false);
+    if echo && settings.logprobs.is_some() {
+        let message = "`echo` with `logprobs` is not supported: prompts have no log-probabilities";
+        return Err(ApiError::unsupported("echo", message));
+    }
+    fields.only("suffix", &[json!("")])?;
+    fields.only("best_of", &[json!(n)])?;
+    settings::refuse_tools(&mut fields)?;
+    settings::refuse_unsupported(&mut fields)?;
+    fields.finish()?;
+    let prompts = tokens(app, ready, prompts)?;
+    Ok((Sequences { prompts, n, settings, seed, field: "prompt", marks: Vec::new() }, stream, echo))
+}
+
+fn tokens(app: &App, ready: &Ready, prompts: Prompts) -> Result<Vec<Vec<u32>>, ApiError> {
+    let texts = match prompts {
+        Prompts::Text(text) => vec![text],
+        Prompts::Texts(texts) => texts,
+        Prompts::Tokens(tokens) => return Ok(vec![tokens]),
+        Prompts::TokenLists(lists) => return Ok(lists),
+    };
+    let mut prompts = Vec::new();
+    for text in texts {
+        if app.options.log_text {
+            tracing::info!("prompt: {text}");
+        }
+        let tokens = ready.model.tokenizer.encode(&(ready.model.normalise)(&text));
+        prompts.push(tokens.map_err(|error| ApiError::field("prompt", error.to_string()))?);
+    }
+    Ok(prompts)
+}
+
+/// Choices of a completion.
+struct CompletionForm {
+    tokenizer: Arc<Tokenizer>,
+    logprobs: bool,
+    /// Texts of the prompts, if answers begin with them.
+    echoed: Vec<String>,
+    /// Choices for each prompt.
+    n: u32,
+    /// Number of characters of each choice before the next token.
+    offsets: Vec<usize>,
+    /// Whether a choice's text has begun.
+    begun: Vec<bool>,
+}
+
+impl CompletionForm {
+    fn entry(&mut self, choice: u32, text: &str, tokens: &[TokenInfo]) -> Value {
+        let logprobs = if self.logprobs { self.logprobs(choice, tokens) } else { Value::Null };
+        let first = !std::mem::replace(&mut self.begun[choice as usize], true);
+        let prompt = self.echoed.get((choice / self.n) as usize).filter(|_| first);
+        let text = prompt.map_or_else(|| text.to_owned(), |prompt| prompt.clone() + text);
+        json!({"text": text, "logprobs": logprobs})
+    }
+
+    fn logprobs(&mut self, choice: u32, tokens: &[TokenInfo]) -> Value {
+        let text = |token| String::from_utf8_lossy(token_bytes(&self.tokenizer, token)).into_owned();
+        let offset = &mut self.offsets[choice as usize];
+        let (mut texts, mut values, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
+        for (token, logprobs) in tokens {
+            let own = text(*token);
+            offsets.push(*offset);
+            *offset += own.chars().count();
+            texts.push(own);
+            values.push(finite(logprobs.logprob));
+            let top = logprobs.top.iter().map(|&(token, value)| (text(token), finite(value).into()));
+            tops.push(top.collect::<Map<String, Value>>());
+        }
+        json!({"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets})
+    }
+}
+
+impl Form for CompletionForm {
+    const WHOLE: &'static str = "text_completion";
+    const EVENT: &'static str = "text_completion";
+
+    fn opening(&self) -> Option<Value> {
+        None
+    }
+
+    fn deltas(&mut self, choice: u32, text: &str, tokens: &[TokenInfo]) -> Vec<Value> {
+        vec![self.entry(choice, text, tokens)]
+    }
+
+    fn endings(&mut self, _choice: u32, reason: Reason) -> (Vec<Value>, Reason) {
+        (vec![json!({"text": "", "logprobs": null})], reason)
+    }
+
+    fn whole(&mut self, choice: u32, text: &str, tokens: &[TokenInfo], reason: Reason) -> (Value, Reason) {
+        (self.entry(choice, text, tokens), reason)
+    }
+}

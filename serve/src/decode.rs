@@ -1,0 +1,151 @@
+//! Loop of the engine's thread: jobs into the scheduler, its events to the requests.
+
+use std::collections::HashMap;
+
+use axum::http::StatusCode;
+use bespoke::engine::EngineError;
+use bespoke::scheduler::{Event, Scheduler, SequenceId, Steps};
+use tokio::sync::mpsc::{self, error::TryRecvError};
+
+use crate::error::ApiError;
+use crate::metrics::Metrics;
+use crate::queue::{Command, Job, Output, Queue};
+
+/// Decodes the sequences that come through `commands`, until a command to stop.
+///
+/// # Errors
+/// If the engine fails and does not recover. After one failure all sequences have ended, and the next ones are tried.
+pub fn run<S: Steps>(
+    scheduler: &mut Scheduler<'_, S>,
+    commands: &mut mpsc::Receiver<Command>,
+    queue: &Queue,
+    metrics: &Metrics,
+) -> Result<(), EngineError> {
+    let mut running = Running { jobs: HashMap::new(), queue, metrics };
+    let mut failed_before = false;
+    loop {
+        while let Some(command) = next(commands, running.jobs.is_empty() && scheduler.is_idle()) {
+            match command {
+                Command::Add(job) => running.add(scheduler, *job),
+                Command::Stop => return Ok(()),
+            }
+        }
+        running.cancel_abandoned(scheduler);
+        match scheduler.step() {
+            Ok(events) => {
+                failed_before = false;
+                for event in events {
+                    running.handle(scheduler, event);
+                }
+            }
+            Err(error) => {
+                let lost = running.jobs.len();
+                tracing::error!("the engine failed, and {lost} sequences are lost: {error}");
+                metrics.engine_failures.inc();
+                running.fail_all(&error);
+                if failed_before {
+                    return Err(error);
+                }
+                failed_before = true;
+            }
+        }
+        metrics.observe(scheduler);
+    }
+}
+
+/// The next command. Waits for one if the scheduler has nothing to do. A channel without senders stops the loop.
+fn next(commands: &mut mpsc::Receiver<Command>, idle: bool) -> Option<Command> {
+    if idle {
+        return Some(commands.blocking_recv().unwrap_or(Command::Stop));
+    }
+    match commands.try_recv() {
+        Ok(command) => Some(command),
+        Err(TryRecvError::Empty) => None,
+        Err(TryRecvError::Disconnected) => Some(Command::Stop),
+    }
+}
+
+/// Jobs whose sequences have not ended.
+struct Running<'a> {
+    jobs: HashMap<SequenceId, Job>,
+    queue: &'a Queue,
+    metrics: &'a Metrics,
+}
+
+impl Running<'_> {
+    fn add<S: Steps>(&mut self, scheduler: &mut Scheduler<'_, S>, job: Job) {
+        match scheduler.add(&job.settings.request(&job.prompt, job.seed)) {
+            Ok(id) => drop(self.jobs.insert(id, job)),
+            // The HTTP side has made the same checks.
+            Err(error) => fail(&job, ApiError::internal(error.to_string())),
+        }
+    }
+
+    /// Cancels the sequences of requests that have ended: their clients have gone, or their time is over.
+    fn cancel_abandoned<S: Steps>(&mut self, scheduler: &mut Scheduler<'_, S>) {
+        self.jobs.retain(|&id, job| {
+            if job.outputs.is_closed() {
+                scheduler.cancel(id);
+                self.metrics.cancelled.inc();
+            }
+            !job.outputs.is_closed()
+        });
+    }
+
+    fn handle<S: Steps>(&mut self, scheduler: &mut Scheduler<'_, S>, event: Event) {
+        let id = event.id();
+        match event {
+            Event::Prompt { .. } => {}
+            Event::Token { token, .. } => {
+                let Some(job) = self.jobs.get(&id) else { return };
+                self.metrics.generated_tokens.inc();
+                let choice = job.choice;
+                // Room is kept for the end of each choice.
+                if job.outputs.capacity() <= job.choices as usize {
+                    scheduler.cancel(id);
+                    self.metrics.slow_readers.inc();
+                    let message = "the client reads too slowly: too many tokens wait for it";
+                    fail(job, ApiError::new(StatusCode::REQUEST_TIMEOUT, "slow_reader", message));
+                    self.jobs.remove(&id);
+                } else {
+                    // If the client has gone, the next step cancels the sequence.
+                    let _ = job.outputs.try_send(Output::Token { choice, token });
+                }
+            }
+            Event::Finished { summary, .. } => {
+                let Some(job) = self.jobs.remove(&id) else { return };
+                self.metrics.finished(&summary, job.prompt.len());
+                self.queue.sequence_took(summary.prompt_time + summary.decode_time);
+                let _ = job.outputs.try_send(Output::Finished {
+                    choice: job.choice,
+                    reason: summary.reason,
+                    rest: summary.rest,
+                    tokens: summary.tokens.len() as u32,
+                    reused: summary.reused,
+                    missed: summary.missed,
+                });
+            }
+            Event::Failed { error, .. } => {
+                let Some(job) = self.jobs.remove(&id) else { return };
+                if let EngineError::Grammar(_) = error {
+                    tracing::info!("a sequence ended: {error}");
+                    return fail(&job, ApiError::request("grammar_failed", error.to_string()));
+                }
+                tracing::error!("a sequence failed: {error}");
+                fail(&job, ApiError::internal(error.to_string()));
+            }
+        }
+    }
+
+    fn fail_all(&mut self, error: &EngineError) {
+        for (_, job) in self.jobs.drain() {
+            let message = format!("the engine failed, and this request is lost: {error}");
+            fail(&job, ApiError::internal(message).with_code("engine_failed"));
+        }
+    }
+}
+
+fn fail(job: &Job, error: ApiError) {
+    // If the client has gone, nobody is told.
+    let _ = job.outputs.try_send(Output::Failed(error));
+}

@@ -1,0 +1,117 @@
+//! Errors in the form of OpenAI's API: `{"error": {"message", "type", "param", "code"}}`.
+
+use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// An error that a client gets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    status: StatusCode,
+    message: String,
+    /// Name of the field that is wrong.
+    param: Option<String>,
+    /// Name of the error, for programs.
+    code: &'static str,
+    /// Seconds after which the request may succeed.
+    retry_after: Option<u64>,
+}
+
+impl ApiError {
+    /// An error with a name for programs.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        let (param, retry_after) = (None, None);
+        ApiError { status, message: message.into(), param, code, retry_after }
+    }
+
+    /// The value of a field is wrong (400).
+    pub fn field(name: &str, message: impl Into<String>) -> ApiError {
+        ApiError { param: Some(name.to_owned()), ..ApiError::request("invalid_value", message) }
+    }
+
+    /// The server has no such feature (400).
+    pub fn unsupported(name: &str, message: impl Into<String>) -> ApiError {
+        ApiError { code: "unsupported", ..ApiError::field(name, message) }
+    }
+
+    /// The request is wrong (400).
+    pub fn request(code: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// The server cannot answer now (503).
+    pub fn unavailable(code: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
+    }
+
+    /// The server failed (500).
+    pub fn internal(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+    }
+
+    /// The error with the name of the field that is wrong.
+    pub fn of(self, name: &str) -> ApiError {
+        ApiError { param: Some(name.to_owned()), ..self }
+    }
+
+    /// The error with another name for programs.
+    pub fn with_code(self, code: &'static str) -> ApiError {
+        ApiError { code, ..self }
+    }
+
+    /// The error with the number of seconds after which the request may succeed.
+    pub fn retry_after(self, seconds: u64) -> ApiError {
+        ApiError { retry_after: Some(seconds), ..self }
+    }
+
+    /// Name of the error, for programs.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// The error's text.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The error as JSON.
+    pub fn json(&self) -> Value {
+        let kind = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            status if status.is_client_error() => "invalid_request_error",
+            _ => "server_error",
+        };
+        let ApiError { message, param, code, .. } = self;
+        json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.json().to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// The answer to a method that a path does not have, with the methods that it has.
+pub fn method_not_allowed(method: &str, path: &str, allowed: &[&'static str]) -> Response {
+    let allowed = allowed.join(", ");
+    let message = format!("{path} has no method {method}; it has {allowed}");
+    let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+    let mut response = error.into_response();
+    if let Ok(value) = HeaderValue::from_str(&allowed) {
+        response.headers_mut().insert(ALLOW, value);
+    }
+    response
+}

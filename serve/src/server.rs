@@ -1,0 +1,160 @@
+//! A server's life: it listens, loads, serves, and ends.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bespoke::engine::EngineError;
+use bespoke::scheduler::{Scheduler, Steps};
+use bespoke::speculation::Speculation;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::app::{App, Ready};
+use crate::connections::{self, Socket};
+use crate::phase::Phase;
+use crate::queue::Queue;
+use crate::router::router;
+use crate::{Listen, Model, Options, decode};
+
+/// Threads that read requests and write answers.
+const THREADS: usize = 2;
+/// Threads that parse requests, render templates and encode prompts.
+const WORKERS: usize = 4;
+
+/// A server that listens. Until [`Server::run`] it answers that the model is being loaded (503).
+pub struct Server {
+    app: Arc<App>,
+    runtime: Runtime,
+    connections: JoinHandle<()>,
+    address: String,
+}
+
+/// Error of starting a server.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The socket cannot be opened.
+    #[error("cannot listen on {place}: {source}")]
+    Listen {
+        /// Address and port, or path.
+        place: String,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// Threads cannot be started.
+    #[error("cannot start the server's threads: {0}")]
+    Threads(io::Error),
+}
+
+/// Ends a server from elsewhere, such as a signal's handler.
+#[derive(Clone)]
+pub struct Handle {
+    app: Arc<App>,
+}
+
+impl Handle {
+    /// Ends the server: it accepts no further requests, finishes those that run within the grace time, and ends the
+    /// others with an error.
+    pub fn shut_down(&self) {
+        self.app.phases.advance(Phase::Draining);
+    }
+
+    /// Number of sequences that run or wait.
+    pub fn sequences(&self) -> u32 {
+        self.app.loaded().map_or(0, |ready| ready.queue.sequences())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("phase", &self.app.phases.now()).finish()
+    }
+}
+
+impl Server {
+    /// Opens the socket, and starts the threads that answer requests.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on, or threads cannot be started.
+    pub fn start(options: Options) -> Result<Server, StartError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .max_blocking_threads(WORKERS)
+            .thread_name("http")
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(StartError::Threads)?;
+        let socket = runtime.block_on(Socket::open(&options.listen)).map_err(|source| {
+            let place = match &options.listen {
+                Listen::Tcp { host, port } => format!("{host}:{port}"),
+                #[cfg(unix)]
+                Listen::Unix(path) => path.display().to_string(),
+            };
+            StartError::Listen { place, source }
+        })?;
+        let address = socket.address();
+        let app = Arc::new(App::new(options));
+        let connections = runtime.spawn(connections::serve(socket, Arc::clone(&app), router(&app)));
+        Ok(Server { app, runtime, connections, address })
+    }
+
+    /// Where clients find the server: a URL, or `unix:` and a path.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Largest number of bytes of bodies and tokens that requests hold in host memory at the same time, for a model with a
+    /// context of `context` positions and `slots` slots. Log-probabilities come on top.
+    pub fn request_bytes(&self, slots: u32, context: u32) -> u64 {
+        let options = &self.app.options;
+        let sequences = u64::from(slots) + u64::from(options.queue);
+        // A token is held by the job, by the scheduler and by its answer, with its text. A token that waits for its reader has
+        // up to 128 bytes.
+        let tokens = u64::from(context) * 32 + options.backlog as u64 * 128;
+        sequences * tokens + self.app.bodies.available_permits() as u64
+    }
+
+    /// What ends the server.
+    pub fn handle(&self) -> Handle {
+        Handle { app: Arc::clone(&self.app) }
+    }
+
+    /// Answers requests until [`Handle::shut_down`]. The calling thread decodes.
+    ///
+    /// # Errors
+    /// If the engine fails and does not recover. Requests that run are ended with an error.
+    pub fn run<S: Steps>(self, model: Model, steps: S) -> Result<(), EngineError> {
+        let Server { app, runtime, connections, .. } = self;
+        let limits = steps.limits().clone();
+        let tokenizer = Arc::clone(&model.tokenizer);
+        let speculation = Speculation::up_to(app.options.drafts);
+        let mut scheduler = Scheduler::new(steps, Some(&tokenizer)).with_speculation(speculation);
+        let (queue, mut commands) = Queue::new(scheduler.slots(), app.options.queue);
+        app.serve(Ready::new(model, limits, queue));
+        let Some(ready) = app.loaded() else { return Ok(()) };
+        // Without connections there is nothing left to decode.
+        let stopping = Arc::clone(&app);
+        let stopper = runtime.spawn(async move {
+            let _ = connections.await;
+            if let Some(ready) = stopping.loaded() {
+                ready.queue.stop();
+            }
+        });
+        let outcome = decode::run(&mut scheduler, &mut commands, &ready.queue, &app.metrics);
+        // After an error, connections are still open.
+        app.phases.advance(Phase::Ending);
+        drop(commands);
+        let _ = runtime.block_on(stopper);
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        tracing::info!("the server has ended");
+        outcome
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,109 @@
+//! The answers of the demo model on the emulator are those of each prompt alone, whatever the load.
+
+#![cfg(unix)]
+
+mod support;
+
+use std::sync::Arc;
+
+use bespoke::device::{Checks, Selector, open_with};
+use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
+use bespoke::generation::{Generation, Request};
+use bespoke_kernels::shape::ModelShape;
+use bespoke_serve::Server;
+use serde_json::{Value, json};
+use support::{client_post, model, options, send, tokenizer};
+
+/// Clients at the same time.
+const CLIENTS: usize = 32;
+const CONTEXT: u32 = 128;
+const PROMPTS: [&str; 4] =
+    ["17 + 25 =", "The old fox", "86 * 7 =", "The old fox lives in the tower. It wants"];
+
+fn engine(parallel: u32) -> Engine {
+    let gguf = bespoke_demo::model().unwrap();
+    let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
+    let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
+    let (context, prefill) = (Some(CONTEXT), true);
+    let options = EngineOptions { context, prefill, parallel, sampling, ..EngineOptions::default() };
+    let device = open_with(Selector::Emulator, Checks::NONE).unwrap().device;
+    Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap()
+}
+
+/// Prompt, temperature, seed and number of tokens of a client.
+fn request(client: usize) -> (&'static str, f32, u64, u32) {
+    let temperature = if client.is_multiple_of(3) { 0.0 } else { 0.9 };
+    (PROMPTS[client % PROMPTS.len()], temperature, client as u64, 3 + client as u32 % 4)
+}
+
+#[test]
+fn thirty_two_clients_get_the_answers_of_each_alone() {
+    let tokenizer = tokenizer();
+    let mut alone = engine(1);
+    // Clients with the same prompt one after another, so that the engine keeps its keys and values.
+    let mut order: Vec<usize> = (0..CLIENTS).collect();
+    order.sort_by_key(|client| client % PROMPTS.len());
+    let mut expected = vec![String::new(); CLIENTS];
+    for client in order {
+        let (text, temperature, seed, max_tokens) = request(client);
+        let prompt = tokenizer.encode(text).unwrap();
+        let sampling = SamplingParams { temperature, seed, ..SamplingParams::default() };
+        let stop_tokens = tokenizer.end_tokens();
+        let request = Request { sampling, max_tokens, stop_tokens, ..Request::new(&prompt) };
+        let mut generation = Generation::start(&mut alone, Some(&tokenizer), &request).unwrap();
+        (&mut generation).for_each(|token| drop(token.unwrap()));
+        expected[client] = generation.finish().text;
+    }
+
+    let timeout = std::time::Duration::from_secs(600);
+    let server = Server::start(bespoke_serve::Options { queue: 32, timeout, ..options() }).unwrap();
+    let (address, handle) = (Arc::new(server.address().to_owned()), server.handle());
+    let thread = std::thread::spawn(move || {
+        let mut engine = engine(8);
+        server.run(model(), Slots::new(&mut engine).unwrap()).unwrap();
+    });
+    while send(&address, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").status != 200
+    {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let address = Arc::clone(&address);
+            std::thread::spawn(move || answer(&address, client))
+        })
+        .collect();
+    let found: Vec<String> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    handle.shut_down();
+    thread.join().unwrap();
+    for (client, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        assert_eq!(found, expected, "client {client}: {:?}", request(client));
+    }
+    assert!(expected.contains(&" 42".to_owned()), "{expected:?}");
+}
+
+/// The text that a client gets: every second one by chat, every fourth one as a stream.
+fn answer(address: &str, client: usize) -> String {
+    let (prompt, temperature, seed, max_tokens) = request(client);
+    let mut body = json!({"temperature": temperature, "seed": seed, "max_tokens": max_tokens});
+    let path = if client.is_multiple_of(2) {
+        body["messages"] = json!([{"role": "user", "content": prompt}]);
+        "/v1/chat/completions"
+    } else {
+        body["prompt"] = prompt.into();
+        "/v1/completions"
+    };
+    body["stream"] = client.is_multiple_of(4).into();
+    let reply = send(address, &client_post(path, &body.to_string()));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let part = |choice: &Value| {
+        let text = [&choice["text"], &choice["message"]["content"], &choice["delta"]["content"]];
+        text.iter().filter_map(|text| text.as_str()).collect::<String>()
+    };
+    match reply.events().as_slice() {
+        [] => part(&reply.json()["choices"][0]),
+        events => {
+            let values = events.iter().filter_map(|event| serde_json::from_str::<Value>(event).ok());
+            values.map(|event| part(&event["choices"][0])).collect()
+        }
+    }
+}
