@@ -10,12 +10,13 @@ use sha2::{Digest, Sha256};
 /// A line of the input. Exactly one of `prompt`, `messages` and `tokens` is given; what is not given is as in
 /// [`Defaults`].
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct InputLine {
     id: Option<Value>,
     prompt: Option<String>,
     messages: Option<Vec<Message>>,
     tokens: Option<Vec<u32>>,
+    #[serde(alias = "max_tokens")]
     n: Option<i64>,
     ignore_eos: Option<bool>,
     stop: Option<Stop>,
@@ -104,6 +105,9 @@ pub enum InputError {
         /// Allowed values, as text.
         range: &'static str,
     },
+    /// A stop string is empty.
+    #[error("`stop` has an empty text; leave it out")]
+    EmptyStop,
     /// Stop strings need a vocabulary.
     #[error("`stop` needs a model with a vocabulary")]
     NoVocabulary,
@@ -118,13 +122,27 @@ pub fn parse(line: &str) -> Result<InputLine, InputError> {
         // The position within the line is a column; the line's number is the caller's.
         let text = error.to_string();
         let end = text.rfind(" at line ").unwrap_or(text.len());
-        InputError::Json(format!("column {}: {}", error.column(), &text[..end]))
+        InputError::Json(format!("column {}: {}", error.column(), in_terms_of_json(&text[..end])))
     })?;
     let given = [parsed.prompt.is_some(), parsed.messages.is_some(), parsed.tokens.is_some()];
     match given.iter().filter(|&&given| given).count() {
         1 => Ok(parsed),
         count => Err(InputError::Prompts(count)),
     }
+}
+
+/// An error of serde with the types of JSON in place of Rust's.
+fn in_terms_of_json(text: &str) -> String {
+    const TYPES: [(&str, &str); 6] = [
+        ("EOF while parsing a value", "the line ends before a value"),
+        ("EOF while parsing an object", "the line ends before the object does"),
+        ("expected i64", "expected a whole number"),
+        ("expected u64", "expected a whole number from 0"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected f32", "expected a number"),
+    ];
+    let found = TYPES.iter().find_map(|(of_rust, of_json)| Some((text.strip_suffix(of_rust)?, of_json)));
+    found.map_or_else(|| text.to_owned(), |(start, of_json)| format!("{start}{of_json}"))
 }
 
 impl InputLine {
@@ -172,6 +190,7 @@ impl InputLine {
                 frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
                 repeat_last_n: unlimited("repeat_last_n", self.repeat_last_n, base.repeat_last_n)?,
                 logit_bias: base.logit_bias.clone(),
+                masked: false,
                 seed: self.seed.unwrap_or(base.seed),
             },
             id: self.id,
@@ -192,6 +211,9 @@ impl Job {
         }
         room(self.prompt.len(), context)?;
         self.sampling.check(vocab).map_err(EngineError::from)?;
+        if self.stop_strings.iter().any(String::is_empty) {
+            return Err(InputError::EmptyStop);
+        }
         if !has_vocabulary && !self.stop_strings.is_empty() {
             return Err(InputError::NoVocabulary);
         }
@@ -253,6 +275,7 @@ mod tests {
         let chat =
             job(r#"{"messages": [{"role": "user", "content": "Hi"}], "id": {"a": 1}, "stop": "x"}"#).unwrap();
         assert_eq!((chat.max_tokens, chat.id), (u32::MAX, Some(serde_json::json!({"a": 1}))));
+        assert_eq!(job(r#"{"prompt": "Hello", "max_tokens": 5}"#).unwrap().max_tokens, 5);
         assert_eq!(chat.stop_strings, ["x"]);
         let line = r#"{"tokens": [1, 2], "n": 9, "ignore_eos": true, "stop": [], "temp": 0.5, "top_k": 3, "top_p": 0.5,
             "min_p": 0.25, "repeat_penalty": 2, "presence_penalty": 1, "frequency_penalty": 1, "repeat_last_n": -1, "seed": 8}"#;
@@ -268,6 +291,7 @@ mod tests {
             frequency_penalty: 1.0,
             repeat_last_n: u32::MAX,
             logit_bias: Vec::new(),
+            masked: false,
             seed: 8,
         };
         assert_eq!(full.sampling, sampling);
@@ -277,22 +301,31 @@ mod tests {
     #[test]
     fn bad_lines_say_what_is_wrong() {
         for (line, message) in [
-            ("", "column 0: EOF while parsing a value"),
-            ("[]", "column 2: invalid length 0, expected struct InputLine with 16 elements"),
+            ("", "column 0: the line ends before a value"),
+            (r#"{"prompt": "a""#, "column 14: the line ends before the object does"),
+            ("[]", "column 2: invalid length 0, expected a JSON object"),
+            ("5", "column 1: invalid type: integer `5`, expected a JSON object"),
             ("{}", "0 of `prompt`, `messages` and `tokens` are given; give one"),
             (
                 r#"{"prompt": "a", "tokens": [1]}"#,
                 "2 of `prompt`, `messages` and `tokens` are given; give one",
             ),
             (r#"{"prompt": 5}"#, "column 12: invalid type: integer `5`, expected a string"),
-            (r#"{"tokens": [-1]}"#, "column 14: invalid value: integer `-1`, expected u32"),
+            (
+                r#"{"tokens": [-1]}"#,
+                "column 14: invalid value: integer `-1`, expected a whole number from 0 to 4294967295",
+            ),
+            (
+                r#"{"prompt": "a", "n": "5"}"#,
+                "column 24: invalid type: string \"5\", expected a whole number",
+            ),
             (r#"{"tokens": [1], "n": -2}"#, "`n` is -2; 0 to 4294967295 is needed, or -1 for no limit"),
         ] {
             assert_eq!(job(line).unwrap_err().to_string(), message, "{line}");
         }
-        let unknown = job(r#"{"prompt": "a", "max_tokens": 5}"#).unwrap_err().to_string();
+        let unknown = job(r#"{"prompt": "a", "max_length": 5}"#).unwrap_err().to_string();
         assert!(
-            unknown.starts_with("column 28: unknown field `max_tokens`, expected one of `id`, `prompt`"),
+            unknown.starts_with("column 28: unknown field `max_length`, expected one of `id`, `prompt`"),
             "{unknown}"
         );
     }
@@ -317,6 +350,11 @@ mod tests {
                 Job { sampling: SamplingParams { top_p: 2.0, ..SamplingParams::default() }, ..good.clone() },
                 true,
                 "top-p is 2; 0 to 1 is needed",
+            ),
+            (
+                Job { stop_strings: vec![String::new()], ..good.clone() },
+                true,
+                "`stop` has an empty text; leave it out",
             ),
             (good.clone(), false, "`stop` needs a model with a vocabulary"),
         ] {

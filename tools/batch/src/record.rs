@@ -49,6 +49,7 @@ impl Record {
             finish_reason: match summary.reason {
                 FinishReason::StopToken => "stop_token",
                 FinishReason::StopString => "stop_string",
+                FinishReason::Complete => "complete",
                 FinishReason::MaxTokens => "max_tokens",
                 FinishReason::ContextFull => "context_full",
                 FinishReason::OutOfPages => "out_of_pages",

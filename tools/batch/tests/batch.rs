@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bespoke::engine::{EngineError, NonFiniteLogits, SamplingParams};
-use bespoke::scheduler::{Limits, PageEntry, Scheduler, StepRow, Steps};
+use bespoke::scheduler::{Draft, Limits, PageEntry, Scheduler, StepRow, Steps};
 use bespoke_batch::{Defaults, Failure, Job, Kept, Record, parse, run};
 
 const VOCAB: u32 = 50;
@@ -27,6 +27,7 @@ fn counting(slots: u32) -> Counting {
         vocab: VOCAB,
         sampling: false,
         decode: vec![1, 4],
+        verify: Vec::new(),
         prefill: vec![16],
     };
     Counting { limits, tokens: vec![Vec::new(); slots as usize], last: Vec::new(), most_rows: 0 }
@@ -43,11 +44,17 @@ impl Steps for Counting {
     fn set_pages(&mut self, _: &[PageEntry]) -> Result<(), EngineError> {
         Ok(())
     }
+    fn give_tokens(&mut self, _: u32, _: u32, _: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn set_masks(&mut self, _: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
+        Ok(())
+    }
     fn clear_pages(&mut self, _: &[u32]) -> Result<(), EngineError> {
         Ok(())
     }
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
-        for row in rows.iter().filter(|row| row.chooses) {
+        for row in rows.iter().filter(|row| row.chooses && row.position + 1 >= row.given) {
             let tokens = &mut self.tokens[row.slot as usize];
             let next = (tokens[row.position as usize] + 1) % VOCAB;
             tokens.push(next);
@@ -58,6 +65,9 @@ impl Steps for Counting {
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         self.most_rows = self.most_rows.max(rows.len());
         self.prefill(rows)
+    }
+    fn verify(&mut self, rows: &[StepRow], _: &[Draft]) -> Result<(), EngineError> {
+        panic!("there are no verify steps: {rows:?}")
     }
     fn decode_again(&mut self) -> Result<(), EngineError> {
         let rows: Vec<StepRow> =
@@ -202,4 +212,26 @@ fn a_job_that_the_engine_refuses_is_named_before_anything_runs() {
         run(&mut scheduler, &jobs, &[0, 1], 2, false, &mut |_| ControlFlow::Continue(()), &mut done)
             .unwrap_err();
     assert!(matches!(failure, Failure::Refused { index: 1, error: EngineError::OnlyGreedy }), "{failure:?}");
+}
+
+/// Two answers need a second page each, and no page is left: the younger one gives its page away and goes on later.
+#[test]
+fn an_answer_that_finds_no_page_goes_on_after_the_other() {
+    let prompt = vec!["5"; 60].join(",");
+    let line = format!("{{\"tokens\": [{prompt}], \"n\": 20}}");
+    let jobs = jobs(&[&line, &line.replace('5', "7")], &[]);
+    let mut steps = counting(2);
+    steps.limits.pages = 2;
+    let mut kept = Kept::read(&[], &jobs).unwrap();
+    let mut done = |record: Record| kept.add(&record, &jobs[record.index]).map(drop);
+    let mut progress = |_| ControlFlow::Continue(());
+    let mut scheduler = Scheduler::new(steps, None);
+    assert!(run(&mut scheduler, &jobs, &[0, 1], 2, false, &mut progress, &mut done).unwrap());
+    let lines = output(&kept);
+    let reasons = [0, 1].map(|index| lines[index]["finish_reason"].as_str().unwrap());
+    assert_eq!(reasons, ["max_tokens", "max_tokens"]);
+    assert_eq!(scheduler.step_counts().preemptions, 1);
+    let tokens = |index: usize| lines[index]["tokens"].as_array().unwrap().len();
+    assert_eq!((tokens(0), tokens(1)), (20, 20));
+    assert_eq!((&lines[0]["tokens"][0], &lines[1]["tokens"][19]), (&6.into(), &27.into()));
 }

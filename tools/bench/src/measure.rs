@@ -122,7 +122,7 @@ pub fn measure(
         parameters: gguf.tensors().iter().map(|tensor| tensor.elements()).sum(),
         device: info.name.clone(),
         driver: info.driver.clone(),
-        target: engine.plan().target.to_string(),
+        target: engine.plan().target().to_string(),
         mode: if engine.graph().is_some() { "graph" } else { "eager" },
         nodes: engine.plan().launches.len(),
         memory: MemoryNeeds::of(engine.plan()),

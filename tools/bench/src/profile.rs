@@ -261,7 +261,7 @@ fn profile_step(
     Ok(Profile {
         model: subject.name.clone(),
         device: engine.device().info().name.clone(),
-        target: plan.target.to_string(),
+        target: plan.target().to_string(),
         step,
         depth,
         kernels_microseconds: sum,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bespoke::device::{self, Journal};
-use bespoke::engine::{Engine, EngineOptions, target_for};
+use bespoke::engine::{Engine, EngineOptions, gpu_for};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
 use bespoke_kernels::spec::KernelSpec;
@@ -29,8 +29,9 @@ pub fn shape(
 ) -> Result<Report, CheckError> {
     let journal = Arc::new(Journal::new(options.lints || options.profile));
     let device = device::checking(journal.clone(), options.checks);
-    let mut specs = selftest::of_shape(shape, target_for(&*device)?, options.kv)
-        .map_err(bespoke::engine::EngineError::from)?;
+    let own = gpu_for(&*device)?;
+    let gpu = options.multiprocessors.map_or(own, |count| own.with_multiprocessors(count.get()));
+    let mut specs = selftest::of_shape(shape, gpu, options.kv).map_err(bespoke::engine::EngineError::from)?;
     specs.retain(|spec| spec.name().contains(filter));
     if specs.is_empty() {
         return Err(CheckError::Nothing(format!("{} has no kernel with `{filter}` in its name", shape.name)));
@@ -64,7 +65,13 @@ pub fn model(
     progress: Progress<'_>,
 ) -> Result<Report, CheckError> {
     let journal = Arc::new(Journal::new(options.lints || options.profile));
-    let loading = EngineOptions { context: Some(steps.max(1)), kv: options.kv, ..EngineOptions::default() };
+    let loading = EngineOptions {
+        context: Some(steps.max(1)),
+        kv: options.kv,
+        multiprocessors: options.multiprocessors,
+        prefill: false,
+        ..EngineOptions::default()
+    };
     let device = device::checking(journal.clone(), options.checks);
     let mut engine = Engine::load(device, gguf, shape, &loading, &|_, _| {})?;
     engine.start(&[FIRST_TOKEN.min(shape.dimensions.vocab - 1)])?;

@@ -117,17 +117,22 @@ pub enum Function {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launch {
-    /// The kernel's name.
-    pub kernel: String,
+    /// The kernel's name; by default that of the metadata.
+    pub kernel: Option<String>,
+    /// File with the metadata that Triton wrote beside the PTX. They give block, cluster, shared memory, kinds of launch,
+    /// and the last two parameters, pointers to scratch memory.
+    pub triton: Option<PathBuf>,
     /// CTAs of the grid: one number, or the numbers along x, y and z.
     pub grid: Extent,
     /// Threads per CTA: one number, or the numbers along x, y and z.
-    pub block: Extent,
+    pub block: Option<Extent>,
     /// CTAs per cluster, if the kernel does not set the size: one number, or the numbers along x, y and z.
     pub cluster: Option<Extent>,
     /// Bytes of dynamic shared memory per CTA.
+    pub shared: Option<u32>,
+    /// Whether the launch is cooperative, so that its CTAs may synchronise as a grid.
     #[serde(default)]
-    pub shared: u32,
+    pub cooperative: bool,
     /// Values of the parameters.
     #[serde(default)]
     pub args: Vec<Argument>,
@@ -246,7 +251,8 @@ mod tests {
         let expected = sum.expect.as_ref().expect("it has an expectation");
         assert_eq!((expected.function, expected.of.as_slice()), (Some(Function::Sum), &["x".to_owned()][..]));
         let [launch] = &launches.launches[..] else { panic!("{launches:?}") };
-        assert_eq!((launch.grid.axes(), launch.block.axes()), (Some([4, 1, 1]), Some([256, 1, 1])));
+        let block = launch.block.as_ref().and_then(Extent::axes);
+        assert_eq!((launch.grid.axes(), block), (Some([4, 1, 1]), Some([256, 1, 1])));
         assert!(launch.programmatic);
         assert_eq!(
             launch.args[2..],

@@ -24,6 +24,7 @@ mod residency;
 mod rows;
 mod template;
 pub mod text;
+mod triton;
 mod values;
 
 use std::num::NonZeroU32;
@@ -54,8 +55,9 @@ pub struct Options {
     /// Warp instructions after which a launch of a PTX file counts as hanging: those of its CTAs that have not ended
     /// ([`bespoke_emulator::Options::instruction_limit`]).
     pub instruction_limit: u64,
-    /// Number of multiprocessors of the device on which a PTX file's launches must fit. By default that of the file of
-    /// launches ([`Launches::multiprocessors`]), else that of the largest common device of the PTX's target.
+    /// Number of multiprocessors of the device on which a PTX file's launches must fit, and among which the work of a shape
+    /// or a model is divided. By default that of the file of launches ([`Launches::multiprocessors`]), else that of the
+    /// largest common device of the target.
     pub multiprocessors: Option<NonZeroU32>,
     /// Whether to report what could be faster.
     pub lints: bool,

@@ -7,9 +7,10 @@ use bespoke_emulator as emulator;
 use emulator::{FindingKind, Kernel, LaunchConfig, Memory, Module, ParseError, ProgrammaticOrder};
 
 use super::expected::{Prepared, expected, prepare};
-use super::launches::{Argument, Launch, Launches};
+use super::launches::{Argument, Extent, Launch, Launches};
 use super::report::{Finding, Report};
 use super::residency::Multiprocessors;
+use super::triton::Metadata;
 use super::values::{Element, Number, hex};
 use super::{CheckError, Options};
 
@@ -63,9 +64,18 @@ impl Loaded {
         let buffers = allocate(&memory, &first)?;
         let mut bound = Vec::new();
         for (index, launch) in launches.launches.iter().enumerate() {
-            let place = || format!("launch {} (`{}`)", index + 1, launch.kernel);
-            let launch = self.bind(launch, &buffers).map_err(|what| CheckError::launches(place(), what))?;
-            bound.push(launch);
+            let metadata = match &launch.triton {
+                Some(path) => Some(Metadata::read(&launches.folder.join(path))?),
+                None => None,
+            };
+            let name = launch.kernel.as_ref().or(metadata.as_ref().map(|metadata| &metadata.name));
+            let name = name.map_or(String::new(), |name| format!(" (`{name}`)"));
+            let place = || format!("launch {}{name}", index + 1);
+            let launch = match &metadata {
+                Some(metadata) => self.bind_triton(launch, metadata, &buffers, &memory),
+                None => self.bind(launch, &buffers),
+            };
+            bound.push(launch.map_err(|what| CheckError::launches(place(), what))?);
         }
         if bound.is_empty() {
             return Err(CheckError::launches("the launches", "there are none: add `[[launch]]`"));
@@ -109,38 +119,91 @@ impl Loaded {
 
     /// Resolves a launch's kernel and encodes its arguments.
     fn bind(&self, launch: &Launch, buffers: &BTreeMap<&str, Placed>) -> Result<Bound<'_>, String> {
-        let Some(kernel) = self.module.kernel(&launch.kernel) else {
-            let names: Vec<&str> = self.kernels().map(Kernel::name).collect();
-            return Err(format!("{} has no such kernel; its kernels: {}", self.name, names.join(", ")));
-        };
-        let declared = kernel.params();
-        if declared.len() != launch.args.len() {
-            return Err(format!("{} args for {} parameters", launch.args.len(), declared.len()));
-        }
-        let mut params = vec![0; kernel.param_bytes() as usize];
-        for (index, (param, argument)) in declared.iter().zip(&launch.args).enumerate() {
-            let bytes = encode(argument, param.ty, buffers)
-                .map_err(|what| format!("argument {} (.{} {}): {what}", index + 1, param.ty, param.name))?;
-            if bytes.len() != param.size as usize {
-                let (given, wanted) = (bytes.len(), param.size);
-                return Err(format!("argument {} ({}): {given} bytes for {wanted}", index + 1, param.name));
-            }
-            params[param.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-        }
-        let axes = |extent: &super::launches::Extent, what: &str| {
-            extent.axes().ok_or_else(|| format!("{what} has more than three axes"))
-        };
+        let name =
+            launch.kernel.as_ref().ok_or("`kernel` is missing, or the metadata of Triton, `triton`")?;
+        let block = launch.block.as_ref().ok_or("`block` is missing, or the metadata of Triton, `triton`")?;
         let config = LaunchConfig {
             grid: axes(&launch.grid, "grid")?,
-            block: axes(&launch.block, "block")?,
-            dynamic_shared: launch.shared,
+            block: axes(block, "block")?,
+            dynamic_shared: launch.shared.unwrap_or(0),
             cluster: match &launch.cluster {
                 Some(extent) => Some(axes(extent, "cluster")?),
                 None => None,
             },
+            cooperative: launch.cooperative,
         };
+        let kernel = self.find(name)?;
+        let params = encode_all(kernel, kernel.params().len(), &launch.args, buffers)?;
         Ok(Bound { kernel, config, params, programmatic: launch.programmatic })
     }
+
+    /// Binds a launch by the metadata that Triton wrote for the kernel.
+    fn bind_triton(
+        &self,
+        launch: &Launch,
+        metadata: &Metadata,
+        buffers: &BTreeMap<&str, Placed>,
+        memory: &Memory,
+    ) -> Result<Bound<'_>, String> {
+        let given = [
+            ("block", launch.block.is_some()),
+            ("cluster", launch.cluster.is_some()),
+            ("shared", launch.shared.is_some()),
+            ("cooperative", launch.cooperative),
+        ];
+        if let Some((name, _)) = given.into_iter().find(|&(_, given)| given) {
+            return Err(format!("`{name}` is in the metadata of Triton, `triton`: leave one of them out"));
+        }
+        let kernel = self.find(launch.kernel.as_ref().unwrap_or(&metadata.name))?;
+        let config = metadata.config(axes(&launch.grid, "grid")?);
+        let count = Metadata::arguments(kernel.params().len());
+        let mut params = encode_all(kernel, count, &launch.args, buffers)?;
+        let scratch = metadata.scratch(memory, &config)?;
+        for (param, address) in kernel.params()[count..].iter().zip(scratch) {
+            let bytes = address.to_le_bytes();
+            if param.size as usize != bytes.len() {
+                return Err(format!("parameter {} is no pointer to scratch memory", param.name));
+            }
+            params[param.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        let programmatic = launch.programmatic || metadata.is_programmatic();
+        Ok(Bound { kernel, config, params, programmatic })
+    }
+
+    /// The kernel called `name`.
+    fn find(&self, name: &str) -> Result<&Kernel, String> {
+        self.module.kernel(name).ok_or_else(|| {
+            let names: Vec<&str> = self.kernels().map(Kernel::name).collect();
+            format!("{} has no such kernel; its kernels: {}", self.name, names.join(", "))
+        })
+    }
+}
+
+fn axes(extent: &Extent, what: &str) -> Result<[u32; 3], String> {
+    extent.axes().ok_or_else(|| format!("{what} has more than three axes"))
+}
+
+/// The parameter block with the arguments of the first `count` parameters; the rest is zero.
+fn encode_all(
+    kernel: &Kernel,
+    count: usize,
+    args: &[Argument],
+    buffers: &BTreeMap<&str, Placed>,
+) -> Result<Vec<u8>, String> {
+    if count != args.len() {
+        return Err(format!("{} args for {count} parameters", args.len()));
+    }
+    let mut params = vec![0; kernel.param_bytes() as usize];
+    for (index, (param, argument)) in kernel.params().iter().zip(args).enumerate() {
+        let bytes = encode(argument, param.ty, buffers)
+            .map_err(|what| format!("argument {} (.{} {}): {what}", index + 1, param.ty, param.name))?;
+        if bytes.len() != param.size as usize {
+            let (given, wanted) = (bytes.len(), param.size);
+            return Err(format!("argument {} ({}): {given} bytes for {wanted}", index + 1, param.name));
+        }
+        params[param.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+    }
+    Ok(params)
 }
 
 /// Parses a PTX text and checks it: [`Loaded::parse`], then [`Loaded::check`].

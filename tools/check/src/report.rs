@@ -24,6 +24,9 @@ pub struct Report {
     pub subject: String,
     /// Number of launches.
     pub launches: u64,
+    /// Text that the kernels printed with `printf`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub printed: String,
     /// Findings in the order in which they occurred, each once.
     pub findings: Vec<Finding>,
     /// Lints of launches large enough to measure: [`Thresholds::measurable`].
@@ -204,6 +207,7 @@ impl Report {
             version: REPORT_VERSION,
             subject: subject.to_owned(),
             launches: entries.launches,
+            printed: entries.printed,
             findings: entries.findings.iter().map(|(finding, times)| Finding::new(finding, *times)).collect(),
             lints_left_out: (every.len() - lints.len()) as u64,
             lints: lints.into_iter().map(Lint::from).collect(),

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_emulator::{Kernel, LaunchConfig, Module};
-use bespoke_kernels::plan::TargetProperties;
+use bespoke_kernels::plan::Gpu;
 use bespoke_kernels::plan::occupancy::{Demand, Limit, Occupancy};
 
 /// A device as far as residency depends on it.
@@ -31,9 +31,9 @@ impl Multiprocessors {
     pub(super) fn hold(self, kernel: &Kernel, config: &LaunchConfig) -> Option<Residency> {
         let threads = config.block.iter().try_fold(1, |product: u32, &n| product.checked_mul(n))?;
         let shared = kernel.static_shared_bytes().checked_add(u64::from(config.dynamic_shared))?;
-        let properties = TargetProperties::of(self.target);
-        let fits = (1..=properties.threads_per_multiprocessor).contains(&threads)
-            && shared <= u64::from(properties.shared_per_cta);
+        let gpu = Gpu::typical(self.target);
+        let fits = (1..=gpu.threads_per_multiprocessor).contains(&threads)
+            && shared <= u64::from(gpu.shared_per_cta);
         let demand = Demand { threads, registers: None, shared: shared as u32 };
         let occupancy = fits.then(|| Occupancy::of(self.target, demand))?;
         let ctas = u64::from(occupancy.ctas) * u64::from(self.count);

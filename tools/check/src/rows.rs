@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bespoke::device::{self, Journal};
-use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots, step_rows};
+use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots};
 use bespoke::scheduler::{PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::plan::StepKind;
@@ -32,7 +32,7 @@ pub fn model_rows(
         context: Some(shape.dimensions.context.min(POSITIONS + steps)),
         kv: options.kv,
         parallel: rows,
-        prefill: true,
+        multiprocessors: options.multiprocessors,
         ..EngineOptions::default()
     };
     let device = device::checking(journal.clone(), options.checks);
@@ -64,7 +64,7 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
         .collect();
     slots.set_pages(&table)?;
 
-    let sizes = step_rows(StepKind::Prefill);
+    let sizes = StepKind::Prefill.sizes();
     // Each sequence has a group of rows in a prefill step.
     let needed = rows * ROW_GROUP;
     let size = sizes.iter().find(|&&size| size >= needed).or(sizes.last()).copied().unwrap_or(needed);
@@ -111,7 +111,7 @@ impl Prompts {
 
     /// Rows of the prefill step of some slots.
     fn prefill_rows(&self, slots: Range<u32>) -> Vec<StepRow> {
-        let row = |slot, position| StepRow { slot, position, prompt: self.length(slot), chooses: false };
+        let row = |slot, position| StepRow { slot, position, given: self.length(slot), chooses: false };
         let of_slot = |slot| (0..self.length(slot) - 1).map(move |position| row(slot, position));
         slots.flat_map(of_slot).collect()
     }
@@ -120,7 +120,7 @@ impl Prompts {
     fn decode_rows(&self) -> Vec<StepRow> {
         let row = |slot| {
             let prompt = self.length(slot);
-            StepRow { slot, position: prompt - 1, prompt, chooses: true }
+            StepRow { slot, position: prompt - 1, given: prompt, chooses: true }
         };
         (0..self.sequences).map(row).collect()
     }
@@ -139,7 +139,7 @@ mod tests {
             assert!(prefill.iter().all(|row| !row.chooses) && decode.iter().all(|row| row.chooses));
             for (slot, row) in (0..).zip(&decode) {
                 let processed = prefill.iter().filter(|row| row.slot == slot).count() as u32;
-                assert_eq!((row.slot, row.position, row.prompt), (slot, processed, processed + 1));
+                assert_eq!((row.slot, row.position, row.given), (slot, processed, processed + 1));
             }
         }
     }

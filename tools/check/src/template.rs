@@ -1,10 +1,12 @@
 //! Template of a file of launches for a PTX file.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use bespoke_emulator::Kernel;
 
 use super::ptx::Loaded;
+use super::triton::Metadata;
 
 /// Elements per buffer, and threads per CTA, that the template suggests.
 const ELEMENTS: u32 = 1024;
@@ -13,13 +15,17 @@ const THREADS: u32 = 128;
 /// Template that launches every kernel once, with a buffer for each parameter that may be an address.
 pub fn template(loaded: &Loaded) -> String {
     let mut text = String::from("version = 1\n");
+    let path = Path::new(&loaded.name);
+    let triton = Metadata::beside(path, loaded.kernels());
     for kernel in loaded.kernels() {
         let params = kernel.params().iter().map(|param| format!(".{} {}", param.ty, param.name));
         let params = params.collect::<Vec<_>>().join(", ");
         let shared = kernel.static_shared_bytes();
         let _ = write!(text, "\n# {}({params}), {shared} bytes of static shared memory\n", kernel.name());
         let mut args = Vec::new();
-        for param in kernel.params() {
+        let triton = triton.as_ref().filter(|metadata| metadata.name == kernel.name());
+        let count = triton.map_or(kernel.params().len(), |_| Metadata::arguments(kernel.params().len()));
+        for param in &kernel.params()[..count] {
             let pointer = param.size == 8 && matches!(param.ty, "u64" | "b64");
             if pointer {
                 let buffer = buffer_name(kernel, &param.name);
@@ -39,6 +45,17 @@ pub fn template(loaded: &Loaded) -> String {
                     _ => ELEMENTS.to_string(),
                 });
             }
+        }
+        if triton.is_some() {
+            let file = path.with_extension("json");
+            let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let _ = write!(
+                text,
+                "\n[[launch]]\n# Triton's metadata: block, cluster, shared memory, scratch memory\ntriton = {file:?}\n\
+                 grid = {ELEMENTS}\nargs = [{}]\n",
+                args.join(", ")
+            );
+            continue;
         }
         let block = kernel.reqntid().or(kernel.maxntid()).unwrap_or([THREADS, 1, 1]);
         let grid =

@@ -235,6 +235,7 @@ fn kind(kind: &BufferKind) -> &'static str {
         BufferKind::State => "state",
         BufferKind::Sampling => "sampling",
         BufferKind::LogitBias => "logit_bias",
+        BufferKind::TokenMask => "token_mask",
         BufferKind::Tokens => "tokens",
         BufferKind::HostTokens => "finished",
     }

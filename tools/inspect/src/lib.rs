@@ -202,7 +202,7 @@ impl Inspection {
         Ok(Inspection {
             version: env!("CARGO_PKG_VERSION"),
             model: plan.shape.name.clone(),
-            target: plan.target,
+            target: plan.target(),
             step: plan.params.kind,
             rows: plan.params.rows,
             context: plan.params.context,
@@ -249,12 +249,13 @@ fn views(plan: &Plan, tools: &Tools, count: &Count<'_>) -> Result<Vec<Unread>, I
         count.one();
         Unread { emitted, stats, targets: Vec::new(), sass }
     };
-    Ok(emit::compile(&specs, plan.target)?.into_par_iter().map(view).collect())
+    Ok(emit::compile(&specs, plan.target())?.into_par_iter().map(view).collect())
 }
 
 /// Plans of the same model for all other targets that support the model.
 fn others(plan: &Plan, tuning: &Tuning) -> Vec<Plan> {
-    let other = |target| match Plan::tuned(&plan.shape, target, plan.params.clone(), tuning) {
+    let gpu = |target: Target| if target == plan.gpu.target { plan.gpu } else { target.into() };
+    let other = |target| match Plan::tuned(&plan.shape, gpu(target), plan.params.clone(), tuning) {
         Ok(other) => Some(other),
         Err(error) => {
             tracing::warn!("no plan for {target}: {error}");
@@ -277,13 +278,13 @@ fn on_target(
         count.one();
         usage
     };
-    let usages: Vec<Option<Usage>> = emit::compile(&specs, other.target)?.par_iter().map(usage).collect();
+    let usages: Vec<Option<Usage>> = emit::compile(&specs, other.target())?.par_iter().map(usage).collect();
     let counterpart = |kernel: usize| {
         let launch = plan.launches.iter().find(|launch| launch.kernel == kernel)?;
         let launch = other.launches.iter().find(|it| it.label == launch.label)?;
         let (spec, usage) = (&specs[launch.kernel], usages[launch.kernel]);
         let demand = stats::demand(spec, usage);
-        let occupancy = Occupancy::of(other.target, demand);
+        let occupancy = Occupancy::of(other.target(), demand);
         Some(OnTarget { grid: launch.grid, threads: launch.threads, shared: demand.shared, usage, occupancy })
     };
     Ok((0..plan.kernels.len()).filter_map(|kernel| Some((kernel, counterpart(kernel)?))).collect())

@@ -36,7 +36,8 @@ fn surprise(logits: &[f32], token: u32) -> f64 {
 
 #[test]
 fn perplexity_is_that_of_float64_logits() {
-    for name in ["llama-q8_0", "qwen2-q4_k_m"] {
+    // The error of the logits themselves: inputs of a product have 16 bits, in stacks with Q4_K 14 bits.
+    for (name, tolerance) in [("llama-q8_0", 1e-4), ("qwen2-q4_k_m", 5e-4)] {
         let reference = Reference::read(&fixture(&format!("{name}.safetensors"))).unwrap();
         let (tokens, count) = (&reference.tokens, reference.tokens.len());
         let vocab = reference.logits.len() / count;
@@ -56,9 +57,8 @@ fn perplexity_is_that_of_float64_logits() {
         let result = perplexity(&mut load(&gguf, count as u32), text, &mut go_on).unwrap();
         let measured = result.score.perplexity;
         println!("{name}: {measured:?}, {} ± {error}", loss.exp());
-        // The logits' own error moves the perplexity by less than 1e-4 of itself.
-        assert!((measured.value / loss.exp() - 1.0).abs() < 1e-4, "{measured:?} for {}", loss.exp());
-        assert!((measured.standard_error / error - 1.0).abs() < 1e-4, "{measured:?} for {error}");
+        assert!((measured.value / loss.exp() - 1.0).abs() < tolerance, "{measured:?} for {}", loss.exp());
+        assert!((measured.standard_error / error - 1.0).abs() < tolerance, "{measured:?} for {error}");
         assert_eq!((result.work.scored, result.work.positions), (count - scored, count as u64 - 1));
     }
 }

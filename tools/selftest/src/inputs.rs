@@ -34,13 +34,14 @@ impl Noise {
     }
 
     /// Input of a matrix product: standard deviation 1, with a chunk of zeros and an outlier elsewhere, if there is
-    /// room for both.
+    /// room for both, and an outlier in every further 256 columns.
     pub fn activations(&mut self, cols: usize) -> Vec<f32> {
         let mut x = self.normal(cols, 1.0);
         if cols >= 96 {
             x[32..64].fill(0.0);
             x[64] = 20.0;
         }
+        x.iter_mut().skip(256 + 64).step_by(256).for_each(|x| *x = 20.0);
         x
     }
 
@@ -113,11 +114,6 @@ pub(super) fn f32s(values: &[f32]) -> Vec<u8> {
 /// Encodes 32-bit words as bytes.
 pub(super) fn u32s(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-/// Encodes the records of `rows` rows at the first positions of one sequence.
-pub(super) fn state_records(rows: u32) -> Vec<u8> {
-    (0..rows).flat_map(|position| state_record(position, rows)).collect()
 }
 
 /// Encodes the record of a row that chooses a token, of the first sequence: its position, and the length of the prompt.

@@ -31,8 +31,16 @@ const DRAWN: SamplingParams = SamplingParams {
     frequency_penalty: -0.125,
     repeat_last_n: 5,
     logit_bias: Vec::new(),
+    masked: true,
     seed: 7,
 };
+
+/// The mask of [`DRAWN`]: every third token is forbidden.
+fn mask(words: u32) -> Vec<u32> {
+    (0..words)
+        .map(|word| (0..32).fold(0, |bits, i| bits | u32::from((32 * word + i) % 3 != 2) << i))
+        .collect()
+}
 
 fn drawn() -> SamplingParams {
     SamplingParams { logit_bias: vec![(7, 2.0), (300, f32::NEG_INFINITY)], ..DRAWN }
@@ -265,6 +273,7 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
             BufferKind::Tokens => bytes[..4 * PROMPT.len()].copy_from_slice(&u32s(&PROMPT)),
             BufferKind::Sampling => bytes = u32s(&drawn().words()),
             BufferKind::LogitBias => bytes = f32s(&drawn().bias_row((buffer.bytes / 4) as u32)),
+            BufferKind::TokenMask => bytes = u32s(&mask((buffer.bytes / 4) as u32)),
             BufferKind::HostTokens => bytes.clear(),
             BufferKind::PageTable => {
                 let pages: Vec<u32> = (0..(buffer.bytes / 4) as u32).rev().collect();

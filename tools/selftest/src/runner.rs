@@ -1,6 +1,5 @@
 //! Runs cases on a device.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::slice;
@@ -48,7 +47,7 @@ pub fn run_with_progress(
     let mut runner = Runner::new(device, target_for(device)?);
     runner.find(specs);
     let rows = runner.all_rows(specs, on_row, on_ended);
-    let built_in = runner.ptx.values().filter(|text| matches!(text, Ok(Cow::Borrowed(_)))).count();
+    let built_in = runner.ptx.keys().filter(|name| builtin::contains(runner.target, name)).count();
     Ok(Report {
         device: device.info().name.clone(),
         target: runner.target.to_string(),
@@ -69,15 +68,15 @@ pub fn first_failure(device: &dyn Device, spec: &KernelSpec) -> Result<Option<Ro
 }
 
 /// PTX of a kernel, or the error of its compilation.
-type Text = Result<Cow<'static, str>, String>;
+type Text = Result<String, String>;
 
 /// PTX of a kernel as the engine uses it: built in, or else compiled now.
 pub(super) fn ptx_of(spec: &KernelSpec, target: Target) -> Text {
     if let Some(text) = builtin::ptx(target, &spec.name()) {
-        return Ok(Cow::Borrowed(text));
+        return Ok(text);
     }
     let made = emit::compile(slice::from_ref(spec), target).map_err(|error| error.to_string())?;
-    made.into_iter().next().map(|kernel| Cow::Owned(kernel.compiled.ptx)).ok_or_else(|| "no PTX".to_owned())
+    made.into_iter().next().map(|kernel| kernel.compiled.ptx).ok_or_else(|| "no PTX".to_owned())
 }
 
 /// Loads kernels and runs cases.

@@ -1,6 +1,5 @@
 //! Kernels that the selftest runs.
 
-use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::attention::{
     AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, QkNorm, Rope,
@@ -14,7 +13,7 @@ use bespoke_kernels::kernels::norm_add::NormAddShape;
 use bespoke_kernels::kernels::probe::{MmaProbeShape, ProbeShape};
 use bespoke_kernels::kernels::rope::RopeKind;
 use bespoke_kernels::kernels::sample::SampleShape;
-use bespoke_kernels::plan::{Plan, PlanError, PlanParams, Sampling};
+use bespoke_kernels::plan::{Gpu, Plan, PlanError, PlanParams, Sampling};
 use bespoke_kernels::shape::ModelShape;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
@@ -22,11 +21,12 @@ use bespoke_kernels::weights::WeightType;
 /// Kernels of a model's greedy and sampled plans with a KV cache of type `kv`, without duplicates.
 ///
 /// # Errors
-/// If the shape has no plan for the target.
-pub fn of_shape(shape: &ModelShape, target: Target, kv: KvType) -> Result<Vec<KernelSpec>, PlanError> {
+/// If the shape has no plan for the GPU.
+pub fn of_shape(shape: &ModelShape, gpu: impl Into<Gpu>, kv: KvType) -> Result<Vec<KernelSpec>, PlanError> {
+    let gpu = gpu.into();
     let params = PlanParams::single(shape.dimensions.context).with_kv(kv);
-    let mut kernels = Plan::new(shape, target, params.clone())?.kernels;
-    for kernel in Plan::new(shape, target, params.with_sampling(Sampling::Sampled))?.kernels {
+    let mut kernels = Plan::new(shape, gpu, params.clone())?.kernels;
+    for kernel in Plan::new(shape, gpu, params.with_sampling(Sampling::Sampled))?.kernels {
         if !kernels.contains(&kernel) {
             kernels.push(kernel);
         }
@@ -97,6 +97,14 @@ fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
             [3, 4, 2],
         ),
         gemv(width(512), one(700), normed, Output::Argmax, [2, 2, 3]),
+        // Gate and up in batches of 16 tiles.
+        gemv(
+            width(256),
+            vec![Segment { ty, rows: 300 }; 2],
+            normed,
+            Output::Glu(Activation::Silu),
+            [1, 4, 2],
+        ),
         gemv(width(9 * 1024 + 512), one(3), plain, store, [1, 8, 3]),
     ]
 }
@@ -128,9 +136,38 @@ fn gemv(
 fn many_tokens() -> Vec<KernelSpec> {
     let normed = Input::Normed { eps: 1e-5 };
     let tilings = [
-        Tiling { warps: [2, 2], warp_tokens: 16, stages: [2, 2], stage_cols: 128, copy: CopyEngine::Bulk },
-        Tiling { warps: [1, 2], warp_tokens: 8, stages: [1, 3], stage_cols: 64, copy: CopyEngine::Async },
-        Tiling { warps: [2, 1], warp_tokens: 32, stages: [3, 2], stage_cols: 32, copy: CopyEngine::Bulk },
+        Tiling {
+            warps: [2, 2],
+            warp_tokens: 16,
+            stages: [2, 2],
+            stage_cols: 128,
+            copy: CopyEngine::Bulk,
+            warpgroups: false,
+        },
+        Tiling {
+            warps: [1, 2],
+            warp_tokens: 8,
+            stages: [1, 3],
+            stage_cols: 64,
+            copy: CopyEngine::Async,
+            warpgroups: false,
+        },
+        Tiling {
+            warps: [2, 1],
+            warp_tokens: 32,
+            stages: [3, 2],
+            stage_cols: 32,
+            copy: CopyEngine::Bulk,
+            warpgroups: false,
+        },
+        Tiling {
+            warps: [4, 1],
+            warp_tokens: 16,
+            stages: [2, 2],
+            stage_cols: 128,
+            copy: CopyEngine::Bulk,
+            warpgroups: true,
+        },
     ];
     let mut specs = Vec::new();
     let mut add = |tokens, cols, segments: &[(WeightType, u32)], input, output, tiling| {
@@ -153,6 +190,7 @@ fn many_tokens() -> Vec<KernelSpec> {
         let block = ty.ggml().block_elements() as u32;
         let cols = if ty.is_quantised() { 800u32.next_multiple_of(block) } else { 797 };
         add(37, cols, &[(ty, 150)], Input::Plain, Output::Residual, tilings[0]);
+        add(37, cols, &[(ty, 150)], Input::Plain, Output::Residual, tilings[3]);
         add(20, cols, &[(ty, 40), (ty, 40)], normed, Output::Glu(Activation::Silu), tilings[1]);
     }
     use WeightType::{F16, Q4_K, Q6_K, Q8_0};
@@ -265,6 +303,7 @@ fn several_tokens() -> Vec<KernelSpec> {
     };
     let in_turns = |groups| Schedule { groups, ..bulk };
     let asynchronous = Schedule { copy: CopyEngine::Async, trigger: Trigger::Never, ..bulk };
+    let wraps = Schedule { stages: 2, in_flight: 2, ..asynchronous };
     let mut specs = Vec::new();
     for ty in WeightType::ALL {
         let cols = 3 * ty.block_cols().max(128);
@@ -275,29 +314,32 @@ fn several_tokens() -> Vec<KernelSpec> {
     }
     let silu = Output::Glu(Activation::Silu);
     specs.extend([
-        spec(3, 1024, &[(Q4_K, 50), (Q4_K, 50)], silu, asynchronous, whole),
+        spec(3, 1024, &[(Q4_K, 150), (Q4_K, 150)], silu, asynchronous, whole),
         spec(2, 600 * 4, &[(F32, 20)], Output::Argmax, bulk, whole),
         spec(3, 1536, &[(Q6_K, 700)], Output::Argmax, in_turns(2), whole),
         spec(4, 1536, &[(Q4_K, 100), (Q6_K, 30)], Output::Argmax, in_turns(4), whole),
-        spec(4, 512, &[(Q2_K, 20), (Q4_K, 24), (Q3_K, 17), (F16, 9)], Output::Store, asynchronous, whole),
+        spec(4, 512, &[(Q2_K, 84), (Q4_K, 88), (Q3_K, 81), (F16, 73)], Output::Store, wraps, whole),
         spec(2, 1024, &[(Q4_K, 50), (Q4_K, 50)], silu, asynchronous, held(1)),
         spec(2, 600 * 4, &[(F32, 20)], Output::Argmax, bulk, held(4)),
         spec(4, 1536, &[(Q4_K, 100), (Q6_K, 30)], Output::Argmax, in_turns(4), held(3)),
         spec(8, 1056, &[(Q8_0, 70)], Output::Argmax, in_turns(2), sliced(512, 1, 2, 2)),
         spec(8, 512 * 5, &[(Q4_K, 20), (Q6_K, 33)], Output::Store, bulk, sliced(1024, 2, 1, 4)),
         spec(32, 1024, &[(Q4_K, 40), (Q4_K, 40)], silu, in_turns(2), sliced(512, 2, 2, 1)),
-        spec(64, 1024, &[(Q4_K, 20), (Q6_K, 10)], Output::Store, in_turns(4), sliced(512, 2, 1, 2)),
+        // Rings that wrap.
+        spec(6, 1536, &[(Q6_K, 150)], Output::Argmax, in_turns(2), sliced(512, 2, 1, 1)),
+        spec(16, 3584, &[(Q4_K, 150)], Output::Residual, in_turns(2), sliced(1024, 2, 2, 2)),
+        spec(64, 1536, &[(Q4_K, 50), (Q6_K, 40)], Output::Store, in_turns(4), sliced(512, 2, 1, 2)),
         spec(
             8,
-            512,
-            &[(Q2_K, 20), (Q4_K, 24), (Q3_K, 17), (F16, 9)],
+            1024,
+            &[(Q2_K, 52), (Q4_K, 56), (Q3_K, 49), (F16, 41)],
             Output::Store,
             asynchronous,
             sliced(512, 1, 1, 1),
         ),
     ]);
-    // The inputs of the last products.
-    for index in [specs.len() - 1, specs.len() - 2, specs.len() - 5] {
+    // Inputs of every form, and of tokens that do not fill a group of four.
+    for index in [specs.len() - 1, specs.len() - 2, specs.len() - 4, specs.len() - 5] {
         if let KernelSpec::Gemv(product) = &specs[index] {
             specs.extend(product.prepare().map(KernelSpec::Prepare));
         }
@@ -409,7 +451,7 @@ fn norm_adds() -> Vec<KernelSpec> {
 
 /// Shapes of attention: one to eight query heads per key/value head, and a group of heads in two CTAs; full and partial
 /// rotation, of pairs and of halves, and none; norms of heads and of projections; windows within a tile, and over the
-/// borders of pages and splits; other scales, and bounded scores; splits of one page and of several; rings of one stage
+/// borders of pages and splits; rows of different sequences, and of one; other scales, and bounded scores; splits of one page and of several; rings of one stage
 /// and of more, with both copy engines, whose stages hold a page and less; caches of f16 and of bytes.
 fn attentions() -> Vec<AttentionShape> {
     use NormSpan::{Head, Projection};
@@ -434,6 +476,7 @@ fn attentions() -> Vec<AttentionShape> {
             stage_tiles: AttentionShape::PAGE_TILES,
             copy: CopyEngine::Bulk,
             trigger: Trigger::AtStart,
+            appended: false,
         }
     };
     let async_copies =
@@ -453,6 +496,7 @@ fn attentions() -> Vec<AttentionShape> {
     let bytes = |shape| AttentionShape { kv: KvType::Q8_0, ..shape };
     let parts = |stage_tiles, stages, shape| AttentionShape { stage_tiles, stages, ..shape };
     let rows = |tokens, run_blocks, shape| AttentionShape { tokens, run_blocks, ..shape };
+    let appended = |shape| AttentionShape { appended: true, ..shape };
     vec![
         shape([4, 2, 64, 64], Norm, [3, 1]),
         shape([7, 1, 80, 80], Neox, [2, 1]),
@@ -483,6 +527,9 @@ fn attentions() -> Vec<AttentionShape> {
         rows(16, 2, bytes(shape([1, 1, 32, 32], Neox, [2, 1]))),
         rows(32, 1, shape([1, 1, 16, 16], Norm, [2, 1])),
         rows(64, 1, async_copies(shape([1, 1, 16, 16], Neox, [2, 1]))),
+        appended(rows(8, 2, shape([4, 2, 64, 64], Norm, [3, 1]))),
+        appended(rows(16, 2, bytes(normed(Head, two_blocks(shape([4, 1, 32, 32], Neox, [2, 1])))))),
+        appended(rows(4, 1, async_copies(window(20, parts(2, 2, shape([2, 2, 48, 32], Neox, [2, 1])))))),
     ]
 }
 
@@ -516,7 +563,7 @@ fn chunks() -> Vec<ChunkShape> {
 /// Shapes of the append to the cache: with and without RoPE and norms, for one row and for several, in both types.
 fn appends() -> Vec<AppendShape> {
     let mut shapes: Vec<AppendShape> =
-        chunks().iter().map(|chunk| AppendShape::of(&chunk.attention)).collect();
+        chunks().iter().map(|chunk| AppendShape::of(&chunk.attention, true)).collect();
     shapes.dedup();
     shapes
 }

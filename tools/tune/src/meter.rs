@@ -158,7 +158,7 @@ mod tests {
 
         let effort = Effort { depth: 70, replays: 2, turns: 4 };
         let mut meter = DeviceMeter::new(Variants::new(&mut engine), effort);
-        let tuned = |setting| with(&Tuning::default(), start.target, LaunchRole::Attention, setting);
+        let tuned = |setting| with(&Tuning::default(), &start.gpu, LaunchRole::Attention, setting);
         assert!(meter.plan(&tuned(Setting::Stages(64))).is_none(), "more shared memory than a CTA has");
         let other = meter.plan(&tuned(Setting::MinPages(1))).unwrap();
         let compared = meter.compare(&start, &other).unwrap().unwrap();

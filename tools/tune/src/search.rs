@@ -6,10 +6,9 @@
 
 use std::collections::HashSet;
 
-use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::tuning::trigger_name;
-use bespoke_kernels::plan::{LaunchRole, Plan, Rule, Tuning};
+use bespoke_kernels::plan::{Gpu, LaunchRole, Plan, Rule, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 
 /// Value of a tuning parameter ("knob").
@@ -109,12 +108,14 @@ pub fn knobs(role: LaunchRole, quick: bool) -> Vec<Vec<Setting>> {
     ]
 }
 
-/// `present` with one knob of a role set for the target.
-pub fn with(present: &Tuning, target: Target, role: LaunchRole, setting: Setting) -> Tuning {
+/// `present` with one knob of a role set for the GPU.
+pub fn with(present: &Tuning, gpu: &Gpu, role: LaunchRole, setting: Setting) -> Tuning {
     let mut tuning = present.clone();
-    let found = tuning.rules.iter().position(|rule| rule.role == role && rule.target == Some(target));
+    let on = (Some(gpu.target), Some(gpu.multiprocessors));
+    let found =
+        tuning.rules.iter().position(|rule| rule.role == role && (rule.target, rule.multiprocessors) == on);
     let index = found.unwrap_or_else(|| {
-        tuning.rules.push(Rule { target: Some(target), ..Rule::empty(role) });
+        tuning.rules.push(Rule { target: on.0, multiprocessors: on.1, ..Rule::empty(role) });
         tuning.rules.len() - 1
     });
     setting.apply(&mut tuning.rules[index]);
@@ -238,7 +239,7 @@ impl Search<'_> {
                     for setting in values {
                         trials += 1;
                         progress(trials);
-                        let tuning = with(&found.tuning, self.start.target, role, setting);
+                        let tuning = with(&found.tuning, &self.start.gpu, role, setting);
                         let Some(plan) = meter.plan(&tuning) else { continue };
                         let pair = (names(&found.plan), names(&plan));
                         // Skips a comparison of two plans that were compared before.
@@ -283,6 +284,7 @@ fn names(plan: &Plan) -> Vec<String> {
 mod tests {
     use std::cell::Cell;
 
+    use bespoke_codegen::ptx::Target;
     use bespoke_kernels::kernels::gemv::Schedule;
     use bespoke_kernels::plan::PlanParams;
     use bespoke_kernels::shape::builtin;
@@ -323,8 +325,8 @@ mod tests {
         type Error = std::convert::Infallible;
 
         fn plan(&mut self, tuning: &Tuning) -> Option<Plan> {
-            let Plan { shape, target, params, .. } = &self.start;
-            Plan::tuned(shape, *target, params.clone(), tuning).ok()
+            let Plan { shape, gpu, params, .. } = &self.start;
+            Plan::tuned(shape, *gpu, params.clone(), tuning).ok()
         }
 
         fn compare(&mut self, present: &Plan, other: &Plan) -> Result<Option<Comparison>, Self::Error> {
@@ -383,7 +385,14 @@ mod tests {
         // The written rules give the measured plan.
         let text = found.tuning.to_toml("");
         assert_eq!(fake.plan(&Tuning::parse(&text).unwrap()).unwrap(), found.plan);
-        assert!(found.tuning.rules.iter().all(|rule| rule.target == Some(Target::Sm90)), "{text}");
+        assert!(
+            found
+                .tuning
+                .rules
+                .iter()
+                .all(|rule| (rule.target, rule.multiprocessors) == (Some(Target::Sm90), Some(132))),
+            "{text}"
+        );
     }
 
     #[test]
@@ -416,7 +425,7 @@ mod tests {
                 .concat()
                 .into_iter()
                 .filter(|setting| {
-                    fake.plan(&with(&Tuning::default(), Target::Sm90, LaunchRole::AttnQkv, *setting))
+                    fake.plan(&with(&Tuning::default(), &Target::Sm90.into(), LaunchRole::AttnQkv, *setting))
                         .is_some()
                 })
                 .filter(|setting| setting.knob() == "trigger")

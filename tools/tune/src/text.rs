@@ -50,8 +50,8 @@ pub fn candidates(plan: &Plan, quick: bool) -> Table {
         for values in search::knobs(role, quick) {
             let Some(first) = values.first() else { continue };
             let allowed = values.iter().filter(|value| {
-                let tuning = search::with(&Tuning::default(), plan.target, role, **value);
-                Plan::tuned(&plan.shape, plan.target, plan.params.clone(), &tuning).is_ok()
+                let tuning = search::with(&Tuning::default(), &plan.gpu, role, **value);
+                Plan::tuned(&plan.shape, plan.gpu, plan.params.clone(), &tuning).is_ok()
             });
             let allowed: Vec<String> = allowed.map(|value| value.value()).collect();
             table.add_row([

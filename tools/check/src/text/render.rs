@@ -50,9 +50,14 @@ impl<'a> Renderer<'a> {
         Renderer { color, ptx, sources: HashMap::new(), text: String::new() }
     }
 
-    /// Formats the findings and notes of a report; a finding at the same line of several kernels is shown once. With
-    /// `denied`, notes count as errors.
+    /// Formats what the kernels printed, and the findings and notes of a report; a finding at the same line of several
+    /// kernels is shown once. With `denied`, notes count as errors.
     pub fn report(mut self, report: &Report, denied: bool) -> String {
+        if !report.printed.is_empty() {
+            self.text.push_str("printed by the kernels:\n");
+            report.printed.lines().for_each(|line| self.text += &format!("  {line}\n"));
+            self.text.push('\n');
+        }
         for (finding, others) in grouped(&report.findings, |finding| {
             let site = finding.sites.first();
             (
@@ -332,6 +337,7 @@ mod tests {
             version: 1,
             subject: "k.ptx".into(),
             launches: 1,
+            printed: "x = 1\n".into(),
             findings: vec![finding.clone(), Finding { kernel: "l".into(), ..finding }],
             lints: Vec::new(),
             lints_left_out: 0,
@@ -339,6 +345,9 @@ mod tests {
             texts: HashMap::from([("k".into(), "line 1;\n\tline 2;\n\tline 3;\n".into())]),
         };
         expect![[r#"
+            printed by the kernels:
+              x = 1
+
             error[race]: two threads write one word
              --> PTX of k:2
               |

@@ -22,10 +22,10 @@ impl Side {
         let plan = read_plan(folder, &choose(folder, target)?)?;
         let mut made = Vec::new();
         for kernel in &plan.kernels {
-            let ptx = format!("{}/{}.ptx", plan.target, kernel.name);
+            let ptx = format!("{}/{}.ptx", plan.target(), kernel.name);
             let ptx = read(folder, ptx.as_ref())?;
             let ptxas = tools.ptxas.as_ref();
-            let assembled = ptxas.map(|ptxas| ptxas.cubin(&kernel.name, &ptx, plan.target));
+            let assembled = ptxas.map(|ptxas| ptxas.cubin(&kernel.name, &ptx, plan.target()));
             let assembled = assembled.transpose().map_err(InspectError::from)?;
             let text = assembled.as_ref().filter(|_| sass).and_then(|assembled| tools.disassemble(assembled));
             made.push(Made {
@@ -36,7 +36,7 @@ impl Side {
             });
         }
         Ok(Side::new(
-            format!("{} for {} in {}", plan.shape.name, plan.target, folder.display()),
+            format!("{} for {} in {}", plan.shape.name, plan.target(), folder.display()),
             &plan,
             &made,
         ))

@@ -85,8 +85,8 @@ impl Side {
                 sass: text.map(|text| Listing::of_sass(&text, &mut Places::new()).text),
             }
         };
-        let made: Vec<Made> = emit::compile(&specs, plan.target)?.par_iter().map(make).collect();
-        Ok(Side::new(format!("{} for {}", plan.shape.name, plan.target), plan, &made))
+        let made: Vec<Made> = emit::compile(&specs, plan.target())?.par_iter().map(make).collect();
+        Ok(Side::new(format!("{} for {}", plan.shape.name, plan.target()), plan, &made))
     }
 
     /// Lists each kernel once for every role it has in the plan.

@@ -5,7 +5,7 @@ use bespoke_kernels::kernels::attention::AttentionShape;
 use bespoke_kernels::kernels::gemv::GemvShape;
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::tuning::trigger_name;
-use bespoke_kernels::plan::{Launch, LaunchRole, Plan, TargetProperties, Tuning};
+use bespoke_kernels::plan::{Launch, LaunchRole, Plan, Tuning};
 use bespoke_kernels::spec::{KernelSpec, matrix_name};
 
 use super::grid;
@@ -29,7 +29,7 @@ pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
         "chosen by",
     ];
     let mut table = table(&header, &[2, 3, 4, 5, 6, 7, 8, 9]);
-    let target = TargetProperties::of(plan.target);
+    let gpu = &plan.gpu;
     let mut seen: Vec<(LaunchRole, usize)> = Vec::new();
     for launch in plan.launches.iter().filter(|launch| launch.label.role.is_tunable()) {
         let role = launch.label.role;
@@ -52,7 +52,7 @@ pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
             choice.stages.to_string(),
             Bytes(choice.in_flight).to_string(),
             Bytes(shared.into()).to_string(),
-            target.resident(launch.threads, shared).to_string(),
+            gpu.resident(launch.threads, shared).to_string(),
             trigger_name(choice.trigger).to_owned(),
             chosen_by(plan, launch, tuning),
         ]);
@@ -64,10 +64,10 @@ pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
         "{}\n\n{}: {} multiprocessors with {} of shared memory each; {} in flight on each keep the memory busy.\n\
          tiles: of 16 rows, a CTA; in flight: of a CTA, at most; resident: CTAs that fit a multiprocessor.\n\n",
         table.trim_fmt(),
-        plan.target,
-        target.multiprocessors,
-        Bytes(target.shared_per_multiprocessor.into()),
-        Bytes(target.bytes_in_flight())
+        gpu.target,
+        gpu.multiprocessors,
+        Bytes(gpu.shared_per_multiprocessor.into()),
+        Bytes(gpu.bytes_in_flight())
     )
 }
 

@@ -55,7 +55,7 @@ pub fn kernels(plan: &Plan, stats: &[Stats]) -> String {
          are weights, keys and values\n",
         table.trim_fmt(),
         plan.shape.name,
-        plan.target,
+        plan.target(),
         plan.kernels.len(),
         plan.launches.len(),
         Bytes(launched),

@@ -47,10 +47,6 @@ fn per(step: StepKind, rows: u32) -> &'static str {
 
 /// Formats a step as `decode step of 8 rows`.
 fn step(kind: StepKind, rows: u32) -> String {
-    let kind = match kind {
-        StepKind::Decode => "decode",
-        StepKind::Prefill => "prefill",
-    };
     format!("{kind} step of {rows} row{}", if rows == 1 { "" } else { "s" })
 }
 

@@ -95,6 +95,7 @@ fn kind(kind: &BufferKind) -> &'static str {
         BufferKind::State => "state",
         BufferKind::Sampling => "sampling",
         BufferKind::LogitBias => "logit bias",
+        BufferKind::TokenMask => "token mask",
         BufferKind::Tokens => "tokens",
         BufferKind::HostTokens => "finished",
     }
@@ -107,7 +108,7 @@ fn totals(plan: &Plan) -> String {
     format!(
         "{} for {}{step}: {} launches of {} kernels; device memory {}\n",
         plan.shape.name,
-        plan.target,
+        plan.target(),
         plan.launches.len(),
         plan.kernels.len(),
         MemoryNeeds::of(plan)

@@ -77,7 +77,8 @@ pub fn by_rows(steps: &[(Plan, Vec<Stats>)]) -> String {
         let context = plan.params.context;
         format!(
             "{} for {}, with {context} positions in the cache of a sequence. Roofline: of an {GPU}, all launches one after the other.\n",
-            plan.shape.name, plan.target
+            plan.shape.name,
+            plan.target()
         )
     });
     format!("{}\n\n{head}{}", table.trim_fmt(), steps.iter().map(total).collect::<String>())

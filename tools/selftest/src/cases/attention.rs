@@ -63,8 +63,8 @@ fn lengths(s: &AttentionShape) -> Vec<usize> {
 /// Standard deviation of scores whose exponentials overflow unless the largest score is subtracted.
 const FAR_APART: f32 = 150.0;
 
-/// Cases of attention. With one row: at each of several lengths two decode steps, of which the second reads the cache entry of
-/// the first, and a step whose row does not exist. Else a step of several rows.
+/// Cases of attention: at each of several lengths two decode steps, of which the second reads the cache entries of the first.
+/// With one row also a step whose row does not exist.
 pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     let name = KernelSpec::Attention(s.clone()).name();
     let lengths = lengths(s);
@@ -75,7 +75,7 @@ pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     let case = |&(length, deviation): &(usize, f32)| {
         let noise = &mut Noise::new(&format!("{name} {length} {deviation}"));
         let steps =
-            if s.tokens == 1 { vec![vec![Some(0)], vec![Some(0)], vec![None]] } else { vec![rows(s)] };
+            if s.tokens == 1 { vec![vec![Some(0)], vec![Some(0)], vec![None]] } else { vec![rows(s); 2] };
         let count = steps[0].iter().flatten().max().map_or(0, |most| most + 1);
         // The other sequences have other lengths.
         let starts: Vec<usize> = (0..count).map(|index| all[(index * 5) % all.len()].0.min(length)).collect();
@@ -91,16 +91,18 @@ pub(crate) fn chunk(s: &ChunkShape) -> Vec<Case> {
     let attention = &s.attention;
     let tokens = attention.tokens as usize;
     let one = vec![Some(0); tokens];
-    // Two short sequences, a longer one, and rows that do not exist.
+    // Two short sequences, of which the first fills its rows if there are others, a longer one, and rows that do not exist.
     let sequence = |row: usize| match row {
-        0..3 => Some(0),
+        0..16 if row < 3 || tokens > 16 => Some(0),
         16..25 => Some(1),
         32.. if row + row / 8 < tokens => Some(2),
         _ => None,
     };
     let several: Vec<Option<usize>> = (0..tokens).map(sequence).collect();
     let window = attention.window.map_or(0, |window| window as usize);
-    let cases = [(0, 2.0), (1, 2.0), (63, 2.0), (130, 2.0), (window + 77, FAR_APART)];
+    // At length `window` + 56, rows 0 to 7 of a group attend to another first position of 32 than rows 8 to 15.
+    let lengths = [0, 1, 63, 130, window + 56].map(|length| (length, 2.0));
+    let cases = [&lengths[..], &[(window + 77, FAR_APART)]].concat();
     let case = |(&(length, deviation), rows): (&(usize, f32), &Vec<Option<usize>>)| {
         let noise = &mut Noise::new(&format!("{name} {length} {deviation} {:?}", rows.last()));
         let count = rows.iter().flatten().max().map_or(1, |most| most + 1);
@@ -132,13 +134,16 @@ pub(crate) fn append(s: &AppendShape) -> Vec<Case> {
         stage_tiles: AttentionShape::PAGE_TILES,
         copy: CopyEngine::Async,
         trigger: Trigger::Never,
+        appended: true,
     };
     chunk(&ChunkShape { attention, row_groups: 1 })
 }
 
-/// The sequence of each row of a decode step, which has no two rows of one sequence; none for a row that does not exist.
+/// The sequence of each row of a decode step, which has no two rows of one sequence, or of a verify step, which has up to
+/// five; none for a row that does not exist.
 fn rows(s: &AttentionShape) -> Vec<Option<usize>> {
-    let row = |row: usize| (row != 1).then(|| row - usize::from(row > 1));
+    let of_sequence = if s.appended { 5 } else { 1 };
+    let row = |row: usize| (row != 1).then(|| (row - usize::from(row > 1)) / of_sequence);
     (0..s.tokens as usize).map(row).collect()
 }
 
@@ -239,7 +244,7 @@ impl<'a> Steps<'a> {
             let mut args = vec![qkv];
             args.extend(q_norm.into_iter().chain(k_norm).chain(self.rope_table));
             if let Some(chunk) = chunk {
-                let append = AppendShape::of(s);
+                let append = AppendShape::of(s, true);
                 let words = append.query_bytes() as usize / 4;
                 // Rows that do not exist have no queries.
                 let queries = case.input("queries", vec![0; words * 4]);
@@ -250,6 +255,10 @@ impl<'a> Steps<'a> {
                 case.launch(KernelSpec::AttentionChunk(chunk.clone()), &args);
                 want_missing(&mut want, rows, s);
             } else {
+                if s.appended {
+                    let args: Vec<usize> = args.iter().copied().chain(cache).chain([state]).collect();
+                    case.launch(KernelSpec::Append(AppendShape::of(s, false)), &args);
+                }
                 args.extend(cache.into_iter().chain([partial, counters, y, state]));
                 case.launch(KernelSpec::Attention(s.clone()), &args);
             }
@@ -290,7 +299,7 @@ impl<'a> Steps<'a> {
         (row.position, row.pages) = (context.length as u32, *pages);
         // Whether the row chooses, the prompt and the slot make no difference.
         (row.chooses, row.prompt, row.slot) =
-            (row.position % 3 != 1, row.position % 4 * 50, index as u32 + 1);
+            (row.position % 3 != 1, row.position % 4 * 50, index as u32 * 2 + 2);
         let rotation = Rotation { base: 5e5, factors: &self.factors, position: row.position };
         let prepare = |x: &[f32], norm: &[f32]| rope(&qk_norm(x, norm, s), s, &rotation);
         context.q = prepare(&q, &self.norms[0]);

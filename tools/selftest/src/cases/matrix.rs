@@ -5,20 +5,26 @@ use bespoke_kernels::kernels::gemm::{GemmShape, HalveShape, Tiling};
 use bespoke_kernels::kernels::gemv::tokens::{PrepareShape, TokenSchedule};
 use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::CopyEngine;
+use bespoke_kernels::kernels::state::WORDS;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
 
 use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
 use crate::cases::rows::{self, StepRow};
-use crate::inputs::{Matrix, Noise, f32s, state_records, u32s};
+use crate::inputs::{Matrix, Noise, f32s, state_record, u32s};
 use crate::reference::{self, Products};
 
-/// Rounding has the step (largest magnitude of 32 activations)/32767, and its error the variance step²/12; the limit is
-/// five times the resulting NMSE.
+/// Rounding has the step (largest magnitude of 256 activations)/32512, and its error the variance step²/12. The limit is
+/// five times the resulting NMSE for a largest magnitude of seven times the root mean square.
 const QUANTISED: Limit =
-    Limit { nmse: 4e-9, reason: "activations are rounded to 16 bits of the largest in 32" };
+    Limit { nmse: 2e-8, reason: "activations are rounded to 16 bits of the largest in 256" };
 /// Ten times [`QUANTISED`]: three standard deviations of a single output.
-const FEW_QUANTISED: Limit = Limit { nmse: 4e-8, reason: "activations are rounded to 16 bits; few outputs" };
+const FEW_QUANTISED: Limit = Limit { nmse: 2e-7, reason: "activations are rounded to 16 bits; few outputs" };
+/// As [`QUANTISED`] with steps four times as large, for products that are added up as integers.
+const EXACT: Limit =
+    Limit { nmse: 3.2e-7, reason: "activations are rounded to 14 bits of the largest in 256" };
+/// Ten times [`EXACT`].
+const FEW_EXACT: Limit = Limit { nmse: 3.2e-6, reason: "activations are rounded to 14 bits; few outputs" };
 /// Smallest number of outputs over which single errors average out.
 const MANY: u32 = 128;
 /// Three roundings to f16, of inputs, scales and weights, each with a variance of 2⁻²⁴/3 or less; the limit is five times the
@@ -84,22 +90,50 @@ fn embedded(s: &EmbedShape, matrix: &Matrix, token: u32) -> Vec<f32> {
 }
 
 /// Case of a stack of matrices times the vectors of some tokens, with or without normalisation, and of the kernel's
-/// epilogue. The second of several tokens has only zeros.
+/// epilogue.
 pub(crate) fn gemv(s: &GemvShape) -> Case {
-    product(s, &KernelSpec::Gemv(s.clone()))
+    product(s, &KernelSpec::Gemv(s.clone()), &vec![true; s.tokens as usize], false)
 }
 
-/// Case of a product of many tokens, likewise.
-pub(crate) fn gemm(s: &GemmShape) -> Case {
-    product(&s.product, &KernelSpec::Gemm(s.clone()))
+/// Cases of such a product: with random inputs, and if the kernel finds the largest output, with inputs of zeros. Then all
+/// outputs are equal, and the first one wins.
+pub(super) fn gemv_cases(s: &GemvShape) -> Vec<Case> {
+    let mut cases = vec![gemv(s)];
+    if s.output == Output::Argmax && !s.bias {
+        cases.push(product(s, &KernelSpec::Gemv(s.clone()), &vec![true; s.tokens as usize], true));
+    }
+    cases
 }
 
-/// Case of a product by a kernel of either kind.
-fn product(s: &GemvShape, spec: &KernelSpec) -> Case {
+/// Cases of a product of many tokens, likewise. In the first, all tokens exist, but of the last block only the first one. In
+/// the second, the first tokens of each group of 16 exist, and none of the last block. With one block, all tokens of the block
+/// count as not in the last one. The inputs of tokens that do not exist are NaN, and they have no outputs.
+pub(crate) fn gemm(s: &GemmShape) -> Vec<Case> {
+    let (tokens, block) = (s.product.tokens, s.block_tokens());
+    let last = if tokens > block { (tokens - 1) / block * block } else { tokens };
+    let of = |exists: &dyn Fn(u32) -> bool| {
+        let exists: Vec<bool> = (0..tokens).map(exists).collect();
+        product(&s.product, &KernelSpec::Gemm(s.clone()), &exists, false)
+    };
+    vec![of(&|token| token <= last), of(&|token| token % 16 < 1 + tokens / 4 && token < last)]
+}
+
+/// Case of a product by a kernel of either kind. `exists`: which tokens exist; in a product of few tokens all do. `zeros`:
+/// whether all inputs are zeros.
+fn product(s: &GemvShape, spec: &KernelSpec, exists: &[bool], zeros: bool) -> Case {
     let mut noise = Noise::new(&spec.name());
     let mut xs: Vec<Vec<f32>> = (0..s.tokens).map(|_| noise.activations(s.cols as usize)).collect();
-    if let Some(x) = xs.get_mut(1) {
+    // The last but one of more than a few tokens has only zeros.
+    if let [_, _, _, .., x, _] = &mut xs[..] {
         x.fill(0.0);
+    }
+    // The largest magnitude of every third token is just below a power of two.
+    xs.iter_mut().skip(1).step_by(3).filter_map(|x| x.get_mut(64)).for_each(|x| *x = 31.999);
+    if zeros {
+        xs.iter_mut().for_each(|x| x.fill(0.0));
+    }
+    for (x, _) in xs.iter_mut().zip(exists).filter(|(_, exists)| !**exists) {
+        x.fill(f32::NAN);
     }
     let offsets = s.offsets();
     let mut stack = vec![0; offsets.bytes as usize];
@@ -131,14 +165,30 @@ fn product(s: &GemvShape, spec: &KernelSpec) -> Case {
     }
     let rows = before.chunks(s.outputs() as usize);
     let limit = limit(s, spec);
-    let wants =
-        products.iter().zip(rows).map(|(products, before)| outputs(s, products, &bias, before, limit));
+    let wants = products.iter().zip(rows).zip(exists).map(|((products, before), &exists)| {
+        let mut want = outputs(s, products, &bias, before, limit);
+        if zeros {
+            want.scale = Some(1.0);
+        }
+        if !exists {
+            want.scale = None;
+            want.values = match s.output {
+                Output::Residual => want.at.iter().map(|&row| f64::from(before[row])).collect(),
+                _ => vec![f64::NAN; want.at.len()],
+            };
+        }
+        want
+    });
     let wants: Vec<Close> = wants.collect();
     if s.is_gated() {
         parts.truncate(1);
     }
 
-    let mut case = Case::new(if s.normed() { "random x, normalised" } else { "random x" });
+    let normed = if s.normed() { ", normalised" } else { "" };
+    let existing = exists.iter().filter(|exists| **exists).count();
+    let missing = if existing < exists.len() { format!(", {existing} tokens exist") } else { String::new() };
+    let x = if zeros { "zeros as" } else { "random" };
+    let mut case = Case::new(format!("{x} x{normed}{missing}"));
     let w = case.input("w", stack);
     let mut x = case.input("x", f32s(&xs.concat()));
     let y = match s.output {
@@ -148,7 +198,11 @@ fn product(s: &GemvShape, spec: &KernelSpec) -> Case {
     if let KernelSpec::Gemm(gemm) = spec {
         let halve = gemm.halve();
         let prepared = case.output("x as f16", Element::U32, halve.bytes() as usize / 4);
-        let state = case.input("state", state_records(s.tokens));
+        let record = |(position, exists)| {
+            if exists { state_record(position, s.tokens) } else { vec![0; 4 * WORDS as usize] }
+        };
+        let records = (0..).zip(exists.iter().copied()).flat_map(record).collect();
+        let state = case.input("state", records);
         let mut args = vec![x];
         args.extend(halve.eps.map(|_| case.input("norm", f32s(&norm))));
         args.extend([prepared, state]);
@@ -186,8 +240,14 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
     let forms = s.layout.forms;
     // Wide blocks pad the columns to an even number of granules.
     let wide = s.layout.granules.is_multiple_of(2) && s.cols.is_multiple_of(256);
-    let (plain, sums) = if wide { (Q6_K, Q4_K) } else { (Q8_0, Q4_0) };
-    let types = [(forms.chunks, plain), (forms.sums, sums), (forms.half_sums, Q2_K), (forms.floats, F32)];
+    let plain = if wide { Q6_K } else { Q8_0 };
+    let types = [
+        (forms.chunks, plain),
+        (forms.mins, Q4_K),
+        (forms.sums, Q4_0),
+        (forms.half_sums, Q2_K),
+        (forms.floats, F32),
+    ];
     let segments = types.into_iter().filter(|(needed, _)| *needed).map(|(_, ty)| Segment { ty, rows: 16 });
     let mut product = GemvShape {
         tokens: s.layout.tokens,
@@ -198,7 +258,7 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
         output: Output::Store,
         scale: 1.0,
         softcap: None,
-        schedule: Schedule::MINIMAL,
+        schedule: Schedule { trigger: s.trigger, ..Schedule::MINIMAL },
     };
     let slice = product.least_slice();
     product.schedule.several = TokenSchedule { prepared: true, slice, buffers: 1, parts: 1, tiles: 1 };
@@ -206,7 +266,7 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
 }
 
 /// Case of inputs as f16: a product with matrices of types that need these forms of the inputs reads them.
-pub(crate) fn halve(s: &HalveShape) -> Case {
+pub(crate) fn halve(s: &HalveShape) -> Vec<Case> {
     use WeightType::{F16, F32};
     let types = [(s.short_runs, F32), (s.long_runs, F16)];
     let segments = types.into_iter().filter(|(needed, _)| *needed).map(|(_, ty)| Segment { ty, rows: 16 });
@@ -227,6 +287,7 @@ pub(crate) fn halve(s: &HalveShape) -> Case {
         stages: [2, 2],
         stage_cols: 32,
         copy: CopyEngine::Async,
+        warpgroups: false,
     };
     gemm(&GemmShape { product, tiling })
 }
@@ -245,11 +306,14 @@ fn of_all(wants: Vec<Close>, s: &GemvShape) -> Close {
 /// Largest error of a product's outputs.
 fn limit(s: &GemvShape, spec: &KernelSpec) -> Limit {
     let quantised = s.segments.iter().any(|segment| segment.ty.is_quantised());
+    let exact = s.segments.iter().any(|segment| matches!(segment.ty, WeightType::Q4_K | WeightType::Q5_K));
     let few = s.outputs() < MANY;
     match spec {
         KernelSpec::Gemm(_) if few => FEW_HALVES,
         KernelSpec::Gemm(_) => HALVES,
         _ if !quantised => FLOATS,
+        _ if exact && few => FEW_EXACT,
+        _ if exact => EXACT,
         _ if few => FEW_QUANTISED,
         _ => QUANTISED,
     }
@@ -320,7 +384,11 @@ fn largest(s: &GemvShape, tokens: &[Close], case: &mut Case) -> [usize; 2] {
         case.expect(rows, Coordinates::line("CTA"), Want::Exactly(Element::U32, u32s(&want_rows)));
     }
     // There is one value per CTA: few values, however many outputs there are.
-    let limit = if outputs.limit.nmse == QUANTISED.nmse { FEW_QUANTISED } else { outputs.limit };
+    let limit = match outputs.limit.nmse {
+        nmse if nmse == QUANTISED.nmse => FEW_QUANTISED,
+        nmse if nmse == EXACT.nmse => FEW_EXACT,
+        _ => outputs.limit,
+    };
     let close = Close { scale: outputs.scale, ..Close::all(want, limit) };
     case.expect(values, Coordinates::line("CTA"), Want::Close(close));
     [values, rows]

@@ -16,10 +16,10 @@ use super::case::Case;
 pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
     match spec {
         KernelSpec::Embed(s) => matrix::embed(s),
-        KernelSpec::Gemv(s) => vec![matrix::gemv(s)],
+        KernelSpec::Gemv(s) => matrix::gemv_cases(s),
         KernelSpec::Prepare(s) => vec![matrix::prepare(s)],
-        KernelSpec::Gemm(s) => vec![matrix::gemm(s)],
-        KernelSpec::Halve(s) => vec![matrix::halve(s)],
+        KernelSpec::Gemm(s) => matrix::gemm(s),
+        KernelSpec::Halve(s) => matrix::halve(s),
         KernelSpec::NormAdd(s) => vec![norm_add::norm_add(s)],
         KernelSpec::Attention(s) => attention::attention(s),
         KernelSpec::Append(s) => attention::append(s),

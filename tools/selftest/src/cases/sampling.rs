@@ -31,7 +31,7 @@ fn keys(s: &SampleShape, logits: &[f32], penalised: &[f32]) -> (Vec<u32>, Vec<u3
 }
 
 /// Cases of steps with rows of every kind, whose sequences have different parameters. With one row, also cases of no, one and
-/// all penalties, over no tokens, over some, and over more tokens than there are; of biases; of NaN and infinities; and
+/// all penalties, over no tokens, over some, and over more tokens than there are; of biases and masks; of NaN and infinities; and
 /// of a position within the prompt.
 pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::SampleKeys(s.clone()).name());
@@ -71,6 +71,8 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
         SamplingParams { logit_bias: logit_bias[3..].to_vec(), repeat_last_n: 3, ..all() },
         SamplingParams { frequency_penalty: -0.7, ..none() },
         repetition(0.5, u32::MAX),
+        SamplingParams { masked: true, ..none() },
+        SamplingParams { masked: true, logit_bias: logit_bias.clone(), ..all() },
     ];
     let mut cases = Vec::new();
     if s.tokens == 1 {
@@ -100,6 +102,13 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
                 ),
                 ("all penalties", &random, (11, 2), SamplingParams { repeat_last_n: 9, ..all() }),
                 ("a bias", &random, (11, 2), SamplingParams { logit_bias: logit_bias.clone(), ..none() }),
+                ("a mask", &random, (7, 2), SamplingParams { masked: true, ..none() }),
+                (
+                    "NaN, infinities and zeros, masked",
+                    &odd,
+                    (9, 2),
+                    SamplingParams { masked: true, logit_bias: logit_bias.clone(), ..all() },
+                ),
                 (
                     "NaN, infinities and zeros, biased and penalised",
                     &odd,
@@ -117,7 +126,8 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
         let logits = |row: StepRow| {
             let mut logits = noise.normal(vocab, 3.0);
             if row.record.slot.is_multiple_of(3) {
-                logits[noise.words(1, s.vocab)[0] as usize] = f32::NAN;
+                let value = if row.record.slot.is_multiple_of(2) { f32::NAN } else { f32::INFINITY };
+                logits[noise.words(1, s.vocab)[0] as usize] = value;
             }
             let params = several[(row.record.slot + turn) as usize % several.len()].clone();
             Logits { row, logits, params }
@@ -144,8 +154,9 @@ struct Logits {
 /// Case of a step with the logits of each row. `sequences`: the tokens of all sequences.
 fn keys_case(s: &SampleShape, what: &str, step: &[Logits], sequences: &[u32]) -> Case {
     let slots = rows::slots(s.tokens);
-    // The bias of a slot without a bias has any content.
+    // The bias of a slot without a bias has any content, and so has a mask.
     let mut bias = vec![f32::NAN; (slots * s.vocab) as usize];
+    let mask = Noise::new(what).words((slots * s.groups()) as usize, u32::MAX);
     let (mut want_keys, mut want_tops) = (Vec::new(), Vec::new());
     for Logits { row, logits, params } in step {
         if !params.logit_bias.is_empty() {
@@ -153,7 +164,14 @@ fn keys_case(s: &SampleShape, what: &str, step: &[Logits], sequences: &[u32]) ->
                 .copy_from_slice(&params.bias_row(s.vocab));
         }
         let history = &sequences[row.record.tokens as usize..row.next()];
-        let (keys, tops) = keys(s, logits, &penalise(logits, history, params));
+        let mut penalised = penalise(logits, history, params);
+        let mask = &mask[(row.record.slot * s.groups()) as usize..];
+        for (token, logit) in penalised.iter_mut().enumerate().filter(|_| params.masked) {
+            if mask[token / 32] >> (token % 32) & 1 == 0 {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        let (keys, tops) = keys(s, logits, &penalised);
         for (want, values) in [(&mut want_keys, keys), (&mut want_tops, tops)] {
             want.extend(if row.draws() { u32s(&values) } else { vec![POISON; 4 * values.len()] });
         }
@@ -165,6 +183,7 @@ fn keys_case(s: &SampleShape, what: &str, step: &[Logits], sequences: &[u32]) ->
     let args = [
         case.input("logits", f32s(&logits)),
         case.input("bias", f32s(&bias)),
+        case.input("mask", u32s(&mask)),
         case.input("sequence", u32s(sequences)),
         case.input("sampling", sampling),
         case.input("state", rows::records(&step_rows)),
@@ -172,7 +191,7 @@ fn keys_case(s: &SampleShape, what: &str, step: &[Logits], sequences: &[u32]) ->
         case.output("tops", Element::U32, want_tops.len() / 4),
     ];
     case.launch(KernelSpec::SampleKeys(s.clone()), &args);
-    for (buffer, axis, want) in [(args[5], "token", want_keys), (args[6], "group", want_tops)] {
+    for (buffer, axis, want) in [(args[6], "token", want_keys), (args[7], "group", want_tops)] {
         let place = Coordinates::Axes(vec![("row", step.len()), (axis, want.len() / 4 / step.len())]);
         case.expect(buffer, place, Want::Exactly(Element::U32, want));
     }
@@ -250,7 +269,9 @@ pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
         let draw = Draw::of(s, StepRow::single(3, 5), &random, warm(1.0));
         cases.push(draw_case(s, "given by the prompt", &[draw]));
     }
-    for turn in 0..rows::turns(s.tokens) {
+    // Steps of a few rows have few draws: more of them meet more pairs of filters and logits.
+    let turns = if s.tokens <= 4 { 12 } else { 1 } * rows::turns(s.tokens);
+    for turn in 0..turns {
         let draw = |row: StepRow| {
             let slot = row.record.slot as usize;
             let params = &params[(slot + 5 * turn as usize) % params.len()].1;

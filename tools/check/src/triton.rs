@@ -1,0 +1,178 @@
+//! What Triton writes beside a kernel's PTX: how the kernel is launched.
+
+use std::path::Path;
+
+use bespoke_emulator::{Kernel, LaunchConfig, Memory};
+use serde::Deserialize;
+
+use super::CheckError;
+
+/// Pointers to scratch memory that Triton appends to a kernel's parameters: global, and of its profiler.
+const SCRATCH_POINTERS: usize = 2;
+
+/// The metadata of `triton.compile` as far as a launch needs them. Triton 3.2 and later write them.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Metadata {
+    /// Name of the kernel.
+    pub(super) name: String,
+    num_warps: u32,
+    #[serde(default = "one")]
+    num_ctas: u32,
+    /// Bytes of dynamic shared memory.
+    shared: u32,
+    /// Bytes of scratch memory per CTA.
+    #[serde(default)]
+    global_scratch_size: u64,
+    #[serde(default)]
+    profile_scratch_size: u64,
+    #[serde(default)]
+    launch_cooperative_grid: bool,
+    #[serde(default)]
+    launch_pdl: bool,
+    /// Tensor descriptors among the arguments.
+    #[serde(default)]
+    tensordesc_meta: Option<Vec<serde_json::Value>>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Metadata {
+    /// Reads the metadata of a kernel.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has other contents.
+    pub(super) fn read(path: &Path) -> Result<Metadata, CheckError> {
+        let text = super::launches::read(path)?;
+        let metadata: Metadata = serde_json::from_str(&text).map_err(|error| {
+            CheckError::launches(path.display().to_string(), format!("not Triton's: {error}"))
+        })?;
+        match metadata.tensordesc_meta.as_deref() {
+            None | Some([]) => Ok(metadata),
+            Some(_) => {
+                let what = "the kernel takes tensor descriptors, which a file of launches cannot give";
+                Err(CheckError::launches(path.display().to_string(), what))
+            }
+        }
+    }
+
+    /// The metadata beside a PTX file, `NAME.json` beside `NAME.ptx`, if they are those of a kernel of the file.
+    pub(super) fn beside<'k>(ptx: &Path, mut kernels: impl Iterator<Item = &'k Kernel>) -> Option<Metadata> {
+        let metadata = Metadata::read(&ptx.with_extension("json")).ok()?;
+        kernels.any(|kernel| kernel.name() == metadata.name).then_some(metadata)
+    }
+
+    /// Launch of `grid` programs: each is a cluster if the kernel was compiled for several CTAs a program.
+    pub(super) fn config(&self, [x, y, z]: [u32; 3]) -> LaunchConfig {
+        const WARP: u32 = 32;
+        LaunchConfig {
+            grid: [x.saturating_mul(self.num_ctas), y, z],
+            block: [self.num_warps.saturating_mul(WARP), 1, 1],
+            dynamic_shared: self.shared,
+            cluster: (self.num_ctas > 1).then_some([self.num_ctas, 1, 1]),
+            cooperative: self.launch_cooperative_grid,
+        }
+    }
+
+    /// Whether the launch may start before its predecessor ends.
+    pub(super) fn is_programmatic(&self) -> bool {
+        self.launch_pdl
+    }
+
+    /// Number of arguments that a launch gives for a kernel of `declared` parameters: all but the pointers to scratch
+    /// memory.
+    pub(super) fn arguments(declared: usize) -> usize {
+        declared.saturating_sub(SCRATCH_POINTERS)
+    }
+
+    /// Allocates the scratch memory of a launch; returns the addresses, 0 for none.
+    pub(super) fn scratch(
+        &self,
+        memory: &Memory,
+        config: &LaunchConfig,
+    ) -> Result<[u64; SCRATCH_POINTERS], String> {
+        let ctas = config.grid.iter().fold(1u64, |product, &n| product.saturating_mul(n.into()));
+        let allocate = |what: &str, bytes: u64| match bytes.checked_mul(ctas) {
+            Some(0) => Ok(0),
+            Some(all) if all <= bespoke::device::emulator_memory() / 2 => {
+                Ok(memory.alloc(&format!("{what} scratch memory of `{}`", self.name), all))
+            }
+            _ => Err(format!("{what} scratch memory of {bytes} bytes for each of {ctas} CTAs is too large")),
+        };
+        Ok([allocate("global", self.global_scratch_size)?, allocate("profile", self.profile_scratch_size)?])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use bespoke_emulator::Checks;
+
+    use crate::{Launches, Loaded, Options, template};
+
+    /// A folder with a kernel that Triton has compiled, and its metadata with more global scratch memory.
+    fn folder(scratch: u32) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ptx = include_str!("../../../codegen/emulator/tests/foreign/triton/softmax_sm90.ptx");
+        let path = folder.path().join("softmax.ptx");
+        std::fs::write(&path, ptx).expect("written");
+        let json = format!(
+            r#"{{"name": "softmax", "num_warps": 4, "num_ctas": 1, "shared": 16, "global_scratch_size": {scratch},
+                "tensordesc_meta": [], "launch_pdl": false, "hash": "of no interest"}}"#
+        );
+        std::fs::write(folder.path().join("softmax.json"), json).expect("written");
+        (folder, path)
+    }
+
+    fn check(launch: &str, scratch: u32) -> Result<Vec<String>, String> {
+        let (folder, path) = folder(scratch);
+        let text = std::fs::read_to_string(&path).expect("it exists");
+        let loaded = Loaded::parse(&path.display().to_string(), &text).map_err(|error| error.to_string())?;
+        let buffers = "version = 1\n[buffers.x]\ntype = \"f32\"\ncount = 800\ninit = \"random\"\n\
+                       [buffers.y]\ntype = \"f32\"\ncount = 800\n[[launch]]\n";
+        let launches = Launches::parse(&format!("{buffers}{launch}")).map_err(|error| error.to_string())?;
+        let launches = Launches { folder: folder.path().to_owned(), ..launches };
+        let options = Options { checks: Checks::ALL, ..Options::default() };
+        let report = loaded.check(&launches, &options).map_err(|error| error.to_string())?;
+        Ok(report.findings.into_iter().map(|finding| finding.kind).collect())
+    }
+
+    #[test]
+    fn metadata_replace_block_shared_memory_and_scratch_pointers() {
+        let launch = "triton = \"softmax.json\"\ngrid = 4\nargs = [\"x\", \"y\", 200]\n";
+        for scratch in [0, 64] {
+            assert_eq!(check(launch, scratch), Ok(Vec::new()));
+        }
+        // One row too many.
+        assert_eq!(check(&launch.replace("grid = 4", "grid = 5"), 0), Ok(vec!["out-of-bounds".to_string()]));
+    }
+
+    #[test]
+    fn what_the_metadata_say_is_not_given_twice() {
+        for (launch, message) in [
+            ("triton = \"softmax.json\"\ngrid = 4\nblock = 128\nargs = []\n", "`block` is in the metadata"),
+            ("triton = \"softmax.json\"\ngrid = 4\nshared = 16\nargs = []\n", "`shared` is in the metadata"),
+            ("triton = \"softmax.json\"\ngrid = 4\nargs = [\"x\", \"y\"]\n", "2 args for 3 parameters"),
+            ("triton = \"other.json\"\ngrid = 4\nargs = []\n", "cannot read"),
+            ("triton = \"softmax.ptx\"\ngrid = 4\nargs = []\n", "not Triton's"),
+            ("kernel = \"softmax\"\ngrid = 4\nargs = []\n", "`block` is missing"),
+            ("grid = 4\nblock = 128\nargs = []\n", "`kernel` is missing"),
+        ] {
+            let error = check(launch, 0).expect_err(launch);
+            assert!(error.contains(message), "{launch}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_template_names_the_metadata() {
+        let (_folder, path) = folder(0);
+        let text = std::fs::read_to_string(&path).expect("it exists");
+        let loaded = Loaded::parse(&path.display().to_string(), &text).expect("it loads");
+        let template = template(&loaded);
+        assert!(template.contains("\ntriton = \"softmax.json\"\ngrid = "), "{template}");
+        assert!(!template.contains("block =") && !template.contains("shared ="), "{template}");
+        assert!(template.contains("softmax.param_1\", 1024]"), "{template}");
+    }
+}
