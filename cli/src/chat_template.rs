@@ -1,11 +1,11 @@
 //! The chat template of a model: from its file, from a file of its own, or built in.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bespoke::tokenizer::Tokenizer;
 use bespoke_chat::{Inputs, Message, Template, Value, families};
 use bespoke_gguf::Gguf;
+use bespoke_serve::ChatTemplate;
 use miette::{IntoDiagnostic, WrapErr, miette};
 
 use crate::text;
@@ -76,10 +76,8 @@ pub struct ChatFormat {
     template: Template,
     /// Where the template comes from, for messages.
     origin: String,
-    tools: Option<Vec<Value>>,
-    bos: Option<String>,
-    eos: Option<String>,
-    variables: BTreeMap<String, Value>,
+    /// Variables besides the conversation.
+    inputs: Inputs,
 }
 
 impl ChatFormat {
@@ -100,14 +98,19 @@ impl ChatFormat {
             tracing::warn!("--template-var {name} has no effect: {origin} does not read `{name}`");
         }
         let token = |id: Option<u32>| tokenizer.token(id?).map(str::to_owned);
-        Ok(ChatFormat {
-            template,
-            origin,
+        let inputs = Inputs {
             tools,
-            bos: token(tokenizer.bos()),
-            eos: token(gguf.opt_u32("tokenizer.ggml.eos_token_id").into_diagnostic()?),
+            bos_token: token(tokenizer.bos()),
+            eos_token: token(gguf.opt_u32("tokenizer.ggml.eos_token_id").into_diagnostic()?),
             variables: args.template_var.iter().cloned().collect(),
-        })
+            ..Inputs::new(Vec::new())
+        };
+        Ok(ChatFormat { template, origin, inputs })
+    }
+
+    /// The template for a server.
+    pub fn for_server(self) -> ChatTemplate {
+        ChatTemplate::new(self.template, self.inputs, &self.origin)
     }
 
     /// Where the template comes from.
@@ -117,13 +120,7 @@ impl ChatFormat {
 
     /// The text that the model gets for an answer to a conversation.
     pub fn prompt(&self, messages: &[Message]) -> miette::Result<String> {
-        let inputs = Inputs {
-            tools: self.tools.clone(),
-            bos_token: self.bos.clone(),
-            eos_token: self.eos.clone(),
-            variables: self.variables.clone(),
-            ..Inputs::new(messages.to_vec())
-        };
+        let inputs = Inputs { messages: messages.to_vec(), ..self.inputs.clone() };
         self.template.render(&inputs).map_err(|error| {
             let line = error.line().and_then(|line| self.template.source().lines().nth(line.checked_sub(1)?));
             let help = line

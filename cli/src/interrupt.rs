@@ -3,14 +3,15 @@
 //!
 //! A signal ends the process: incomplete files are removed, the progress bar is cleared, and the exit code is 128 + the
 //! signal's number, as in shells. A second signal ends the process at once. While text is streamed, the first Ctrl-C
-//! only requests a stop after the current token, so that the line is complete; `chat` resets this for each answer.
+//! only requests a stop after the current token, so that the line is complete; `chat` resets this for each answer. While
+//! a server runs, the first signal of any kind begins its shutdown.
 //!
 //! A signal that was ignored when the process started stays ignored: SIGHUP after `nohup`, SIGINT in a background job of
 //! a script.
 
 use std::io::{self, IsTerminal, Write, stderr};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
 
 use bespoke_files::remove_unfinished;
 
@@ -19,6 +20,10 @@ use crate::console::note;
 /// Exit code after Ctrl-C: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
+/// What the first signal does in place of ending the process.
+static ON_FIRST: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+/// What the second signal does before it ends the process.
+static ON_SECOND: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 static DEFER_FIRST: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -35,6 +40,22 @@ pub fn install_handlers() {
 /// Makes the first Ctrl-C only request a stop, from now on: see [`requested`].
 pub fn defer_first() {
     DEFER_FIRST.store(true, Ordering::Relaxed);
+}
+
+/// Registers a function that the first signal calls. The second signal ends the process.
+pub fn on_first(function: impl FnOnce() + Send + 'static) {
+    *ON_FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(function));
+}
+
+/// Registers a function that the second signal calls before it ends the process.
+pub fn on_second(function: impl FnOnce() + Send + 'static) {
+    *ON_SECOND.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(function));
+}
+
+/// Calls the function for the first signal; returns whether there is one.
+fn call_first() -> bool {
+    let function = ON_FIRST.lock().unwrap_or_else(PoisonError::into_inner).take();
+    function.map(|function| function()).is_some()
 }
 
 /// Forgets an earlier request, and lets the next Ctrl-C end the process: while the user is asked for input.
@@ -55,6 +76,10 @@ fn request() -> bool {
 
 /// Removes incomplete files and clears a progress bar's line.
 fn clean_up() {
+    let function = ON_SECOND.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(function) = function {
+        function();
+    }
     let removed = remove_unfinished();
     if stderr().is_terminal() {
         // Shows the cursor, too. If the terminal is gone, there is nothing to clear.
@@ -83,7 +108,7 @@ fn install() -> io::Result<()> {
     let cleaning_up = Arc::clone(&at_once);
     let handle = move || {
         for signal in received.forever() {
-            if signal == SIGINT && request() {
+            if call_first() || (signal == SIGINT && request()) {
                 continue;
             }
             cleaning_up.store(true, Ordering::Relaxed);
@@ -112,7 +137,7 @@ fn is_ignored(signal: i32) -> bool {
 #[cfg(not(unix))]
 fn install() -> io::Result<()> {
     let handle = || {
-        if !request() {
+        if !call_first() && !request() {
             clean_up();
             std::process::exit(EXIT_CODE.into());
         }

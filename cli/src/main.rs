@@ -9,8 +9,8 @@
 mod chat_template;
 mod commands;
 mod console;
+mod foreign_options;
 mod interrupt;
-mod llama_options;
 mod model;
 mod output;
 mod progress;
@@ -26,12 +26,12 @@ use std::io::{IsTerminal, stderr, stdout};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    batch, bench, chat, check, compare, devices, inspect, logits, perplexity, quantize, run, selftest,
-    specialize, synth, tokenize, tune,
+    batch, bench, bench_server, chat, check, compare, devices, inspect, logits, perplexity, quantize, run,
+    selftest, serve, specialize, synth, tokenize, tune,
 };
 use console::{Unwritable, note, out};
 
@@ -71,6 +71,7 @@ it runs the same kernels on its PTX emulator and checks every memory access.
   bespoke run -p \"17 + 25 =\"            ask your own question
   bespoke run MODEL.gguf -p \"Hello\"     your own model
   bespoke chat MODEL.gguf               a conversation with a chat model
+  bespoke serve MODEL.gguf              an OpenAI-compatible server
   bespoke devices                       the devices of this machine
   bespoke inspect llama-3.1-8b          the kernels of a model's shape
 
@@ -83,6 +84,7 @@ enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
     Batch(batch::BatchArgs),
+    Serve(serve::ServeArgs),
     Tokenize(tokenize::TokenizeArgs),
     Logits(logits::LogitsArgs),
     Perplexity(perplexity::PerplexityArgs),
@@ -94,6 +96,7 @@ enum Command {
     Selftest(selftest::SelftestArgs),
     Check(check::CheckArgs),
     Bench(bench::BenchArgs),
+    BenchServer(bench_server::BenchServerArgs),
     Tune(tune::TuneArgs),
     Devices(devices::DevicesArgs),
 }
@@ -101,12 +104,12 @@ enum Command {
 /// Parses the command line and runs it.
 fn main() -> ExitCode {
     interrupt::ignore_file_size_signal();
-    let outcome = match Cli::try_parse() {
+    let outcome = match parse() {
         Ok(cli) => init_output(&cli).and_then(|()| execute(&cli)),
         Err(error) => {
             let arguments: Vec<String> =
                 std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-            print_usage(&llama_options::explained(with_suggestion(error), &arguments))
+            print_usage(&foreign_options::explained(with_suggestion(error), &arguments))
         }
     };
     let code = outcome.unwrap_or_else(|report| exit_code_of(&report, ExitCode::FAILURE));
@@ -117,6 +120,21 @@ fn main() -> ExitCode {
     } else {
         code
     }
+}
+
+/// Parses the command line. Checks that read several options do not know the command that they belong to; their errors
+/// get its usage here.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut matches = Cli::command().try_get_matches()?;
+    let name = matches.subcommand_name().map(str::to_owned);
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| {
+        let mut all = Cli::command();
+        all.build();
+        match name.and_then(|name| all.find_subcommand_mut(name)) {
+            Some(command) => error.format(command),
+            None => error,
+        }
+    })
 }
 
 /// Prints an error, unless the reader of standard output has gone; returns the exit code, which is `code` otherwise.
@@ -169,6 +187,7 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
         Some(Command::Run(args)) => run::execute(args),
         Some(Command::Chat(args)) => chat::execute(args),
         Some(Command::Batch(args)) => batch::execute(args),
+        Some(Command::Serve(args)) => serve::execute(args),
         Some(Command::Tokenize(args)) => tokenize::execute(args),
         Some(Command::Logits(args)) => logits::execute(args),
         Some(Command::Perplexity(args)) => perplexity::execute(args),
@@ -179,6 +198,7 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
         Some(Command::Quantize(args)) => quantize::execute(args),
         Some(Command::Selftest(args)) => selftest::execute(args),
         Some(Command::Bench(args)) => bench::execute(args),
+        Some(Command::BenchServer(args)) => bench_server::execute(args),
         Some(Command::Tune(args)) => tune::execute(args),
         Some(Command::Devices(args)) => devices::execute(args),
         None => out!("{WELCOME}").map_err(Into::into),

@@ -184,7 +184,7 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
 /// Opens a model file or folder, or the demo model by its name, and reads the shape of the model.
 pub fn open_model_with(path: &Path, load: LoadArgs) -> miette::Result<Model> {
     if is_demo(path) {
-        return open_demo();
+        return open_demo_with(load);
     }
     if !path.exists()
         && let Some(name) = path.to_str()
@@ -211,7 +211,15 @@ pub fn open_model_with(path: &Path, load: LoadArgs) -> miette::Result<Model> {
 
 /// Fails if there is nothing at `path`.
 fn exists(path: &Path) -> miette::Result<()> {
-    std::fs::metadata(path).map(|_| ()).map_err(|error| miette!("cannot read {}: {error}", path.display()))
+    match std::fs::metadata(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(miette!(
+            help = "a model is the path of a GGUF file or of a Hugging Face folder, or `demo`; nothing is downloaded",
+            "cannot read {}: {error}",
+            path.display()
+        )),
+        Err(error) => Err(miette!("cannot read {}: {error}", path.display())),
+    }
 }
 
 /// Files of a Hugging Face folder that are often given in place of the folder.
@@ -268,8 +276,13 @@ pub fn open_gguf(path: &Path) -> miette::Result<Gguf> {
 }
 
 /// Opens the demo model inside the binary.
-pub fn open_demo() -> miette::Result<Model> {
-    let gguf = demo::model().into_diagnostic()?;
+pub fn open_demo_with(load: LoadArgs) -> miette::Result<Model> {
+    let mut gguf = demo::model().into_diagnostic()?;
+    if let Some(mix) = load.quantize {
+        gguf = bespoke_quantize::on_load(gguf, mix)
+            .map_err(quantize_error)
+            .wrap_err("cannot quantise the demo model")?;
+    }
     let shape = ModelShape::from_gguf(&gguf, demo::NAME).into_diagnostic()?;
     Ok(Model { gguf, shape, is_demo: true, path: demo::NAME.into() })
 }

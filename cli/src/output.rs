@@ -21,8 +21,15 @@ impl Force {
     }
 }
 
-/// Creates an output file.
+/// Creates an output file. `-`, which elsewhere means standard output, is refused: outputs are files, which are complete
+/// or absent.
 pub fn create(path: &Path, force: Force) -> miette::Result<OutputFile> {
+    if path.as_os_str() == "-" {
+        return Err(miette!(
+            help = "give a file's name; for a file that is called `-`, ./-",
+            "this output cannot go to standard output"
+        ));
+    }
     OutputFile::create(path, force.replace()).map_err(file_error)
 }
 

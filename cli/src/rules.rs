@@ -1,17 +1,22 @@
-//! `--tune`: a file of rules that replace choices of the cost model.
+//! How a plan divides its work: `--multiprocessors`, and `--tune`, a file of rules that replace choices of the cost model.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::Tuning;
+use bespoke_kernels::plan::{Gpu, Tuning};
 use miette::{IntoDiagnostic, WrapErr};
 
-/// Argument `--tune` of every command that builds a plan.
+/// Arguments of every command that builds a plan.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct RulesArgs {
     /// Rules for dividing the work, as `bespoke tune` writes them [default: the cost model's choices]
     #[arg(long, value_name = "FILE")]
     pub tune: Option<PathBuf>,
+    /// Divide the work among this many multiprocessors [default: those of the device; without a device, of the largest
+    /// common GPU of the target: 132 for sm_90]
+    #[arg(long, value_name = "N")]
+    pub multiprocessors: Option<NonZeroU32>,
 }
 
 impl RulesArgs {
@@ -23,10 +28,20 @@ impl RulesArgs {
         Tuning::parse(&text).into_diagnostic().wrap_err_with(context)
     }
 
-    /// Logs a warning if the file has rules, but none for `target`.
-    pub fn warn_if_unused(&self, tuning: &Tuning, target: Target) {
-        if let Some(path) = self.tune.as_ref().filter(|_| !tuning.is_for(target)) {
-            tracing::warn!("{} has no rule for {target}: the cost model decides", path.display());
+    /// The GPU of a target for which to plan without a device.
+    pub fn gpu(&self, target: Target) -> Gpu {
+        let typical = Gpu::typical(target);
+        self.multiprocessors.map_or(typical, |count| typical.with_multiprocessors(count.get()))
+    }
+
+    /// Logs a warning if the file has rules, but none for `gpu`.
+    pub fn warn_if_unused(&self, tuning: &Tuning, gpu: &Gpu) {
+        if let Some(path) = self.tune.as_ref().filter(|_| !tuning.is_for(gpu)) {
+            let (target, count) = (gpu.target, gpu.multiprocessors);
+            tracing::warn!(
+                "{} has no rule for {target} with {count} multiprocessors: the cost model decides",
+                path.display()
+            );
         }
     }
 }

@@ -200,6 +200,7 @@ impl SamplingArgs {
             frequency_penalty: self.frequency_penalty,
             repeat_last_n: u32::try_from(self.repeat_last_n).unwrap_or(u32::MAX),
             logit_bias,
+            masked: false,
             seed,
         })
     }

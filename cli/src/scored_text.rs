@@ -82,6 +82,9 @@ impl ScoredText {
                 let help = format!("use a longer text, or --ctx {} for shorter windows", tokens.len());
                 miette!(help = help, "{}: {error}", args.file.display())
             }
+            WindowError::TooShort { .. } => {
+                miette!(help = "use a longer text", "{}: {error}", args.file.display())
+            }
             error => miette!("{error}"),
         })?;
         Ok(ScoredText { tokens, windows, bos, cut })

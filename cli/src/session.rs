@@ -133,6 +133,29 @@ pub struct Sizes {
     pub kv_memory: Option<u64>,
     /// Whether prompts are processed in steps of many rows.
     pub prefill: bool,
+    /// Largest number of drafted tokens of a sequence in a step; 0 for none.
+    pub drafts: u32,
+}
+
+/// Speculation.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct SpeculationArgs {
+    /// Draft up to N tokens from repeated text, and check them in one step, where that is faster; answers do not change
+    /// [default: off; without N: 7]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "7", require_equals = true, value_parser = clap::value_parser!(u32).range(1..=63))]
+    speculate: Option<u32>,
+}
+
+impl SpeculationArgs {
+    /// Largest number of drafted tokens of a sequence in a step; 0 for none.
+    pub fn drafts(self) -> u32 {
+        self.speculate.unwrap_or(0)
+    }
+
+    /// What the summary of a command says; nothing without speculation.
+    pub fn summary(self, drafted: u64, accepted: u64) -> String {
+        self.speculate.map_or(String::new(), |_| format!("; {drafted} tokens drafted, {accepted} accepted"))
+    }
 }
 
 impl Sizes {
@@ -161,12 +184,14 @@ pub fn load_sampling(
         kv: args.kv,
         eager: args.eager,
         no_jit: args.no_jit,
+        multiprocessors: args.rules.multiprocessors,
         tuning,
         path: model.path.clone(),
         sampling,
         parallel: sizes.parallel,
         prefill: sizes.prefill,
         kv_memory: sizes.kv_memory,
+        drafts: sizes.drafts,
         step_limit: None,
     };
     // Kernels may have to be generated and assembled before the weights are loaded.
@@ -184,7 +209,7 @@ pub fn load_sampling(
             model.shape.dimensions.context
         );
     }
-    args.rules.warn_if_unused(&options.tuning, engine.plan().target);
+    args.rules.warn_if_unused(&options.tuning, &engine.plan().gpu);
     tracing::info!(
         "loaded in {:.2} s, as a graph of {} nodes",
         start.elapsed().as_secs_f64(),

@@ -72,6 +72,31 @@ fn the_plan_says_who_chose() {
 }
 
 #[test]
+fn rules_apply_to_one_number_of_multiprocessors() {
+    let rule = "version = 1\n[[rule]]\nmultiprocessors = 20\nrole = 'ffn_down'\nwarps = 4";
+    let (_folder, rules) = rules(rule);
+    let plan = |count| {
+        let args =
+            ["inspect", "llama-3.2-1b", "--stage", "plan", "--tune", &rules, "--multiprocessors", count];
+        output(&args)
+    };
+    let small = plan("20");
+    assert!(small.contains("sm_90: 20 multiprocessors with") && small.contains("file: warps"), "{small}");
+    let large = plan("114");
+    assert!(large.contains("sm_90: 114 multiprocessors with") && !large.contains("file: warps"), "{large}");
+}
+
+#[test]
+fn text_does_not_depend_on_the_number_of_multiprocessors() {
+    let text = |options: &[&str]| {
+        output(
+            &[&["run", "demo", "--device", "emulator", "-p", "one plus two is", "-n", "8"], options].concat(),
+        )
+    };
+    assert_eq!(text(&["--multiprocessors", "20"]), text(&[]));
+}
+
+#[test]
 fn specialise_writes_the_kernels_of_the_rules() {
     let (folder, rules) = rules("version = 1\n[[rule]]\nrole = 'output'\nwarps = 5");
     let out = folder.path().join("kernels");
@@ -105,7 +130,10 @@ fn a_file_that_cannot_be_followed_is_refused() {
     assert!(message.starts_with("error: cannot read rules from no/such/file\n"), "{message}");
     let (_folder, rules) = rules("version = 1\n[[rule]]\nrole = 'output'\ntarget = 'sm_80'\nwarps = 4");
     let (_, _, warning) = bespoke(&["inspect", "llama-3.2-1b", "--stage", "plan", "--tune", &rules]);
-    assert!(warning.contains("has no rule for sm_90: the cost model decides"), "{warning}");
+    assert!(
+        warning.contains("has no rule for sm_90 with 132 multiprocessors: the cost model decides"),
+        "{warning}"
+    );
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! `bespoke batch`: many prompts at once.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bespoke::engine::{self, Slots};
 use bespoke::scheduler::Scheduler;
+use bespoke::speculation::Speculation;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_batch::{Defaults, Failure, Job, Kept, Prompt, parse, run};
 use bespoke_files::LineFile;
@@ -21,7 +23,7 @@ use crate::model::{self, Model};
 use crate::output::{self, Force, check_distinct, file_error};
 use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
-use crate::session::{self, DecodeArgs};
+use crate::session::{self, DecodeArgs, SpeculationArgs};
 use crate::text::{self, counted};
 
 /// Decode many prompts, from lines of JSON to lines of JSON
@@ -68,6 +70,9 @@ pub struct BatchArgs {
     /// End before this text, also if it spans several tokens; it is not part of the answer. May be repeated
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     stop: Vec<String>,
+    /// Speculation.
+    #[command(flatten)]
+    speculation: SpeculationArgs,
     /// Template and system prompt, for messages.
     #[command(flatten)]
     template: TemplateArgs,
@@ -149,10 +154,22 @@ impl Input<'_> {
             args.decode.ctx.unwrap_or(0)
         );
         let mut format = None;
-        let mut jobs = Vec::new();
+        let mut jobs: Vec<Job> = Vec::new();
+        // Numbers of lines by the JSON text of their ids.
+        let mut ids: HashMap<String, usize> = HashMap::new();
         let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
         for (number, line) in lines {
-            let job = self.job(line, &defaults, &setting, &mut format);
+            let job = self.job(line, &defaults, &setting, &mut format).and_then(|job| {
+                let id = job.id.as_ref().map(ToString::to_string);
+                let first = id.as_ref().and_then(|id| ids.insert(id.clone(), number));
+                match (id, first) {
+                    (Some(id), Some(first)) => Err(miette!(
+                        help = "give each line an id of its own, or none: answers also have an index",
+                        "the id {id} is that of line {first}"
+                    )),
+                    _ => Ok(job),
+                }
+            });
             jobs.push(job.wrap_err_with(|| format!("{}, line {number}", args.input.display()))?);
         }
         if jobs.is_empty() {
@@ -218,7 +235,8 @@ impl Answers<'_> {
         let default = most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32;
         let context = args.decode.context(model).unwrap_or(default);
         let parallel = args.parallel.min(missing.len() as u32);
-        let sizes = session::Sizes { parallel, kv_memory: args.kv_memory, prefill: true };
+        let drafts = args.speculation.drafts();
+        let sizes = session::Sizes { parallel, kv_memory: args.kv_memory, prefill: true, drafts };
         // A plan that can sample also decodes greedily.
         let sampling = missing.iter().map(|&index| &self.jobs[index].sampling);
         let sampling = sampling.max_by_key(|sampling| sampling.launches() == Sampling::Sampled);
@@ -226,7 +244,7 @@ impl Answers<'_> {
         let mut engine = session::load_sampling(model, &args.decode, context, sampling, &sizes)?;
         let device = engine.device().info().name.clone();
         let steps = Slots::new(&mut engine).map_err(session::engine_error)?;
-        let mut scheduler = Scheduler::new(steps, tokenizer);
+        let mut scheduler = Scheduler::new(steps, tokenizer).with_speculation(Speculation::up_to(drafts));
 
         let (jobs, all) = (self.jobs, self.jobs.len() as u64);
         let bar = Progress::count("prompts", all);
@@ -249,6 +267,7 @@ impl Answers<'_> {
         let parallel = args.parallel as usize;
         let outcome = run(&mut scheduler, jobs, &missing, parallel, has_text, &mut progress, &mut done);
         bar.finish();
+        let counts = scheduler.step_counts();
         outcome.map_err(|failure| match failure {
             Failure::Record(report) => report,
             Failure::Engine(error) => session::engine_error(error),
@@ -258,9 +277,10 @@ impl Answers<'_> {
         })?;
         let seconds = start.elapsed().as_secs_f64();
         note!(
-            "{} in {seconds:.2} s, {:.2} tokens/s, on {device}",
+            "{} in {seconds:.2} s, {:.2} tokens/s, on {device}{}",
             counted(tokens.get() as usize, "token"),
-            tokens.get() as f64 / seconds.max(1e-9)
+            tokens.get() as f64 / seconds.max(1e-9),
+            args.speculation.summary(counts.drafted, counts.accepted)
         );
         Ok(())
     }

@@ -130,6 +130,7 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     let sizes = session::Sizes {
         parallel: args.batch.iter().copied().max().unwrap_or(1),
         prefill: !args.prompt.is_empty(),
+        drafts: 0,
         kv_memory: None,
     };
     let engine = session::load_sampling(&model, &args.decode, context, sampling, &sizes)?;

@@ -68,8 +68,9 @@ pub struct CheckArgs {
     /// [default: 268435456, some seconds]
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Multiprocessors of the device on which a PTX file's launches must fit [default: that of the file of launches,
-    /// else that of the largest common device of the PTX's target: 132 for sm_90]
+    /// Multiprocessors of the device: those on which a PTX file's launches must fit, and among which a model's work is
+    /// divided [default: that of the file of launches, else that of the largest common device of the target: 132 for
+    /// sm_90]
     #[arg(long, value_name = "N")]
     multiprocessors: Option<NonZeroU32>,
     /// Notes on what could be faster, in launches large enough for it to matter
@@ -205,7 +206,6 @@ impl Kind {
         for (option, given, its) in [
             ("--launches", args.launches.is_some(), Kind::Ptx),
             ("--limit", args.limit.is_some(), Kind::Ptx),
-            ("--multiprocessors", args.multiprocessors.is_some(), Kind::Ptx),
             ("--steps", args.steps.is_some(), Kind::Model),
             ("--rows", args.rows.is_some(), Kind::Model),
             ("--filter", args.filter.is_some(), Kind::Shape),

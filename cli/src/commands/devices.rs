@@ -1,21 +1,91 @@
 //! `bespoke devices`: the devices of this machine, built-in kernels, the cache of machine code.
 
+use std::path::PathBuf;
+
 use bespoke::builtin;
 use bespoke::device::{self, Bytes, DeviceInfo};
 use bespoke_codegen::ptx::Target;
+use clap::ValueEnum;
 use comfy_table::{Table, presets};
+use serde::Serialize;
 
-use crate::console::outln;
+use crate::console::{self, outln};
 
 /// List the devices of this machine, with their limits
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke devices
-  bespoke devices -v")]
-pub struct DevicesArgs {}
+  bespoke devices --format json")]
+pub struct DevicesArgs {
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+/// Output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table.
+    Text,
+    /// One JSON object: sizes in bytes, rates per second.
+    Json,
+}
+
+/// The devices and what is there for them, as JSON.
+#[derive(Serialize)]
+struct Report {
+    devices: Vec<Device>,
+    /// Why GPUs cannot be used.
+    failures: Vec<String>,
+    built_in: Vec<BuiltIn>,
+    /// Folder of the cache of machine code; none without a cache.
+    cache: Option<PathBuf>,
+}
+
+/// A device.
+#[derive(Serialize)]
+struct Device {
+    /// Target of its kernels; none for a GPU that is too old.
+    target: Option<Target>,
+    #[serde(flatten)]
+    info: DeviceInfo,
+}
+
+/// Built-in kernels for a target.
+#[derive(Serialize)]
+struct BuiltIn {
+    target: Target,
+    kernels: usize,
+    /// Kernels with machine code.
+    cubins: usize,
+}
+
+fn report() -> Report {
+    let mut report = Report { devices: Vec::new(), failures: Vec::new(), built_in: Vec::new(), cache: None };
+    for device in device::list() {
+        match device {
+            Ok(info) => {
+                let target = Target::for_device(info.compute.0, info.compute.1);
+                report.devices.push(Device { target, info });
+            }
+            Err(error) => report.failures.push(error.to_string()),
+        }
+    }
+    let built_in = |&target: &Target| BuiltIn {
+        target,
+        kernels: builtin::kernel_count(target),
+        cubins: builtin::cubin_count(target),
+    };
+    report.built_in = builtin::targets().iter().map(built_in).collect();
+    report.cache = device::cache().map(|cache| cache.folder().to_owned());
+    report
+}
 
 /// Prints the table of devices, and below the table the reason if GPUs cannot be used.
-pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
+pub fn execute(args: &DevicesArgs) -> miette::Result<()> {
+    if args.format == Format::Json {
+        return console::json(&report());
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod bench_server;
 pub mod chat;
 pub mod check;
 pub mod compare;
@@ -12,6 +13,7 @@ pub mod perplexity;
 pub mod quantize;
 pub mod run;
 pub mod selftest;
+pub mod serve;
 pub mod specialize;
 pub mod synth;
 pub mod tokenize;

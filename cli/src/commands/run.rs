@@ -99,7 +99,13 @@ pub fn token_limit(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a number of tokens, or -1 for no limit".to_owned())
 }
 
-/// Check of the command line: only the demo model has prompts of its own.
+/// Name of an option of the chat template that was given without `--chat`, if one was.
+fn template_without_chat(matches: &clap::ArgMatches) -> Result<Option<&'static str>, clap::Error> {
+    let template = <TemplateArgs as clap::FromArgMatches>::from_arg_matches(matches)?;
+    Ok(template.given().filter(|_| !matches.get_flag("chat")))
+}
+
+/// Check of the command line: only the demo model has prompts of its own, and only chats have a template.
 #[derive(Clone, Debug)]
 pub struct NeedsPrompt;
 
@@ -116,11 +122,26 @@ impl clap::FromArgMatches for NeedsPrompt {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
         match matches.get_one::<PathBuf>("model") {
             Some(path) if !model::is_demo(path) && !matches.contains_id("input") => {
-                let message = "a prompt is needed: --prompt TEXT, --file FILE or --tokens IDS; `bespoke chat MODEL` holds \
-                               a conversation";
+                let message = if path.exists() {
+                    "a prompt is needed: --prompt TEXT, --file FILE or --tokens IDS; `bespoke chat MODEL` holds a \
+                     conversation"
+                        .to_owned()
+                } else {
+                    format!(
+                        "there is no model {}; a prompt is an option: `bespoke run -p TEXT` asks the demo model, `bespoke \
+                         run MODEL.gguf -p TEXT` your own",
+                        path.display()
+                    )
+                };
                 Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, message))
             }
-            _ => Ok(NeedsPrompt),
+            _ => match template_without_chat(matches)? {
+                Some(option) => {
+                    let message = format!("{option} needs --chat");
+                    Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, message))
+                }
+                None => Ok(NeedsPrompt),
+            },
         }
     }
     fn update_from_arg_matches(&mut self, _: &clap::ArgMatches) -> Result<(), clap::Error> {
@@ -169,12 +190,9 @@ const DEFAULT_TOKENS: u32 = 128;
 /// Decodes the prompt and prints the text or the JSON object.
 pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let start = Instant::now();
-    if let (false, Some(option)) = (args.chat, args.template.given()) {
-        return Err(miette!("{option} needs --chat"));
-    }
     let model = match &args.model {
         Some(path) => model::open_model_with(path, args.decode.load)?,
-        None => model::open_demo()?,
+        None => model::open_demo_with(args.decode.load)?,
     };
     let text = text::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Dropped)?;
     let ids = args.tokens.as_ref().map(TokenIds::read).transpose()?;
@@ -217,7 +235,10 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     session::check_prompt(&prompt, &model)?;
     if room(prompt.len(), context).is_err() {
         // The last token needs no position in the cache.
-        let needed = prompt.len() as u64 + u64::from(limit.unwrap_or(1).saturating_sub(1));
+        let needed = match limit {
+            Some(limit) => prompt.len() as u64 + u64::from(limit.saturating_sub(1)),
+            None => most.min(positions - 1).max(prompt.len() as u64),
+        };
         return Err(session::engine_error(EngineError::ContextFull { needed, context }));
     }
     if let Some(keep) = args.keep.filter(|&keep| keep >= context) {
@@ -330,6 +351,8 @@ impl From<FinishReason> for Stop {
         match reason {
             FinishReason::StopToken => Stop::End,
             FinishReason::StopString => Stop::Text,
+            // `run` has no grammars.
+            FinishReason::Complete => Stop::End,
             FinishReason::MaxTokens => Stop::Count,
             FinishReason::ContextFull => Stop::Context,
             FinishReason::OutOfPages => Stop::OutOfPages,

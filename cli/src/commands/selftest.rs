@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use bespoke::device::{Checks, Device, Kind};
-use bespoke::engine::target_for;
-use bespoke_codegen::ptx::Target;
+use bespoke::engine::gpu_for;
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::plan::Gpu;
 use bespoke_kernels::shape::{self, ModelShape};
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_selftest::{self as selftest, Report, Row, text};
@@ -60,9 +60,9 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
     let device = &*opened.device;
     let info = device.info();
     tracing::info!("{}: {} ({})", info.kind, info.name, opened.reason);
-    let target = target_for(device).map_err(session::engine_error)?;
+    let gpu = gpu_for(device).map_err(session::engine_error)?;
 
-    let specs = specs(args, info.kind, target)?;
+    let specs = specs(args, info.kind, gpu)?;
     let report = run(device, args, &specs)?;
     match args.format {
         Format::Json => console::json(&report)?,
@@ -76,11 +76,11 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
 }
 
 /// The selected kernels, without duplicates.
-fn specs(args: &SelftestArgs, kind: Kind, target: Target) -> miette::Result<Vec<KernelSpec>> {
+fn specs(args: &SelftestArgs, kind: Kind, gpu: Gpu) -> miette::Result<Vec<KernelSpec>> {
     let mut specs = if args.shape.is_empty() { selftest::small() } else { Vec::new() };
     for shape in shapes(args, kind)? {
         for kv in KvType::ALL {
-            let kernels = selftest::of_shape(&shape, target, kv);
+            let kernels = selftest::of_shape(&shape, gpu, kv);
             specs.extend(kernels.map_err(|error| miette!("{}: {error}", shape.name))?);
         }
     }

@@ -23,7 +23,8 @@ use crate::rules::RulesArgs;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke specialize llama-3.1-8b --target sm_90 --out kernels
-  bespoke specialize model.gguf --target sm_80 --target sm_90 --out kernels")]
+  bespoke specialize model.gguf --target sm_80 --target sm_90 --out kernels
+  bespoke specialize model.gguf --target sm_89 --multiprocessors 58 --out kernels     for an L4")]
 pub struct SpecializeArgs {
     #[arg(value_name = "MODEL|SHAPE", help = model::HELP)]
     model: String,
@@ -50,7 +51,7 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     let name = shape.name.clone();
     let tuning = args.rules.read()?;
     for target in &args.targets {
-        args.rules.warn_if_unused(&tuning, *target);
+        args.rules.warn_if_unused(&tuning, &args.rules.gpu(*target));
     }
     let force = Force { force: args.force };
     if !args.force
@@ -64,6 +65,9 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
         .targets
         .iter()
         .fold(Emission::new().shape(shape).tuning(tuning), |emission, target| emission.target(*target));
+    if let Some(count) = args.rules.multiprocessors {
+        emission = emission.multiprocessors(count.get());
+    }
     let ptxas = Ptxas::find().into_diagnostic()?;
     let extensions = if ptxas.is_some() { &["ptx", "cubin"][..] } else { &["ptx"] };
     if let Some(ptxas) = &ptxas {

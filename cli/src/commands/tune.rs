@@ -130,7 +130,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         env!("CARGO_PKG_VERSION"),
         info.name,
         info.driver.map_or(String::new(), |driver| format!(" ({driver})")),
-        start.target,
+        start.target(),
         args.depth,
         verdict(&confirmed)
     );
@@ -156,9 +156,9 @@ fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::
 /// Lists the values that would be tried.
 fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
     let shape = model::resolve(&args.model, args.load)?;
-    let target = engine::target_for(device).map_err(session::engine_error)?;
+    let gpu = engine::gpu_for(device).map_err(session::engine_error)?;
     let context = args.depth.saturating_add(REPLAYS[1]);
-    let plan = Plan::new(&shape, target, PlanParams::single(context)).into_diagnostic()?;
+    let plan = Plan::new(&shape, gpu, PlanParams::single(context)).into_diagnostic()?;
     outln!("{}", candidates(&plan, args.quick))?;
     let passes = if args.quick { 1 } else { 2 };
     outln!("\nat most {} comparisons", Search { start: &plan, quick: args.quick, passes }.trials())?;

@@ -7,7 +7,6 @@ mod refused;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use bespoke::engine::step_rows;
 use bespoke::scheduler::ROW_GROUP;
 use bespoke_kernels::plan::StepKind;
 use expect_test::{Expect, expect};
@@ -227,28 +226,31 @@ fn a_report_is_json() {
     );
     expect![[r#"
         {
+          "version": 2,
+          "subject": "scale.ptx",
+          "launches": 1,
           "findings": [
             {
-              "address": null,
-              "kernel": "scale",
               "kind": "out-of-bounds",
+              "kernel": "scale",
               "message": null,
+              "times": 1,
               "sites": [
                 {
+                  "source": {
+                    "file": "scale.rs",
+                    "line": 8,
+                    "column": 17
+                  },
+                  "ptx": {
+                    "line": 32,
+                    "text": "st.global.f32 [%rd5], %f2;"
+                  },
                   "cta": [
                     7,
                     0,
                     0
                   ],
-                  "ptx": {
-                    "line": 32,
-                    "text": "st.global.f32 [%rd5], %f2;"
-                  },
-                  "source": {
-                    "column": 17,
-                    "file": "scale.rs",
-                    "line": 8
-                  },
                   "thread": [
                     104,
                     0,
@@ -256,15 +258,12 @@ fn a_report_is_json() {
                   ]
                 }
               ],
-              "space": "global",
-              "times": 1
+              "address": null,
+              "space": "global"
             }
           ],
-          "launches": 1,
           "lints": [],
-          "lints_left_out": 0,
-          "subject": "scale.ptx",
-          "version": 2
+          "lints_left_out": 0
         }"#]]
     .assert_eq(&format!("{report:#}"));
 }
@@ -365,7 +364,7 @@ fn steps_of_several_rows_of_a_model_are_clean() {
     for (rows, decode) in [("1", ""), ("3", "_n4"), ("20", "_n32")] {
         let number: u32 = rows.parse().unwrap();
         let needed = number * ROW_GROUP;
-        let prefill = step_rows(StepKind::Prefill).iter().find(|&&size| size >= needed).unwrap();
+        let prefill = StepKind::Prefill.sizes().iter().find(|&&size| size >= needed).unwrap();
         let report = json(0, &[model.to_str().unwrap(), "--rows", rows, "--steps", "2", "--profile"]);
         assert_eq!(report["findings"], Value::Array(Vec::new()), "{rows}");
         let launches = |part: &str| -> u64 {

@@ -162,43 +162,43 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
     let listed = format!("{listed:#}").replace(strange.path(), "strange.ptx");
     expect![[r#"
         {
+          "version": 2,
+          "subject": "strange.ptx",
           "error": {
             "message": "strange.ptx: 4 errors and 1 unsupported feature",
             "problems": [
               {
-                "column": 2,
                 "kind": "syntax",
                 "line": 20,
+                "column": 2,
                 "message": "in `mov.u33`: no type `.u33`"
               },
               {
-                "column": 2,
                 "kind": "target",
                 "line": 28,
+                "column": 2,
                 "message": "`cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, but the text names sm_80 and 7.0"
               },
               {
-                "column": 44,
                 "kind": "undefined",
                 "line": 28,
+                "column": 44,
                 "message": "in `ld.global.f32`: unknown register `%f9`"
               },
               {
-                "column": 2,
                 "kind": "unsupported",
                 "line": 30,
+                "column": 2,
                 "message": "the emulator does not support `tex.2d.v4.f32.s32`"
               },
               {
-                "column": 13,
                 "kind": "redefined",
                 "line": 34,
+                "column": 13,
                 "message": "label `$L__BB0_2` is declared twice, first on line 34"
               }
             ]
-          },
-          "subject": "strange.ptx",
-          "version": 2
+          }
         }"#]].assert_eq(&listed);
 }
 
@@ -230,30 +230,30 @@ fn failures_are_json_too() {
     };
     expect![[r#"
         {
+          "version": 2,
+          "subject": "scale.ptx",
           "error": {
-            "help": "`bespoke check FILE.ptx` without --launches prints a template",
             "message": "launch 1 (`scale2`): scale.ptx has no such kernel; its kernels: scale",
+            "help": "`bespoke check FILE.ptx` without --launches prints a template",
             "place": {
               "file": "launches.toml",
               "part": "launch 1 (`scale2`)"
             }
-          },
-          "subject": "scale.ptx",
-          "version": 2
+          }
         }"#]]
     .assert_eq(&failure("\"scale\"", "\"scale2\""));
     expect![[r#"
         {
-          "error": {
-            "message": "launches.toml: TOML parse error at line 15, column 1\n   |\n15 | clusters = 2\n   | ^^^^^^^^\nunknown field `clusters`, expected one of `kernel`, `grid`, `block`, `cluster`, `shared`, `args`, `programmatic`\n",
-            "place": {
-              "column": 1,
-              "file": "launches.toml",
-              "line": 15
-            }
-          },
+          "version": 2,
           "subject": "scale.ptx",
-          "version": 2
+          "error": {
+            "message": "launches.toml: TOML parse error at line 15, column 1\n   |\n15 | clusters = 2\n   | ^^^^^^^^\nunknown field `clusters`, expected one of `kernel`, `triton`, `grid`, `block`, `cluster`, `shared`, `cooperative`, `args`, `programmatic`\n",
+            "place": {
+              "file": "launches.toml",
+              "line": 15,
+              "column": 1
+            }
+          }
         }"#]].assert_eq(&failure("grid = 8", "grid = 8\nclusters = 2"));
     for (args, part) in [
         (&["no-such.ptx"][..], "cannot read no-such.ptx: No such file"),

@@ -38,6 +38,19 @@ fn answers(out: &str) -> Vec<Value> {
 }
 
 #[test]
+fn speculation_changes_no_answer() {
+    let copying = r#"{"prompt": "The old fox lives in the tower. The old fox lives in the", "n": 12, "ignore_eos": true}
+{"prompt": "The old fox lives in the tower. The old", "n": 12, "temperature": 0.7, "seed": 3}"#;
+    let (_folder, input, out) = prompts(copying);
+    assert_eq!(bespoke(&batch(&input, &out)).code, Some(0));
+    let expected = answers(&out);
+    let ran = bespoke(&[&batch(&input, &out)[..], &["--speculate=3", "--force"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains(" tokens drafted, "), "{}", ran.stderr);
+    assert_eq!(answers(&out), expected);
+}
+
+#[test]
 fn answers_are_those_of_run_in_the_order_of_the_prompts() {
     let (folder, input, out) = prompts(PROMPTS);
     let ran = bespoke(&batch(&input, &out));
@@ -76,6 +89,8 @@ fn a_bad_line_is_named_before_anything_runs() {
         (r#"{"tokens": []}"#, "the prompt is empty: give at least one token"),
         (r#"{"tokens": [512]}"#, "token 512 is not in the vocabulary of 512 tokens"),
         (r#"{"tokens": [1], "top_p": 2}"#, "top-p is 2; 0 to 1 is needed"),
+        (r#"{"tokens": [1], "id": "sum"}"#, "the id \"sum\" is that of line 1"),
+        (r#"{"tokens": [1], "id": {"number":3}}"#, "the id {\"number\":3} is that of line 4"),
     ] {
         let (folder, input, out) = prompts(&format!("{PROMPTS}{line}\n"));
         let message_of_all = error(&batch(&input, &out));

@@ -1,6 +1,5 @@
 //! `bench`, on the emulator.
 
-use bespoke::engine::step_rows;
 use bespoke_kernels::plan::StepKind;
 use serde_json::Value;
 
@@ -112,7 +111,7 @@ fn bench_profiles_steps_of_several_rows() {
     let decode = |rows, sequences| ("decode".to_owned(), [rows, sequences, 0, 3, 0, 0]);
     // Prefill steps process all tokens of the prompt but the last one.
     let mut expected = vec![decode(1, 1), decode(4, 3), decode(4, 4)];
-    let (sizes, mut depth) = (step_rows(StepKind::Prefill), 0);
+    let (sizes, mut depth) = (StepKind::Prefill.sizes(), 0);
     while depth < 69 {
         let tokens = sizes[sizes.len() - 1].min(69 - depth);
         let rows = *sizes.iter().find(|&&rows| rows >= tokens).unwrap();

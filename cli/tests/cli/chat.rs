@@ -215,8 +215,9 @@ fn run_answers_one_question() {
     let answer: Value = serde_json::from_str(&with(&["--prompt", "25 =", "--format", "json"])).unwrap();
     assert_eq!((&answer["text"], &answer["stopped"]), (&json!(" 42"), &json!("end")));
 
-    let message = error(&["run", "demo", "--prompt", "Hello", "--system", "Be brief."]);
-    assert_eq!(message, "error: --system needs --chat\n");
+    let ran = super::bespoke(&["run", "demo", "--prompt", "Hello", "--system", "Be brief."]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: --system needs --chat\n"), "{}", ran.stderr);
     let message = error(&["run", "demo", "--prompt", "Hello", "--chat"]);
     assert!(message.contains("the model has no chat template"), "{message}");
     assert!(error(&["run", "--chat"]).contains("--chat needs --prompt or --file"));

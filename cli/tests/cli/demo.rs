@@ -55,11 +55,18 @@ fn the_demo_takes_questions_in_any_spelling() {
 
 #[test]
 fn a_model_of_ones_own_needs_a_prompt() {
-    for args in [&["run", "model.gguf"][..], &["run", "-p", "Hello", "--tokens", "1"]] {
+    let (folder, _, made) = scratch("made.gguf");
+    output(&["synth", &made]);
+    for (args, parts) in [
+        (&["run", &made][..], ["--prompt", "--tokens"]),
+        (&["run", "-p", "Hello", "--tokens", "1"], ["--prompt", "--tokens"]),
+        (&["run", "no-such.gguf"], ["there is no model no-such.gguf", "-p TEXT"]),
+    ] {
         let ran = bespoke(args);
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-        assert!(ran.stderr.contains("--prompt") && ran.stderr.contains("--tokens"), "{}", ran.stderr);
+        assert!(parts.iter().all(|part| ran.stderr.contains(part)), "{}", ran.stderr);
     }
+    drop(folder);
     assert!(error(&["run", "--format", "json"]).contains("--format json needs --prompt or --tokens"));
 }
 

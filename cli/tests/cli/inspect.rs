@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use bespoke::engine::step_rows;
 use bespoke_kernels::plan::StepKind;
 use serde_json::{Value, json};
 
@@ -69,7 +68,7 @@ fn inspect_shows_steps_of_several_rows() {
     // The smallest step for five sequences has eight rows.
     let eight = stats(&["--rows", "5"]);
     let prefill = stats(&["--prefill"]);
-    let sizes = step_rows(StepKind::Prefill);
+    let sizes = StepKind::Prefill.sizes();
     let (smallest, most) = (sizes[0], sizes[sizes.len() - 1]);
     let steps = [(&one, "decode", 1), (&eight, "decode", 8), (&prefill, "prefill", u64::from(most))];
     for (stats, step, rows) in steps {
@@ -130,7 +129,7 @@ fn inspect_shows_the_plan() {
     }
     let plan = json(&["inspect", &model, "--stage", "plan", "--ctx", "128", "--format", "json"]);
     assert_eq!(plan["params"]["context"], 128);
-    assert_eq!(plan["target"], "sm_90");
+    assert_eq!(plan["gpu"]["target"], "sm_90");
     let launches = plan["launches"].as_array().unwrap().len();
     assert!(text.contains(&format!(": {launches} launches of ")), "{text}");
     // Only the launches of one kernel.

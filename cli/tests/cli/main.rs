@@ -16,6 +16,7 @@ mod inspect;
 mod outputs;
 mod perplexity;
 mod run;
+mod serve;
 #[cfg(unix)]
 mod signals;
 mod terminal;
@@ -104,6 +105,8 @@ fn help_lists_the_commands_and_each_has_examples() {
         "quantize",
         "selftest",
         "bench",
+        "bench-server",
+        "serve",
         "tune",
         "devices",
     ];
@@ -143,6 +146,8 @@ fn what_is_no_model_is_said_in_one_message() {
     let (_folder, path, text) = scratch("bad.gguf");
     let message = error(&["inspect", &text]);
     assert_eq!(message.matches("No such file").count(), 1, "{message}");
+    let message = error(&["run", &text, "-p", "1"]);
+    assert!(message.contains("No such file") && message.contains("nothing is downloaded"), "{message}");
     std::fs::write(&path, "this is not a model").unwrap();
     for command in ["inspect", "run", "logits", "specialize"] {
         let args: &[&str] = match command {
@@ -320,6 +325,14 @@ fn devices_end_with_the_emulator_and_say_what_is_built_in() {
     let text = output(&["devices"]);
     assert!(text.contains("emulator  bespoke PTX emulator"), "{text}");
     assert!(text.contains("\nbuilt in: sm_"), "{text}");
+    let report = json(&["devices", "--format", "json"]);
+    let last = report["devices"].as_array().and_then(|devices| devices.last()).unwrap();
+    assert_eq!(
+        (&last["kind"], &last["name"]),
+        (&"emulator".into(), &"bespoke PTX emulator".into()),
+        "{report}"
+    );
+    assert!(report["built_in"][0]["kernels"].as_u64() > Some(0), "{report}");
 }
 
 #[test]

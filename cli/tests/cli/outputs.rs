@@ -178,6 +178,15 @@ fn a_limit_on_the_size_of_files_is_an_error() {
 }
 
 #[test]
+fn a_dash_is_no_output_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = command(&["synth", "-"]).current_dir(folder.path()).output().unwrap();
+    let message = String::from_utf8(ran.stderr).unwrap();
+    assert!(ran.status.code() == Some(1) && message.contains("help: give a file's name"), "{message}");
+    assert_eq!(tree(folder.path()), []);
+}
+
+#[test]
 fn synth_writes_only_what_run_accepts() {
     let (folder, path, text) = scratch("out.gguf");
     for (option, value) in [

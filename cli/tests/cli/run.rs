@@ -27,8 +27,6 @@ fn run_gives_the_same_tokens_in_every_form_and_mode() {
     let text = tokens.iter().map(u64::to_string).collect::<Vec<_>>().join(",") + "\n";
     assert_eq!(output(&args), text);
     assert_eq!(output(&with(&["--eager"])), text);
-    // The fixtures' kernels are built in.
-    assert_eq!(output(&with(&["--no-jit"])), text);
 }
 
 /// A small model without built-in kernels.
@@ -58,6 +56,17 @@ fn no_jit_says_how_to_build_the_kernels_in() {
     assert!(message.contains(&command), "{message}");
 }
 
+/// Of the fixtures, the kernels of decode steps of one row are built in, and not those of prefill steps.
+#[test]
+fn no_jit_needs_the_kernels_of_every_step_that_the_command_uses() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["--device", "emulator", "--tokens", "5,17,300", "--no-jit"];
+    let message = error(&[&["run", &model, "-n", "1"], &args[..]].concat());
+    assert!(message.contains("BESPOKE_MODEL="), "{message}");
+    let (_folder, _, logits) = scratch("logits.safetensors");
+    output(&[&["logits", &model, "--out", &logits], &args[..]].concat());
+}
+
 #[test]
 fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
     let model = fixture("llama-q8_0.gguf");
@@ -71,6 +80,9 @@ fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
         );
         assert!(ran.stderr.starts_with(&message), "{}", ran.stderr);
     }
+    // Without -n there is room for an answer of the default length.
+    let message = error(&["run", &model, "--device", "emulator", "-c", "4", "--tokens", "1,2,3,4,5"]);
+    assert!(message.contains("132 positions are needed and the cache holds 4; use --ctx 132"), "{message}");
     for (prompt, message) in [
         ([&model, "--tokens", "1,400"], "error: token 400 is not in the vocabulary of 400 tokens"),
         (["demo", "--prompt", ""], "error: the prompt is empty"),
@@ -187,10 +199,10 @@ fn run_draws_tokens_by_seed() {
     let drawn = output(&with(&["--temp", "1.5", "--seed", "7"]));
     assert_ne!(drawn, greedy);
     assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--eager"])), drawn);
-    // Kernels of prefill steps are not built in, so that a longer prompt would have other bits.
-    let short =
-        ["run", &model, "--device", "emulator", "--tokens", "5", "--temp", "1.5", "--seed", "7", "-n", "8"];
-    assert_eq!(output(&[&short[..], &["--no-jit"]].concat()), output(&short));
+    // The demo model's kernels are built in.
+    let demo = ["run", "demo", "--device", "emulator", "--tokens", "5,17", "--temp", "1.5", "-n", "4"];
+    let seeded = [&demo[..], &["--seed", "7", "--ignore-eos"]].concat();
+    assert_eq!(output(&[&seeded[..], &["--no-jit"]].concat()), output(&seeded));
     assert_ne!(output(&with(&["--temp", "1.5", "--seed", "8"])), drawn);
     assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--top-k", "1"])), greedy);
     // A penalty below 1 favours repetition.
@@ -254,10 +266,16 @@ fn options_of_llama_cpp_bring_what_to_write_instead() {
         (&["-m", "x.gguf"], "error: -m: the model is an argument without an option"),
         (&["--model=x.gguf"], "error: --model: the model is an argument"),
         (&["--reverse-prompt", "User:"], "error: --reverse-prompt: --stop TEXT ends the text"),
-        (&["--grammar", "root"], "error: --grammar: grammars and JSON schemas are not supported"),
+        (&["--grammar", "root"], "error: --grammar: `bespoke serve` takes JSON schemas and grammars"),
         (&["--cache-type-k", "q8_0"], "error: --cache-type-k: --kv f16 or --kv q8_0"),
         (&["-t", "8"], "error: -t: leave it out: RAYON_NUM_THREADS=N limits the threads"),
         (&["-n", "-2"], "'--n <N>': expected a number of tokens, or -1 for no limit"),
+        (&["-np", "4"], "error: -np: `bespoke serve` and `bespoke batch` decode several sequences"),
+        (&["--max-tokens", "4"], "error: --max-tokens: -n N generates at most N tokens"),
+        (&["--max-model-len", "4"], "error: --max-model-len: -c N, --ctx N sets the length"),
+        (&["--json"], "error: --json: --format json prints JSON"),
+        (&["-o", "json"], "error: -o: results go to standard output"),
+        (&["2 + 2 ="], "error: 2 + 2 =: the prompt is an option: -p TEXT"),
     ] {
         let ran = bespoke(&[&["run", "demo", "-p", "1"], options].concat());
         assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
@@ -269,6 +287,31 @@ fn options_of_llama_cpp_bring_what_to_write_instead() {
         "{}",
         ran.stderr
     );
+    for (args, message) in [
+        (&["demo"][..], "error: demo: a model comes after a command: `bespoke run demo -p TEXT`"),
+        (
+            &["x.gguf", "-p", "1"],
+            "error: x.gguf: a model comes after a command: `bespoke run x.gguf -p TEXT`",
+        ),
+        (&["chat", "demo", "-p", "1"], "error: -p: `bespoke run MODEL --chat -p TEXT` answers one question"),
+        (
+            &["logits", "demo", "-f", "1"],
+            "error: 1: the prompt is an option: -p TEXT, or --file FILE (-f is --force)",
+        ),
+        (&["perplexity", "demo", "-p", "1"], "error: -p: the text is a file"),
+        (&["bench", "demo", "--json"], "error: --json: -o json prints JSON"),
+        (&["synth", "-o", "x.gguf"], "error: -o: the output is an argument without an option"),
+        (
+            &["run", "1 + 1 ="],
+            "error: there is no model 1 + 1 =; a prompt is an option: `bespoke run -p TEXT`",
+        ),
+        // Errors of checks that read several options show the usage of the command.
+        (&["run", "-p", "1", "--seed", "1"], "Usage: bespoke run [OPTIONS] [MODEL]"),
+    ] {
+        let ran = bespoke(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{args:?}: {}", ran.stderr);
+    }
     // Names with the same meaning are accepted.
     let args = ["run", "--device", "emulator", "-p", "17 + 25 =", "--ctx-size", "0"];
     for limit in [["-n", "-1"], ["--n-predict", "5"]] {

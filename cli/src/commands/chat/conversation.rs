@@ -168,7 +168,7 @@ impl<'a> Conversation<'a> {
                 )
             }
             FinishReason::OutOfPages => note!("stopped because the KV cache has no free page"),
-            FinishReason::StopToken | FinishReason::StopString => {}
+            FinishReason::StopToken | FinishReason::StopString | FinishReason::Complete => {}
         }
         Ok(!summary.tokens.is_empty())
     }

@@ -6,7 +6,7 @@ mod html;
 
 use std::path::{Path, PathBuf};
 
-use bespoke::engine::{self, DEFAULT_CONTEXT};
+use bespoke::engine::DEFAULT_CONTEXT;
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Ptxas;
 use bespoke_inspect::diff::Code;
@@ -249,7 +249,7 @@ fn compare_rows(args: &InspectArgs, model: &str, target: Target, tuning: &Tuning
         if steps.iter().any(|(plan, _)| plan.params.rows == params.rows) {
             continue;
         }
-        let plan = Plan::tuned(&base.shape, target, params, tuning).into_diagnostic()?;
+        let plan = Plan::tuned(&base.shape, base.gpu, params, tuning).into_diagnostic()?;
         let stats = stats(&plan, &plan.kernels.iter().collect::<Vec<_>>())?;
         steps.push((plan, stats));
     }
@@ -268,7 +268,7 @@ fn step_of(args: &InspectArgs, rows: Option<u32>, base: &PlanParams) -> miette::
         true => (StepKind::Prefill, "prefill"),
         false => (StepKind::Decode, "decode"),
     };
-    let sizes = engine::step_rows(kind);
+    let sizes = kind.sizes();
     let most = sizes.last().copied().unwrap_or(1);
     let rows = rows.unwrap_or(if args.prefill { most } else { 1 });
     let Some(&size) = sizes.iter().find(|&&size| size >= rows) else {
@@ -296,11 +296,12 @@ fn plan_of(
         Some(given) => given,
         None => context.unwrap_or(most.min(DEFAULT_CONTEXT)),
     };
-    args.rules.warn_if_unused(tuning, target);
+    let gpu = args.rules.gpu(target);
+    args.rules.warn_if_unused(tuning, &gpu);
     let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
     let params = PlanParams::single(context).with_kv(args.kv).with_sampling(sampling);
     let params = step_of(args, args.rows.first().copied(), &params)?;
-    Plan::tuned(&shape, target, params, tuning).into_diagnostic()
+    Plan::tuned(&shape, gpu, params, tuning).into_diagnostic()
 }
 
 /// The assembler and the disassembler; fails with advice if one is missing.
@@ -317,7 +318,7 @@ fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<Stats>> {
         tracing::info!("no ptxas on PATH or in BESPOKE_PTXAS: registers and spills are not shown");
     }
     let specs: Vec<KernelSpec> = kernels.iter().map(|kernel| kernel.spec.clone()).collect();
-    let emitted = emit::compile(&specs, plan.target).into_diagnostic()?;
+    let emitted = emit::compile(&specs, plan.target()).into_diagnostic()?;
     let usage = |kernel| tools.assemble(kernel).map(|assembled| assembled.usage);
     let _bar = tools.ptxas.is_some().then(|| Progress::delayed_spinner("assembling"));
     Ok(emitted.par_iter().map(|kernel| Stats::of(plan, kernel, usage(kernel))).collect())

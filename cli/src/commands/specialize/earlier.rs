@@ -34,10 +34,16 @@ fn modules(kernel: &ManifestKernel) -> Vec<PathBuf> {
     kernel.modules.iter().flat_map(|module| of_target(module.target)).collect()
 }
 
-/// Fields that plans of all versions have.
+/// Fields that plans have: the GPU, or in earlier versions only its target.
 #[derive(Deserialize)]
 struct PlanHead {
     shape: ShapeHead,
+    target: Option<Target>,
+    gpu: Option<GpuHead>,
+}
+
+#[derive(Deserialize)]
+struct GpuHead {
     target: Target,
 }
 
@@ -50,7 +56,8 @@ struct ShapeHead {
 fn plans(out: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in out.join("plans").read_dir().into_iter().flatten().flatten() {
-        let Some(PlanHead { shape, target }) = read(&entry.path()) else { continue };
+        let Some(PlanHead { shape, target, gpu }) = read(&entry.path()) else { continue };
+        let Some(target) = gpu.map(|gpu| gpu.target).or(target) else { continue };
         let stem = format!("{}.{target}", shape.name);
         if entry.file_name().to_str() == Some(&format!("{stem}.json")) {
             let plans = Path::new("plans");

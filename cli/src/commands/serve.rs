@@ -1,0 +1,262 @@
+//! `bespoke serve`: an OpenAI-compatible server.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bespoke::device::Bytes;
+use bespoke::engine::{self, SamplingParams, Slots};
+use bespoke_chat::{Inputs, Template};
+use bespoke_serve::{ChatTemplate, Keys, Listen, Options, Server, StartError};
+use miette::{IntoDiagnostic, WrapErr, miette};
+use serde_json::json;
+
+use crate::chat_template::{ChatFormat, TemplateArgs};
+use crate::console::{note, outln};
+use crate::interrupt;
+use crate::model::{self, Model};
+use crate::sampling::SamplingArgs;
+use crate::session::{self, DecodeArgs, SpeculationArgs};
+use crate::text;
+
+/// Serve a model over HTTP, with OpenAI's API
+#[derive(clap::Args, Debug)]
+#[command(
+    mut_arg("system", |it| it.hide(true)),
+    mut_arg("tools", |it| it.hide(true)),
+    after_help = "Paths: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models, /tokenize, /detokenize, /health, /metrics, \
+/props, and a page at /. What a request does not say, such as its temperature, is as the options say. The address is printed on standard \
+output. SIGTERM finishes the requests that run; a second one ends at once.
+
+Examples:
+  bespoke serve
+  bespoke serve model.gguf --parallel 32 --ctx 8192 --temp 0.7
+  bespoke serve model.gguf --host 0.0.0.0 --api-key-file keys.txt
+  bespoke serve model.gguf --unix /run/bespoke.sock"
+)]
+pub struct ServeArgs {
+    /// The model: a GGUF file, a Hugging Face folder, or `demo` [default: demo, the demo model in this binary]
+    model: Option<PathBuf>,
+    /// Address to listen on; 0.0.0.0 for all of this machine, which other machines reach
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen on; 0 for a free one
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    port: u16,
+    /// Listen on a UNIX socket instead
+    #[cfg(unix)]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port"])]
+    unix: Option<PathBuf>,
+    /// File with API keys, one a line, of which a request must have one [default: requests need no key]
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Origin whose web pages may use the server (CORS), such as https://chat.example, or * for all. May be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<String>,
+    /// Accept this name in the Host header. A server on a loopback address otherwise accepts only localhost and loopback
+    /// addresses, against DNS rebinding. May be repeated [default with another --host: all names]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    allow_host: Vec<String>,
+    /// Name of the model in the API. May be repeated [default: the file's name]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    alias: Vec<String>,
+    /// Most sequences that are decoded at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    parallel: u32,
+    /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every sequence, or as
+    /// much as is free]
+    #[arg(long, value_name = "BYTES", value_parser = session::bytes)]
+    kv_memory: Option<u64>,
+    /// Most sequences that wait; further requests are refused (429)
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65536))]
+    queue: u32,
+    /// Most tokens that a request may ask for, for each choice [default: what the context allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: Option<u32>,
+    /// Largest body of a request, as a number of bytes or with K, M or G
+    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = session::bytes)]
+    max_body: u64,
+    /// Seconds after which a request is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    timeout: u64,
+    /// Seconds that requests have to end after the first SIGTERM
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    grace: u64,
+    /// Write prompts and answers into the log
+    #[arg(long)]
+    log_text: bool,
+    /// Speculation.
+    #[command(flatten)]
+    speculation: SpeculationArgs,
+    /// Template and system prompt.
+    #[command(flatten)]
+    template: TemplateArgs,
+    /// Sampling.
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Device, context and mode.
+    #[command(flatten)]
+    decode: DecodeArgs,
+}
+
+/// Listens, loads the model, and answers requests until a signal.
+pub fn execute(args: &ServeArgs) -> miette::Result<()> {
+    for (option, given) in
+        [("--system", args.template.system.is_some()), ("--tools", args.template.tools.is_some())]
+    {
+        if given {
+            return Err(miette!("{option} has no effect on a server: requests have their own messages"));
+        }
+    }
+    let model = match &args.model {
+        Some(path) => model::open_model_with(path, args.decode.load)?,
+        None => model::open_demo_with(args.decode.load)?,
+    };
+    let served = facts(args, &model)?;
+    // The socket comes first, so that a port in use is an error before the weights are loaded.
+    let options = options(args)?;
+    let open =
+        options.keys.is_empty() && matches!(options.listen, Listen::Tcp { .. }) && !is_loopback(&args.host);
+    let server = Server::start(options).map_err(|error| start_error(error, &args.host))?;
+    outln!("{}", server.address())?;
+    if open {
+        tracing::warn!("other machines reach {} and need no key: --api-key-file FILE", args.host);
+    }
+    let context = model.shape.dimensions.context.min(engine::DEFAULT_CONTEXT);
+    let context = args.decode.context(&model).unwrap_or(context);
+    let requests = server.request_bytes(args.parallel, context);
+    tracing::info!("host memory for requests: at most {}, without log-probabilities", Bytes(requests));
+    // A plan that can sample also decodes greedily.
+    let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
+    let drafts = args.speculation.drafts();
+    let sizes = session::Sizes { parallel: args.parallel, kv_memory: args.kv_memory, prefill: true, drafts };
+    let mut engine = session::load_sampling(&model, &args.decode, context, sampling, &sizes)?;
+    let steps = Slots::new(&mut engine).map_err(session::engine_error)?;
+    let handle = server.handle();
+    let lost = handle.clone();
+    interrupt::on_first(move || handle.shut_down());
+    interrupt::on_second(move || match lost.sequences() {
+        0 => note!("ended by a second signal; no answer was under way"),
+        count => note!("ended by a second signal; answers that are lost: {count}"),
+    });
+    tracing::info!("serving {} at {}", served.names.join(", "), server.address());
+    server.run(served, steps).map_err(session::engine_error)
+}
+
+/// Report of a server that cannot start, with what to do.
+fn start_error(error: StartError, host: &str) -> miette::Report {
+    let is_address = bare(host).parse::<std::net::IpAddr>().is_ok();
+    match &error {
+        StartError::Listen { source, place }
+            if source.kind() == ErrorKind::AddrNotAvailable
+                || (place.starts_with(host)
+                    && !is_address
+                    && !matches!(source.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied)) =>
+        {
+            miette!(
+                help = "--host takes an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them",
+                "{error}"
+            )
+        }
+        StartError::Listen { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            miette!(help = "ports below 1024 need privileges: --port N takes another port", "{error}")
+        }
+        StartError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => {
+            miette!(
+                help = "another program listens there: --port N takes another port, 0 a free one",
+                "{error}"
+            )
+        }
+        _ => miette!("{error}"),
+    }
+}
+
+fn options(args: &ServeArgs) -> miette::Result<Options> {
+    let keys = match &args.api_key_file {
+        None => Keys::default(),
+        Some(path) => read_keys(path)?,
+    };
+    let tcp = Listen::Tcp { host: args.host.clone(), port: args.port };
+    #[cfg(unix)]
+    let listen = args.unix.clone().map_or(tcp, Listen::Unix);
+    #[cfg(not(unix))]
+    let listen = tcp;
+    Ok(Options {
+        listen,
+        keys,
+        origins: args.cors_origin.clone(),
+        hosts: args.allow_host.clone(),
+        queue: args.queue,
+        drafts: args.speculation.drafts(),
+        body_bytes: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+        max_tokens: args.max_tokens,
+        timeout: Duration::from_secs(args.timeout),
+        grace: Duration::from_secs(args.grace),
+        log_text: args.log_text,
+        ..Options::default()
+    })
+}
+
+fn read_keys(path: &Path) -> miette::Result<Keys> {
+    let keys = Keys::parse(&text::read(path)?);
+    if keys.is_empty() {
+        return Err(miette!(help = "write one key a line", "{} has no API keys", path.display()));
+    }
+    Ok(keys)
+}
+
+/// An address without brackets.
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn is_loopback(host: &str) -> bool {
+    let host = bare(host);
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+/// What the server tells about the model, and needs of it.
+fn facts(args: &ServeArgs, model: &Model) -> miette::Result<bespoke_serve::Model> {
+    let tokenizer =
+        model.tokenizer().into_diagnostic().wrap_err("a server needs a model with a vocabulary")?;
+    let sampling = args.sampling.params(Some(&tokenizer))?;
+    let dimensions = &model.shape.dimensions;
+    Ok(bespoke_serve::Model {
+        names: if args.alias.is_empty() { vec![model.shape.name.clone()] } else { args.alias.clone() },
+        chat: chat_template(args, model, &tokenizer)?,
+        tokenizer: Arc::new(tokenizer),
+        normalise: if model.is_demo { bespoke_demo::normalised_prompt } else { str::to_owned },
+        sampling,
+        fixed_seed: args.sampling.seed.is_some(),
+        facts: json!({
+            "layers": model.shape.layers.len(),
+            "trained_context": dimensions.context,
+            "kv_type": args.decode.kv.to_string(),
+        }),
+    })
+}
+
+/// The model's chat template; none, with a warning, if it has none.
+fn chat_template(
+    args: &ServeArgs,
+    model: &Model,
+    tokenizer: &bespoke::tokenizer::Tokenizer,
+) -> miette::Result<Option<ChatTemplate>> {
+    let chosen = args.template.given().is_some();
+    if model.is_demo && !chosen {
+        let template = Template::parse(bespoke_demo::CHAT_TEMPLATE).into_diagnostic()?;
+        return Ok(Some(ChatTemplate::new(template, Inputs::default(), "the demo model's chat template")));
+    }
+    match ChatFormat::new(&args.template, &model.gguf, tokenizer) {
+        Ok(format) => {
+            tracing::debug!("{}", format.origin());
+            Ok(Some(format.for_server()))
+        }
+        Err(report) if chosen => Err(report),
+        Err(report) => {
+            tracing::warn!("chats are refused: {report}; --chat-template NAME chooses a template");
+            Ok(None)
+        }
+    }
+}
