@@ -1,5 +1,6 @@
-//! The bits of attention's output for a token do not depend on the rows beside it, in decode steps and in prefill steps, nor
-//! on the pages of its sequence. Both kinds of steps write the same entries to the cache.
+//! The bits of attention's output for a token do not depend on the rows beside it, in decode, verify and prefill steps, nor
+//! on the pages of its sequence. Decode steps and verify steps give a token the same bits. All kinds of steps write the same
+//! entries to the cache.
 
 mod hooked;
 
@@ -140,15 +141,22 @@ impl<'a> Cache<'a> {
         let cache = [&self.keys, &self.values, &self.page_table];
         let mut args: Vec<&Allocation> = [&qkv].into_iter().chain(norms).chain(&self.rope_table).collect();
         match kind {
-            StepKind::Decode => {
+            StepKind::Decode | StepKind::Verify => {
+                let appended = kind == StepKind::Verify;
+                let append = appended.then(|| {
+                    let args: Vec<&Allocation> = args.iter().copied().chain(cache).chain([&state]).collect();
+                    self.launch(&KernelSpec::Append(AppendShape::of(&s, false)), &args)
+                });
+                let s = AttentionShape { appended, ..s };
                 let partial = self.device.alloc("partial", u64::from(s.workspace()) * 4).unwrap();
                 let counters = upload(self.device, &vec![0; s.counters() as usize * 4]);
                 args.extend(cache.into_iter().chain([&partial, &counters, &y, &state]));
-                self.run(vec![self.launch(&KernelSpec::Attention(s), &args)], &y, y_width, rows.len())
+                let attention = self.launch(&KernelSpec::Attention(s), &args);
+                self.run(append.into_iter().chain([attention]).collect(), &y, y_width, rows.len())
             }
             StepKind::Prefill => {
                 let stage_tiles = AttentionShape::PAGE_TILES;
-                let append = AppendShape::of(&s);
+                let append = AppendShape::of(&s, true);
                 let queries = upload(self.device, &vec![0; append.query_bytes() as usize]);
                 args.extend([&queries].into_iter().chain(cache).chain([&state]));
                 let append = self.launch(&KernelSpec::Append(append), &args);
@@ -260,6 +268,26 @@ fn check(shape: AttentionShape) {
         (filled, second, third) = (position + 1, second + 1, third + 1);
     }
     assert!(decoded.entries(0) == batch.entries(0), "the cache differs");
+
+    // In verify steps: consecutive rows of one sequence beside those of another.
+    let drafted = cache([1, 5, 0, 6, 8, 7, 3, 2, 4]);
+    let mut first = 0;
+    for count in [1, 5, 2, 16, 3, 9].into_iter().cycle() {
+        let end = (first + count).min(LENGTH);
+        let other = (first / 2..end / 2).map(|position| Some((1, position)));
+        let mut rows: Vec<Option<(u32, u32)>> = other.chain([None]).collect();
+        let before = rows.len();
+        rows.extend((first..end).map(|position| Some((0, position))));
+        let found = drafted.step(StepKind::Verify, &rows);
+        for (position, y) in (first..end).zip(&found[before..]) {
+            assert!(*y == decode[position as usize], "verify, position {position}");
+        }
+        first = end;
+        if first == LENGTH {
+            break;
+        }
+    }
+    assert!(decoded.entries(0) == drafted.entries(0), "the cache differs");
 }
 
 /// A shape with splits of one page or two, for `heads` [queries, keys], and dimensions [head, rotated].
@@ -283,6 +311,7 @@ fn shape([heads, kv_heads]: [u32; 2], [head_dim, rotated]: [u32; 2]) -> Attentio
         stage_tiles: AttentionShape::PAGE_TILES,
         copy: CopyEngine::Bulk,
         trigger: Trigger::AtStart,
+        appended: false,
     }
 }
 

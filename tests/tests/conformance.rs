@@ -69,14 +69,14 @@ fn error_after_prefill(name: &str, reference: &Reference) -> f64 {
     let device = open(Selector::Emulator).unwrap().device;
     let tokens = &reference.tokens;
     let length = tokens.len() as u32;
-    let options = EngineOptions { context: Some(length), prefill: true, ..EngineOptions::default() };
+    let options = EngineOptions { context: Some(length), ..EngineOptions::default() };
     let mut engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
     let mut steps = Slots::new(&mut engine).unwrap();
     steps.start(0, tokens, &SamplingParams::default()).unwrap();
     let pages = (0..length.div_ceil(PAGE)).map(|index| PageEntry { slot: 0, index, page: index });
     steps.set_pages(&pages.collect::<Vec<_>>()).unwrap();
     let prompt = length - length / 4;
-    let row = |position| StepRow { slot: 0, position, prompt: length, chooses: position >= prompt };
+    let row = |position| StepRow { slot: 0, position, given: length, chooses: position >= prompt };
     let rows: Vec<StepRow> = (0..length).map(row).collect();
     let largest = *steps.limits().prefill.last().unwrap() as usize;
     rows[..prompt as usize].chunks(largest).for_each(|chunk| steps.prefill(chunk).unwrap());

@@ -16,7 +16,7 @@ fn demo(checks: Checks) -> (Engine, Tokenizer) {
     let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
     let shape = ModelShape::from_gguf(&gguf, demo::NAME).unwrap();
     let device = open_with(Selector::Emulator, checks).unwrap().device;
-    let options = EngineOptions { no_jit: true, ..EngineOptions::default() };
+    let options = EngineOptions { no_jit: true, prefill: false, ..EngineOptions::default() };
     (Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap(), tokenizer)
 }
 

@@ -204,9 +204,9 @@ fn mutants_of_kernels_are_found() {
         expect more bytes                        3         3          0      0        0
         expect one more arrival                 12        12          0      0        0
         flip an mbarrier's parity               12        12          0      0        0
-        invert a branch                         19        12          3      4        0
-        invert a comparison                     18         8         10      0        0
-        load the next word                      20         8         12      0        0
+        invert a branch                         19        11          3      5        0
+        invert a comparison                     18         7         10      1        0
+        load the next word                      20        10         10      0        0
         min instead of max                      16         3         11      2        0
         move a barrier before accesses           2         2          0      0        0
         move a barrier behind accesses           9         6          0      3        0
@@ -214,12 +214,12 @@ fn mutants_of_kernels_are_found() {
         narrow a fence                           4         4          0      0        0
         narrow a shuffle's mask                 18        18          0      0        0
         narrow an atomic operation               2         2          0      0        0
-        shift by one more bit                   20        11          7      2        0
+        shift by one more bit                   20         9         10      1        0
         store to the next word                  20        19          1      0        0
         swap operands                           16         9          5      2        0
         swap selected values                    20         7         13      0        0
         wait without a loop                     12        10          0      2        0
-        all                                    317       219         75     23        0
+        all                                    317       217         76     24        0
 
         Survivors:
     "#]]

@@ -19,7 +19,7 @@ fn damaged(name: &str, tensor: &str, at: u64, new: &[u8]) -> Gguf {
 }
 
 fn load(gguf: &Gguf, sampling: SamplingParams) -> Result<Engine, EngineError> {
-    load_with(gguf, EngineOptions { sampling, ..EngineOptions::default() })
+    load_with(gguf, EngineOptions { sampling, prefill: false, ..EngineOptions::default() })
 }
 
 fn load_with(gguf: &Gguf, options: EngineOptions) -> Result<Engine, EngineError> {
@@ -117,7 +117,7 @@ fn a_sequence_whose_logits_are_not_finite_names_the_launch_and_others_go_on() {
     let prompts: [&[u32]; 4] = [&[5, BAD, 299], &[5, 6, 7, 8, 9], &[BAD], &[40, 41]];
     for (temperature, logprobs) in [(0.0, None), (0.7, Some(2))] {
         let sampling = SamplingParams { temperature, ..SamplingParams::default() };
-        let options = EngineOptions { sampling: sampling.clone(), prefill: true, ..EngineOptions::default() };
+        let options = EngineOptions { sampling: sampling.clone(), ..EngineOptions::default() };
         let request = |prompt: &'static [u32]| {
             let sampling = sampling.clone();
             Request { max_tokens: 6, logprobs, sampling, ..Request::new(prompt) }

@@ -288,6 +288,8 @@ fn check_distribution(counts: &[u32], weights: &[f64], what: &str) {
 fn draws_follow_the_penalised_probabilities() {
     const DRAWS: u32 = 3000;
     const VOCAB: u32 = 64;
+    // Read if the parameters say so.
+    const MASK: [u32; 2] = [0xF0F0_1234, 0x0BAD_CAFE];
     let shape = SampleShape { tokens: 1, vocab: VOCAB, blocks: 1, threads: 64, choose_threads: 64 };
     let kernels = [KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape.clone())]
         .map(|spec| spec.record().unwrap());
@@ -300,6 +302,7 @@ fn draws_follow_the_penalised_probabilities() {
         SamplingParams { presence_penalty: 1.5, ..window(1.0) },
         SamplingParams { frequency_penalty: -0.4, ..window(1.0) },
         SamplingParams { logit_bias: logit_bias.clone(), ..window(1.3) },
+        SamplingParams { logit_bias: logit_bias.clone(), masked: true, ..window(1.1) },
         SamplingParams {
             repeat_penalty: 1.3,
             presence_penalty: -0.5,
@@ -316,9 +319,10 @@ fn draws_follow_the_penalised_probabilities() {
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
         let position = history.len() as u32 - 1;
         let state = Row { position, prompt: 1, chooses: true, ..Row::default() }.words();
-        let [logits_at, bias, sequence, sampling, state_at, keys, tops, finished] = [
+        let [logits_at, bias, mask, sequence, sampling, state_at, keys, tops, finished] = [
             words("logits", &bits(&logits)),
             words("bias", &bits(&params.bias_row(VOCAB))),
+            words("mask", &MASK),
             words("sequence", &[&history[..], &[0]].concat()),
             words("sampling", &params.words()),
             words("state", &state),
@@ -331,6 +335,7 @@ fn draws_follow_the_penalised_probabilities() {
             vec![
                 at(&logits_at),
                 at(&bias),
+                at(&mask),
                 at(&sequence),
                 at(&sampling),
                 at(&state_at),
@@ -354,7 +359,12 @@ fn draws_follow_the_penalised_probabilities() {
             let token = read(&*device, at(&finished), history.len() + 1)[history.len()];
             counts[token as usize] += 1;
         }
-        let changed = penalised(&logits, &history, &params);
+        let mut changed = penalised(&logits, &history, &params);
+        for (token, logit) in changed.iter_mut().enumerate() {
+            if params.masked && MASK[token / 32] >> (token % 32) & 1 == 0 {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
         check_distribution(&counts, &exact_weights(&changed, &params), &format!("{params:?}"));
     }
 }

@@ -109,6 +109,7 @@ fn launched(kernel: &Kernel) -> (String, Vec<u8>) {
         block: kernel.reqntid().unwrap_or([40, 1, 1]),
         dynamic_shared,
         cluster: None,
+        cooperative: false,
     };
     let checks = Checks { memory: true, races: true, values: true, overflow: true };
     let options =

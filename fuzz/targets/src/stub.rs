@@ -224,6 +224,7 @@ fn emitted(input: &Input<'_>, folder: &std::path::Path) {
         block: kernel.block,
         dynamic_shared: 0,
         cluster: None,
+        cooperative: false,
     };
     if kernel.cluster.is_some_and(|ctas| ctas > 1) || kernel.block != [1; 3] {
         // Several threads store the same values, which is no race; but only one thread is needed.

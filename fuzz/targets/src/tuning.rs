@@ -46,14 +46,14 @@ pub fn run(data: &[u8]) {
 
 fn compile(plan: &Plan) {
     let new = plan.kernels.iter().filter(|kernel| {
-        let name = format!("{} {}", kernel.name, plan.target);
+        let name = format!("{} {}", kernel.name, plan.target());
         KNOWN.lock().expect("no panic holds it").insert(name)
     });
     for kernel in new.take(COMPILED) {
         let recorded =
-            kernel.spec.kernel(plan.target).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
+            kernel.spec.kernel(plan.target()).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
         let compiled =
-            recorded.compile(plan.target).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
+            recorded.compile(plan.target()).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
         Module::load(&compiled.ptx).unwrap_or_else(|errors| panic!("{}: {errors:?}", kernel.name));
     }
 }

@@ -5,6 +5,7 @@
 mod hooked;
 
 mod device;
+mod serve;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -57,7 +58,7 @@ fn free(device: &dyn Device) -> u64 {
 
 fn greedy() -> EngineOptions {
     let step_limit = Some(Duration::from_millis(20));
-    EngineOptions { context: Some(CONTEXT), step_limit, ..EngineOptions::default() }
+    EngineOptions { context: Some(CONTEXT), step_limit, prefill: false, ..EngineOptions::default() }
 }
 
 fn eager() -> EngineOptions {
