@@ -71,6 +71,7 @@ impl Step {
                 block: [launch.threads, 1, 1],
                 dynamic_shared: launch.dynamic_shared,
                 cluster: None,
+                cooperative: false,
             },
             params: launch
                 .args
