@@ -17,7 +17,7 @@ pub(crate) use groups::{DeferredArrival, GroupedCopies};
 pub(crate) use mbarrier::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 pub(crate) use reservations::{Reservations, Reserved, ReservedBy};
 pub(crate) use tile::{Tile, TilePart};
-pub(crate) use wgmma::{CHUNK, Operation, WARPS_PER_WARPGROUP, WgmmaOperations};
+pub(crate) use wgmma::{CHUNK, Operation, WARPS_PER_WARPGROUP, WgmmaOperations, first_in_warpgroup};
 
 /// mbarriers of a cluster, and the cluster's asynchronous operations in flight.
 #[derive(Default)]
@@ -38,14 +38,14 @@ pub(crate) struct AsyncOperations {
 }
 
 impl AsyncOperations {
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, warps_per_cta: usize) {
         self.mbarriers.clear();
         self.signalling.clear();
         self.cp_async.clear();
         self.bulk.clear();
         self.arrivals.clear();
         self.arrived.clear();
-        self.wgmma.reset();
+        self.wgmma.reset(warps_per_cta);
     }
 
     /// The mbarrier at an address.

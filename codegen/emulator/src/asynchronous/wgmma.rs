@@ -8,6 +8,12 @@
 /// Warps of a warpgroup.
 pub(crate) const WARPS_PER_WARPGROUP: usize = 4;
 
+/// First warp of a warp's warpgroup. Warps are numbered over the cluster, and warpgroups start at multiples of four in
+/// each CTA.
+pub(crate) fn first_in_warpgroup(warp: usize, warps_per_cta: usize) -> usize {
+    warp - warp % warps_per_cta % WARPS_PER_WARPGROUP
+}
+
 /// Bytes of shared memory that are counted together: the smallest part of an operand.
 pub(crate) const CHUNK: u64 = 16;
 
@@ -90,14 +96,16 @@ impl WarpOperations {
 #[derive(Default)]
 pub(crate) struct WgmmaOperations {
     warps: Vec<WarpOperations>,
-    /// Instructions of the operations that some warp of a warpgroup has issued, by warpgroup.
+    warps_per_cta: usize,
+    /// Instructions of the operations that some warp of a warpgroup has issued, by the first warp of the warpgroup.
     issued: Vec<Vec<u32>>,
     /// Number of operations in flight that read each chunk of shared memory.
     readers: Vec<u16>,
 }
 
 impl WgmmaOperations {
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, warps_per_cta: usize) {
+        self.warps_per_cta = warps_per_cta;
         self.warps.clear();
         self.issued.clear();
         self.readers.fill(0);
@@ -115,6 +123,10 @@ impl WgmmaOperations {
         self.warps.iter().enumerate()
     }
 
+    fn first_in_warpgroup(&self, warp: usize) -> usize {
+        first_in_warpgroup(warp, self.warps_per_cta)
+    }
+
     /// Operations in flight, each with its warp.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = (usize, &Operation)> {
         self.warps().flat_map(|(warp, operations)| operations.in_flight.iter().map(move |one| (warp, one)))
@@ -123,7 +135,7 @@ impl WgmmaOperations {
     /// Numbers the next operation of a warp, at instruction `pc`. The error is the instruction of this number that
     /// another warp of the warpgroup has issued.
     pub(crate) fn number(&mut self, warp: usize, pc: usize) -> Result<u64, usize> {
-        let (number, group) = (self.warp(warp).issued, warp / WARPS_PER_WARPGROUP);
+        let (number, group) = (self.warp(warp).issued, self.first_in_warpgroup(warp));
         if self.issued.len() <= group {
             self.issued.resize_with(group + 1, Vec::new);
         }
@@ -144,7 +156,7 @@ impl WgmmaOperations {
 
     /// A warp of the warpgroup of `warp` that has issued fewer than `count` operations, and how many.
     pub(crate) fn behind(&self, warp: usize, count: u64) -> Option<(usize, u64)> {
-        let first = warp / WARPS_PER_WARPGROUP * WARPS_PER_WARPGROUP;
+        let first = self.first_in_warpgroup(warp);
         let issued = |warp: usize| self.warps.get(warp).map_or(0, |operations| operations.issued);
         let mut warps = (first..first + WARPS_PER_WARPGROUP).map(|other| (other, issued(other)));
         warps.find(|&(_, issued)| issued < count)
@@ -153,7 +165,7 @@ impl WgmmaOperations {
     /// Takes what the warpgroup of `warp` reads for its first `count` operations, which are complete: instruction and
     /// ranges of each part.
     pub(crate) fn complete_reads(&mut self, warp: usize, count: u64) -> Vec<(usize, Vec<(u64, u64)>)> {
-        let first = warp / WARPS_PER_WARPGROUP * WARPS_PER_WARPGROUP;
+        let first = self.first_in_warpgroup(warp);
         let warps = self.warps.iter_mut().skip(first).take(WARPS_PER_WARPGROUP);
         let parts = warps.flat_map(|warp| &mut warp.in_flight);
         let parts = parts.filter(|part| part.number < count && !part.reads.is_empty());

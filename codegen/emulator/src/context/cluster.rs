@@ -98,7 +98,7 @@ impl ClusterState {
         self.cluster_barrier.reset();
         self.shared.map.clear();
         self.shared.reservations.clear();
-        self.asynchronous.reset();
+        self.asynchronous.reset(self.warps);
         self.barriers.iter_mut().for_each(|barrier| *barrier = Barrier::default());
         self.released.clear();
         self.completed.clear();

@@ -270,18 +270,22 @@ fn half_or_word(ty: &str, value: i32) -> u32 {
     }
 }
 
-/// Runs the text of a product; returns the accumulators of all threads.
+/// Runs the text of a product in one CTA; returns the accumulators of all threads.
 fn outcome(product: &Product, text: &str, warps: u32) -> Result<Vec<u32>, Box<Finding>> {
+    outcome_in(product, text, LaunchConfig::linear(1, 32 * warps))
+}
+
+/// Runs the text of a product; returns the accumulators of the first four warps of each CTA.
+fn outcome_in(product: &Product, text: &str, config: LaunchConfig) -> Result<Vec<u32>, Box<Finding>> {
     let module = Module::load(text).unwrap_or_else(|errors| panic!("{}\n{text}", errors[0]));
     let memory = Memory::new();
-    let input = product.input();
-    let (from, to) =
-        (memory.alloc("in", input.len() as u64), memory.alloc("out", 512 * product.count() as u64));
+    let (input, size) = (product.input(), 512 * product.count() * config.grid[0] as usize);
+    let (from, to) = (memory.alloc("in", input.len() as u64), memory.alloc("out", size as u64));
     memory.write(from, &input).expect("inside");
     let params: Vec<u8> = [from, to].iter().flat_map(|address| address.to_le_bytes()).collect();
-    let config = LaunchConfig { dynamic_shared: SHARED as u32, ..LaunchConfig::linear(1, 32 * warps) };
+    let config = LaunchConfig { dynamic_shared: SHARED as u32, ..config };
     run(module.kernel("product").expect("the kernel"), &memory, &config, &params, &Options::default())?;
-    let mut bytes = vec![0; 512 * product.count()];
+    let mut bytes = vec![0; size];
     memory.read(to, &mut bytes).expect("inside");
     Ok(bytes.chunks(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
 }
@@ -351,7 +355,7 @@ fn products_are_negated_and_accumulators_ignored() {
 fn finding(product: &Product, line: &str, replacement: &str) -> Finding {
     let text = product.text();
     assert!(text.contains(line), "{text}");
-    *outcome(product, &text.replacen(line, replacement, 1), 4).expect_err("a finding")
+    *outcome(product, &text.replacen(line, replacement, 1), 4).map(drop).expect_err("a finding")
 }
 
 #[test]
@@ -412,6 +416,34 @@ fn misuse_is_found() {
     let damaged = shared.descriptor(B, false).to_string();
     let far = finding(&shared, &damaged, &(shared.descriptor(SHARED - 16, false)).to_string());
     assert_eq!(far.kind, FindingKind::OutOfBounds, "{far}");
+}
+
+#[test]
+fn warpgroups_are_numbered_in_their_cta() {
+    // The fifth warp of each CTA is in no warpgroup.
+    let product = plain(&TYPES[0]);
+    let text = product
+        .text()
+        .replace(
+            "mov.u32 %t0, %tid.x;",
+            &format!(
+                "mov.u32 %t0, %tid.x;\nsetp.gt.u32 %p2, %t0, 127;\n@%p2 ret;\nmov.u32 %t6, %ctaid.x;\n\
+                 mad.wide.u32 %x1, %t6, {}, %x1;",
+                512 * product.count()
+            ),
+        )
+        .replace("bar.sync 0;", "bar.sync 0, 128;")
+        // The descriptors have the addresses of the CTA's own operands.
+        .replace(
+            "setp.eq.u32 %p1,",
+            "shr.u32 %t6, %t1, 4;\ncvt.u64.u32 %x6, %t6;\nadd.u64 %x4, %x4, %x6;\nadd.u64 %x5, %x5, %x6;\n\
+             setp.eq.u32 %p1,",
+        );
+    let config = LaunchConfig { cluster: Some([2, 1, 1]), ..LaunchConfig::linear(2, 160) };
+    let got = outcome_in(&product, &text, config).unwrap_or_else(|finding| panic!("{finding}\n{text}"));
+    for (thread, got) in got.chunks(product.count()).enumerate() {
+        assert_eq!(got, product.expected(thread % 128), "thread {} of CTA {}", thread % 128, thread / 128);
+    }
 }
 
 #[test]

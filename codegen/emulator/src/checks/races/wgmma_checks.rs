@@ -11,15 +11,15 @@ use super::race::{EarlierAccess, Race};
 use super::shadow::LastOrdered;
 use super::stamp::{COPY, GRANULE, Stamp};
 use super::sync::MemoryScope;
-use crate::asynchronous::WARPS_PER_WARPGROUP;
+use crate::asynchronous::first_in_warpgroup;
 use crate::finding::Space;
 
-/// Address that stands for the completion of a warpgroup's operations; no mbarrier has it.
-fn completion(warp: usize) -> u64 {
-    u64::MAX - (warp / WARPS_PER_WARPGROUP) as u64
-}
-
 impl RaceDetector {
+    /// Address that stands for the completion of the operations of a warp's warpgroup; no mbarrier has it.
+    fn completion_of_wgmma(&self, warp: usize) -> u64 {
+        u64::MAX - first_in_warpgroup(warp, self.sync.warps_per_cta) as u64
+    }
+
     /// Checks the ranges that a warp's part of an operation reads. What one lane of the warp has waited for counts for
     /// all lanes, which issue the operation together.
     pub(crate) fn read_by_wgmma(
@@ -76,7 +76,7 @@ impl RaceDetector {
     /// Records that operations of a warp's warpgroup are complete, with the instructions and the ranges that they read,
     /// and that the warp has waited for them.
     pub(crate) fn complete_wgmma(&mut self, warp: usize, reads: &[(usize, Vec<(u64, u64)>)]) {
-        let address = completion(warp);
+        let address = self.completion_of_wgmma(warp);
         if self.sync.mbarrier(address).is_none() {
             self.sync.init_mbarrier(address, (warp, 0), 0);
         }

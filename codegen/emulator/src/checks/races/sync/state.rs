@@ -22,7 +22,7 @@ pub(in crate::checks::races) struct SyncState {
     pub(in crate::checks::races) cluster: u64,
     pub(super) clock: Time,
     pub(super) warps: Vec<WarpClocks>,
-    pub(super) warps_per_cta: usize,
+    pub(in crate::checks::races) warps_per_cta: usize,
     /// Joined clocks of the arrivals at each CTA barrier.
     barriers: Vec<VectorClock>,
     pub(super) cluster_barrier: ClusterBarrierClocks,
