@@ -8,6 +8,8 @@ mod copy;
 mod groups;
 mod mbarrier;
 mod reservations;
+#[cfg(test)]
+mod tests;
 mod tile;
 mod wgmma;
 

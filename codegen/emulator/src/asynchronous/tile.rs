@@ -62,7 +62,7 @@ impl Tile {
 
     /// Calls `each` for the pieces of the parts that stay together: part, offset in the part, address in shared memory and
     /// size.
-    fn pieces(&self, address: u64, mut each: impl FnMut(&TilePart, u64, u64, u64)) {
+    pub(crate) fn pieces(&self, address: u64, mut each: impl FnMut(&TilePart, u64, u64, u64)) {
         for part in &self.parts {
             let mut done = 0;
             while done < part.bytes {

@@ -84,6 +84,16 @@ impl WarpOperations {
         }
     }
 
+    /// Lets an operation in flight of the same instruction and group, with the same operands, stand for a later one too;
+    /// returns whether there is one. A loop without waits then puts a bounded number of operations in flight per group.
+    pub(crate) fn merge(&mut self, later: &Operation) -> bool {
+        let group = self.in_flight.iter_mut().rev().take_while(|one| one.group == later.group);
+        let same = group.into_iter().find(|one| one.pc == later.pc && one.reads == later.reads);
+        let Some(same) = same else { return false };
+        same.number = later.number;
+        true
+    }
+
     /// Number of operations that are complete when at most `pending` of the latest groups are in flight.
     pub(crate) fn complete_with(&self, pending: u64) -> u64 {
         let first_pending = self.committed.saturating_sub(pending);
@@ -100,7 +110,7 @@ pub(crate) struct WgmmaOperations {
     /// Instructions of the operations that some warp of a warpgroup has issued, by the first warp of the warpgroup.
     issued: Vec<Vec<u32>>,
     /// Number of operations in flight that read each chunk of shared memory.
-    readers: Vec<u16>,
+    readers: Vec<u32>,
 }
 
 impl WgmmaOperations {

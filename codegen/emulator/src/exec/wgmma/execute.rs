@@ -261,21 +261,26 @@ fn read(cx: &mut ExecutionContext<'_>, operation: &mut Operation, chunks: &[Chun
 fn issue(cx: &mut ExecutionContext<'_>, operation: Operation, shape: u32) {
     let (warp, pc) = (cx.warp.index, cx.warp.pc);
     let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
-    for &range in &operation.reads {
-        under_way.wgmma.read(range, |chunk| shared.reserve(chunk, CHUNK, false));
+    let merged = under_way.wgmma.warp(warp).merge(&operation);
+    if !merged {
+        for &range in &operation.reads {
+            under_way.wgmma.read(range, |chunk| shared.reserve(chunk, CHUNK, false));
+        }
     }
     let state = under_way.wgmma.warp(warp);
     for &(_, number) in &operation.writes {
         let register = state.register(number);
-        register.writers += 1;
+        register.writers += !merged as u32;
         (register.writer, register.shape) = (pc, shape);
     }
     for &number in &operation.a {
         let register = state.register(number);
-        register.readers += 1;
+        register.readers += !merged as u32;
         register.reader = pc;
     }
-    state.in_flight.push(operation);
+    if !merged {
+        state.in_flight.push(operation);
+    }
 }
 
 pub(super) fn fence(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
