@@ -12,16 +12,13 @@ use crate::geometry::{Geometry, MAX_CLUSTER};
 use crate::load::ast::Clusters;
 use crate::memory::Memory;
 use crate::module::Kernel;
-use crate::options::{LaunchConfig, Options};
+use crate::options::{LaunchConfig, MAX_SHARED, Options};
 use crate::outcome::{Finding, Stats};
 use crate::profile::Profile;
 use crate::schedule::grid::Grid;
 
 /// Maximum CTAs of a grid along x, y and z.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
-/// Maximum bytes of shared memory per CTA, as on sm_90.
-const MAX_SHARED: u64 = 227 * 1024;
-
 /// Maximum bytes of statically sized shared memory per kernel; the assembler rejects more on every target.
 const MAX_STATIC_SHARED: u64 = 48 * 1024;
 

@@ -1,5 +1,8 @@
 //! Options of a run: dimensions of the launch, checks, profiling and limits.
 
+/// Maximum bytes of shared memory per CTA, as on sm_90.
+pub(crate) const MAX_SHARED: u64 = 227 * 1024;
+
 /// Dimensions of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchConfig {

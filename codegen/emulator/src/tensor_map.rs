@@ -3,6 +3,8 @@
 //! On a device the driver encodes a tensor map (`cuTensorMapEncodeTiled`), in a format that is not public. The emulator
 //! has a format of its own: [`TensorMap::encode`].
 
+use crate::options::MAX_SHARED;
+
 /// Size of an encoded tensor map in bytes, as that of `CUtensorMap`.
 pub const TENSOR_MAP_BYTES: usize = 128;
 /// Alignment of an encoded tensor map in bytes.
@@ -272,6 +274,12 @@ impl TensorMap {
         }
         if let Some(step) = self.steps.iter().find(|&&step| step == 0 || step > MAX_STEP) {
             return Err(format!("a step of {step} elements: it must be 1 to {MAX_STEP}"));
+        }
+        if self.box_bytes() > MAX_SHARED {
+            return Err(format!(
+                "a box of {} bytes, which is more than the {MAX_SHARED} bytes of shared memory of a CTA",
+                self.box_bytes()
+            ));
         }
         let (row, span) = (self.row_bytes(), self.swizzle.chunks() * UNIT);
         if !row.is_multiple_of(UNIT) {

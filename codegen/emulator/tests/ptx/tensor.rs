@@ -415,6 +415,7 @@ fn maps_that_the_driver_refuses_are_refused() {
         TensorMap { strides: vec![136], ..valid.clone() },
         TensorMap { box_sizes: vec![64, 257], ..valid.clone() },
         TensorMap { steps: vec![1, 9], ..valid.clone() },
+        TensorMap { element: TensorType::F32, box_sizes: vec![256, 228], ..valid.clone() },
         TensorMap { box_sizes: vec![12, 8], ..valid.clone() },
         TensorMap { swizzle: Swizzle::Bytes64, ..valid.clone() },
         TensorMap { box_sizes: vec![16, 8], swizzle: Swizzle::Bytes64, ..valid.clone() },
@@ -430,6 +431,7 @@ fn maps_that_the_driver_refuses_are_refused() {
         a stride of 136 bytes: it must be a multiple of 16 below 2^40
         a box of 257 elements along a dimension: there must be 1 to 256
         a step of 9 elements: it must be 1 to 8
+        a box of 233472 bytes, which is more than the 232448 bytes of shared memory of a CTA
         rows of a box of 24 bytes: they must be multiples of 16 bytes
         rows of a box of 128 bytes, which is more than the 64 bytes of the swizzle
         rows of a box of 32 bytes with a swizzle of 64 bytes: the emulator supports only rows as long as the swizzle
