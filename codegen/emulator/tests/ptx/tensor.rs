@@ -351,6 +351,38 @@ fn accesses_of_the_tensor_race_with_copies_of_its_boxes() {
 }
 
 #[test]
+fn the_completion_of_a_box_ends_the_reading_of_its_own_source() {
+    // Boxes of 32 columns: `second` is loaded first and waited for first. The rows of `first` are further apart than
+    // the boxes in shared memory.
+    let outcome = |column: u64| {
+        let load = |to: u32, x: u32, gate: &str| {
+            format!(
+                "    @%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [{gate}], 512;
+    @%p cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile+{to}], [%map, {{{x}, 0}}], [{gate}];\n"
+            )
+        };
+        let wait = |gate: &str| {
+            format!(
+                "W_{gate}: mbarrier.try_wait.parity.shared::cta.b64 %q, [{gate}], 0;\n    @!%q bra W_{gate};\n"
+            )
+        };
+        let device = Device::new(&bytes(256 * 6), 0);
+        let body = [
+            "    .shared .align 8 .b64 gate2;\n    @%p mbarrier.init.shared.b64 [gate2], 1;\n",
+            "    @%p fence.mbarrier_init.release.cluster;\n    bar.sync 0;\n",
+            &load(512, 64, "gate2"),
+            &load(0, 0, "gate"),
+            &wait("gate2"),
+            &format!("    mov.b64 %x2, {};\n    @%p st.global.b8 [%x2+{column}], %r0;\n", device.tensor),
+            &wait("gate"),
+        ];
+        let map = TensorMap::dense(TensorType::U8, device.tensor, &[256, 6], &[32, 16]);
+        device.run(&kernel("", &body.concat()), &map.encode().expect("valid"), 1).map_err(|found| found.kind)
+    };
+    assert_eq!([outcome(64), outcome(32), outcome(0)], [Ok(()), Ok(()), Err(FindingKind::Race)]);
+}
+
+#[test]
 fn boxes_outside_the_allocation_are_found() {
     let device = Device::new(&bytes(64 * 6), 512);
     let map = TensorMap::dense(TensorType::U8, device.tensor, &[64, 7], &[32, 16]);

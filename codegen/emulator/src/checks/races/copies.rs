@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::shadow::Conflict;
 use super::stamp::{COPY, GRANULE, Stamp};
 use super::sync::SyncState;
+use crate::asynchronous::AsyncCopy;
 use crate::code::access::Access;
 use crate::finding::Space;
 use crate::lanes::lanes_of;
@@ -23,6 +24,19 @@ pub(super) struct CopySource {
     pub(super) completed: Option<Stamp>,
     /// The parts of the range that are copied, if not all of it is.
     pub(super) parts: Option<Arc<[(u64, u64)]>>,
+}
+
+impl CopySource {
+    /// Whether a copy into shared memory, or the part of some of its lanes, reads this range.
+    pub(super) fn is_of(&self, copy: &AsyncCopy) -> bool {
+        let first = copy.lanes & copy.lanes.wrapping_neg();
+        let lanes_before = (self.lanes & first.wrapping_sub(1)).count_ones() as u64;
+        let offset = lanes_before * (copy.bytes / copy.lanes.count_ones()) as u64;
+        self.issued.pc as usize == copy.pc
+            && self.issued.warp() == copy.warp
+            && copy.lanes & !self.lanes == 0
+            && self.shared + offset == copy.shared
+    }
 }
 
 /// A range of global memory that a bulk copy in flight writes.
@@ -99,7 +113,7 @@ impl CopiesInFlight {
 }
 
 /// Whether two ranges (address and size in bytes) have a byte in common.
-pub(super) fn overlap((a, a_bytes): (u64, u64), (b, b_bytes): (u64, u64)) -> bool {
+fn overlap((a, a_bytes): (u64, u64), (b, b_bytes): (u64, u64)) -> bool {
     a < b + b_bytes && b < a + a_bytes
 }
 

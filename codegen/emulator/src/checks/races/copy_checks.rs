@@ -6,7 +6,7 @@
 //! mbarriers also happen after the completion. The accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the
 //! wait.
 
-use super::copies::{BulkCopy, CopySource, CopyTarget, Ranges, overlap};
+use super::copies::{BulkCopy, CopySource, CopyTarget, Ranges};
 use super::detector::{Accessor, RaceDetector};
 use super::lane_map::{LINE, LaneMap, LaneMapKind};
 use super::line_access::{LineAccess, lines_of};
@@ -139,9 +139,7 @@ impl RaceDetector {
                     Stamp { time: self.sync.now(copy.warp), origin: thread as u32, pc }
                 }
             };
-            let is_source = |source: &&mut CopySource| {
-                source.completed.is_none() && overlap((copy.shared, 1), (source.shared, source.bytes.max(1)))
-            };
+            let is_source = |source: &&mut CopySource| source.completed.is_none() && source.is_of(copy);
             if copy.reads_global()
                 && let Some(source) = self.copies.sources.iter_mut().rev().find(is_source)
             {
