@@ -77,9 +77,9 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         };
         let part = match transfer {
             Transfer::Store => {
-                let shared = (Space::Shared, Access::Load);
-                let source = resolve_range(cx, lane, shared, (address, bytes), BOX_ALIGNMENT);
-                let Some(source) = source else { return Flow::Fault };
+                let Some(source) = resolve_source(cx, lane, (address, bytes), part.tile.as_ref()) else {
+                    return Flow::Fault;
+                };
                 BulkPart { from: (Space::Shared, address), source, target: global.1, ..part }
             }
             _ => part,
@@ -130,6 +130,29 @@ fn resolve_parts(
         resolved.push(TilePart { host, offset, bytes });
     }
     Some(Tile { parts: resolved, chunks: map.swizzle.chunks(), fill: map.fill() })
+}
+
+/// Checks the accesses of a box in shared memory that is stored. Only what is in the tensor is read. `None` if a check
+/// reports a finding.
+fn resolve_source(
+    cx: &mut ExecutionContext<'_>,
+    lane: usize,
+    (address, bytes): (u64, u64),
+    tile: Option<&TensorBox>,
+) -> Option<*mut u8> {
+    let load = (Space::Shared, Access::Load);
+    let layout = &cx.cluster.layout;
+    let own = cx.cluster.rank(cx.warp.index) == layout.locate(address).0 && layout.contains(address, bytes);
+    let tile = tile.map(|tile| &tile.tile);
+    match tile.filter(|tile| tile.parts.iter().map(|part| part.bytes).sum::<u64>() < bytes) {
+        Some(tile) if own && address.is_multiple_of(BOX_ALIGNMENT) => {
+            let mut pieces = Vec::new();
+            tile.pieces(address, |_, _, at, count| pieces.push((at, count)));
+            pieces.into_iter().try_for_each(|piece| resolve_range(cx, lane, load, piece, 1).map(drop))?;
+            Some(cx.cluster.shared.pointer(address))
+        }
+        _ => resolve_range(cx, lane, load, (address, bytes), BOX_ALIGNMENT),
+    }
 }
 
 /// Ranges of global memory of the parts; parts that follow each other are one range.

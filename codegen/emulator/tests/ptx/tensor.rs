@@ -308,6 +308,52 @@ fn misuse_of_loads_is_found() {
 }
 
 #[test]
+fn stores_read_only_the_part_of_the_box_that_is_in_the_tensor() {
+    // Threads from `first` to `last` fill 16 bytes of the box each.
+    let outcome = |map: TensorMap, (first, last): (u32, u32), at: &str| {
+        let device = Device::new(&bytes(64 * 6), 0);
+        let map = TensorMap { address: device.tensor, ..map };
+        let limits = format!(
+            "setp.ge.u32 %q, %r0, {first}; setp.le.and.u32 %q, %r0, {last}, %q;\n    @%q st.shared.v4"
+        );
+        let text = kernel("", &store(at, PROXY_FENCE, STORED).replace("st.shared.v4", &limits));
+        device.run(&text, &map.encode().expect("valid"), 1).map_err(|found| found.kind)
+    };
+    let plain = TensorMap::dense(TensorType::U8, 0, &[64, 6], &[32, 16]);
+    let swizzled = TensorMap { swizzle: Swizzle::Bytes32, ..plain.clone() };
+    let uninitialised = Err(FindingKind::Uninitialised);
+    for (map, threads, at, expected) in [
+        // Six rows of 32 bytes are in the tensor.
+        (&plain, (0, 11), "0, 0", Ok(())),
+        (&plain, (1, 11), "0, 0", uninitialised),
+        (&plain, (0, 10), "0, 0", uninitialised),
+        // The last six rows.
+        (&plain, (20, 31), "0, -10", Ok(())),
+        (&plain, (21, 31), "0, -10", uninitialised),
+        // Nothing is in the tensor.
+        (&plain, (1, 0), "64, 0", Ok(())),
+        (&swizzled, (0, 11), "0, 0", Ok(())),
+        (&swizzled, (0, 10), "0, 0", uninitialised),
+        // Of the first row, which the swizzle leaves in place, the first half.
+        (&swizzled, (0, 0), "48, 5", Ok(())),
+        (&swizzled, (1, 1), "48, 5", uninitialised),
+    ] {
+        assert_eq!(
+            outcome(map.clone(), threads, at),
+            expected,
+            "{:?}, threads {threads:?} at {at}",
+            map.swizzle
+        );
+    }
+    let outside = store("0, 6", PROXY_FENCE, STORED).replace("}], [tile];", "}], [tile+16384];");
+    finds(
+        &kernel("", &outside),
+        FindingKind::OutOfBounds,
+        expect!["512-byte load from shared memory at 0x4000"],
+    );
+}
+
+#[test]
 fn misuse_of_stores_is_found() {
     let text = |fence: &str, wait: &str| kernel("", &store("0, 0", fence, wait));
     finds(
