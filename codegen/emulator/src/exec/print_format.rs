@@ -56,25 +56,36 @@ pub(super) fn format<A: Arguments>(format: &str, arguments: &mut A) -> Result<(S
             let precision = number(&mut c, arguments, &mut count)?.unwrap_or(0);
             conversion.precision = usize::try_from(precision).ok().map(|precision| precision.min(MAX_FIELD));
         }
-        let mut longs = 0;
+        let (mut longs, mut halves) = (0, 0);
         while let Some(letter) = c.take(|letter| "hlLzjt".contains(letter)) {
             longs += (letter != 'h') as u32;
+            halves += (letter == 'h') as u32;
         }
+        let integer_bits = match (longs, halves) {
+            (0, 0) => 32,
+            (0, 1) => 16,
+            (0, _) => 8,
+            _ => 64,
+        };
         let kind = c.take(|_| true);
         count += kind.is_some_and(|kind| "diouxXcsfFeEgGaAp".contains(kind)) as u32;
         match kind {
             Some('%') => text.push('%'),
             Some('d' | 'i') => {
                 let bits = arguments.next(if longs > 0 { 8 } else { 4 })?;
-                let value = if longs > 0 { bits as i64 } else { bits as u32 as i32 as i64 };
+                let value = (bits << (64 - integer_bits)) as i64 >> (64 - integer_bits);
                 let digits = value.unsigned_abs().to_string();
                 conversion.integer(&mut text, conversion.sign(value < 0), digits);
             }
             Some(kind @ ('o' | 'u' | 'x' | 'X')) => {
-                let bits = arguments.next(if longs > 0 { 8 } else { 4 })?;
+                let bits = arguments.next(if longs > 0 { 8 } else { 4 })? & u64::MAX >> (64 - integer_bits);
+                if kind == 'o' && conversion.alternate {
+                    conversion.precision = conversion.precision.map(|precision| precision.max(1));
+                }
                 let prefix = |prefix| if conversion.alternate && bits != 0 { prefix } else { "" };
                 let (prefix, digits) = match kind {
-                    'o' => (prefix("0"), format!("{bits:o}")),
+                    // The zero is a digit, which the precision counts.
+                    'o' => ("", format!("{}{bits:o}", prefix("0"))),
                     'x' => (prefix("0x"), format!("{bits:x}")),
                     'X' => (prefix("0X"), format!("{bits:X}")),
                     _ => ("", bits.to_string()),
@@ -160,6 +171,9 @@ impl Conversion {
     /// Appends an integer; the precision is its least number of digits.
     fn integer(&self, text: &mut String, prefix: &str, mut digits: String) {
         if let Some(least) = self.precision {
+            if least == 0 && digits == "0" {
+                digits.clear();
+            }
             let zeros = least.saturating_sub(digits.len());
             digits.insert_str(0, &"0".repeat(zeros));
         }
@@ -286,6 +300,10 @@ mod tests {
             ("%u %lu %llu %zu", &[u64::MAX, u64::MAX, 1, 2], "4294967295 18446744073709551615 1 2"),
             ("%x %X %#x %#010x %o %#o", &[255, 255, 255, 255, 8, 8], "ff FF 0xff 0x000000ff 10 010"),
             ("%.3d|%6.3d|%-6.3d|%.0d", &[5, 5, 5, 5], "005|   005|005   |5"),
+            ("%hhd %hhi %hd %hhu %hu", &[300, 128, 40000, 257, 65537], "44 -128 -25536 1 1"),
+            ("%hhx %#hx %ho %hld", &[0x1234, 0x1_0000, 0x1_0007, u64::MAX], "34 0 7 -1"),
+            ("%.0d|%.0u|%3.0x|%+.0d|%.0d", &[0, 0, 0, 0, 10], "||   |+|10"),
+            ("%#.0o|%#.3o|%#.1o|%#.0x", &[0, 8, 8, 0], "0|010|010|"),
             ("%*d|%-*d|%*d", &[4, 1, 4, 2, -4i64 as u64, 3], "   1|2   |3   "),
             (
                 "%f %.2f %8.3f %-8.1f| %08.2f",
