@@ -102,6 +102,12 @@ impl AsyncCopy {
         }
     }
 
+    /// The range of shared memory that the copy reads: address and size.
+    pub(super) fn shared_source(&self) -> Option<(u64, u64)> {
+        let address = if self.into_shared { self.from_shared } else { Some(self.shared) };
+        address.map(|address| (address, self.bytes as u64))
+    }
+
     /// Whether the copy reads or writes a byte of a range of shared memory.
     pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let meets = |start: u64| start < address + bytes && address < start + self.bytes as u64;

@@ -54,10 +54,8 @@ impl GroupedCopies {
         self.issued += 1;
     }
 
-    /// Completes, of each copy, the parts of the lanes in the mask that `done` returns; returns whether fewer copies
-    /// are in flight.
-    pub(super) fn complete(&mut self, shared: &mut Reserved<'_>, done: impl Fn(&AsyncCopy) -> u32) -> bool {
-        let before = self.in_flight.len();
+    /// Completes, of each copy, the parts of the lanes in the mask that `done` returns.
+    pub(super) fn complete(&mut self, shared: &mut Reserved<'_>, done: impl Fn(&AsyncCopy) -> u32) {
         let mut partly_done = Vec::new();
         self.in_flight.retain(|copy| {
             let done = done(copy) & copy.lanes;
@@ -76,6 +74,5 @@ impl GroupedCopies {
                 }
             }
         }
-        self.in_flight.len() < before
     }
 }

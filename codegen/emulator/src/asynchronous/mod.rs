@@ -139,19 +139,14 @@ impl AsyncOperations {
         }
         let is_due = |copy: &mut AsyncCopy| copy.is_due && copy.signal == Signal::Mbarrier(address);
         let due: Vec<AsyncCopy> = self.signalling.extract_if(.., is_due).collect();
-        let released_sources = due.iter().any(|copy| copy.from_shared.is_some());
+        let released: Vec<_> = due.iter().filter_map(AsyncCopy::shared_source).collect();
         for copy in due {
             shared.complete(&copy);
             if let Some(mbarrier) = self.mbarrier(address) {
                 mbarrier.add_transactions(-(copy.bytes as i64))?;
             }
         }
-        if released_sources {
-            // Copies still in flight may read the same bytes: reserve their sources again.
-            let sources =
-                self.signalling.iter().filter_map(|copy| Some((copy.from_shared?, copy.bytes as u64)));
-            sources.for_each(|(from, bytes)| shared.reserve(from, bytes, false));
-        }
+        self.reserve_read(shared, &released);
         let is_due = |arrival: &mut DeferredArrival| arrival.is_due && arrival.mbarrier == address;
         let due: Vec<DeferredArrival> = self.arrivals.extract_if(.., is_due).collect();
         for arrival in due {
@@ -191,12 +186,27 @@ impl AsyncOperations {
             Signal::Group(group) => lanes_below(group),
             Signal::Mbarrier(_) => 0,
         };
-        let completed = self.groups(warp, bulk).complete(shared, done);
-        if bulk && completed {
-            // Copies still in flight may read the same bytes: reserve their sources again.
-            for copy in self.bulk.iter().flat_map(|warp| &warp.in_flight) {
-                shared.reserve(copy.shared, copy.bytes as u64, false);
+        let groups = self.groups(warp, bulk);
+        let completed = groups.in_flight.iter().filter(|copy| done(copy) & copy.lanes != 0);
+        let released: Vec<_> = completed.filter_map(AsyncCopy::shared_source).collect();
+        groups.complete(shared, done);
+        self.reserve_read(shared, &released);
+    }
+
+    /// Reserves again what operations in flight read of ranges of shared memory whose reservations have ended: several
+    /// operations may read the same bytes.
+    pub(crate) fn reserve_read(&self, shared: &mut Reserved<'_>, released: &[(u64, u64)]) {
+        if released.is_empty() {
+            return;
+        }
+        let copies = self.signalling.iter().chain(self.bulk.iter().flat_map(|warp| &warp.in_flight));
+        for (start, bytes) in copies.filter_map(AsyncCopy::shared_source) {
+            if released.iter().any(|&(other, size)| start < other + size && other < start + bytes) {
+                shared.reserve(start, bytes, false);
             }
+        }
+        for chunk in released.iter().flat_map(|&range| self.wgmma.read_chunks(range)) {
+            shared.reserve(chunk, CHUNK, false);
         }
     }
 }

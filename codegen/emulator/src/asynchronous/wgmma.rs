@@ -196,6 +196,13 @@ impl WgmmaOperations {
         }
     }
 
+    /// Addresses of the chunks of a range that operations in flight read.
+    pub(super) fn read_chunks(&self, (start, bytes): (u64, u64)) -> impl Iterator<Item = u64> {
+        let chunks = start / CHUNK..(start + bytes).div_ceil(CHUNK);
+        let is_read = |chunk: &u64| self.readers.get(*chunk as usize).is_some_and(|&readers| readers > 0);
+        chunks.filter(is_read).map(|chunk| chunk * CHUNK)
+    }
+
     /// Ends the reading of a range; calls `release` for each chunk that has no reader left.
     pub(crate) fn end_read(&mut self, (start, bytes): (u64, u64), mut release: impl FnMut(u64)) {
         for chunk in start / CHUNK..(start + bytes).div_ceil(CHUNK) {

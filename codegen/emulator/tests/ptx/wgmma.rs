@@ -447,6 +447,41 @@ fn warpgroups_are_numbered_in_their_cta() {
 }
 
 #[test]
+fn operands_that_another_operation_still_reads_are_reserved() {
+    let product = plain(&TYPES[0]);
+    // One thread stores 16 bytes of an operand to global memory, or copies them within shared memory.
+    let store = "setp.eq.u32 %p2, %t0, 0;\n\
+                 @%p2 cp.async.bulk.global.shared::cta.bulk_group [%x1], [tile], 16;\n\
+                 @%p2 cp.async.bulk.commit_group;";
+    let stored = "@%p2 cp.async.bulk.wait_group 0;";
+    let copy = "setp.eq.u32 %p2, %t0, 0;\n@%p2 mbarrier.init.shared.b64 [tile+98176], 1;\n\
+                @%p2 fence.mbarrier_init.release.cluster;\n\
+                @%p2 mbarrier.arrive.expect_tx.shared.b64 _, [tile+98176], 16;\n\
+                @%p2 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [tile+90112], [tile], 16, \
+                [tile+98176];";
+    let copied = "@!%p2 bra DONE;\nTEST: mbarrier.try_wait.parity.shared.b64 %p3, [tile+98176], 0;\n@!%p3 bra TEST;\nDONE:";
+    let multiplied = "wgmma.wait_group.sync.aligned 0;";
+    let write = "@%p2 st.shared.b32 [tile], %t0;";
+    let (by_wgmma, by_copy) = (Some(FindingKind::Wgmma), Some(FindingKind::AsyncCopy));
+    for (steps, kind) in [
+        (vec![store, multiplied, stored, write], None),
+        (vec![store, stored, multiplied, write], None),
+        (vec![copy, multiplied, copied, write], None),
+        (vec![store, multiplied, write, stored], by_copy),
+        (vec![store, stored, write, multiplied], by_wgmma),
+        // The barrier keeps the other warps from a wait for the `wgmma`.
+        (vec![copy, copied, write, "bar.sync 0;", multiplied], by_wgmma),
+        (vec![copy, multiplied, write, copied], by_copy),
+        (vec![store, copy, multiplied, copied, write, stored], by_copy),
+        (vec![store, copy, multiplied, stored, write, copied], by_copy),
+    ] {
+        let text = product.text().replace(multiplied, &steps.join("\n"));
+        let found = outcome(&product, &text, 4).err();
+        assert_eq!(found.as_ref().map(|found| found.kind), kind, "{steps:#?}\n{found:?}");
+    }
+}
+
+#[test]
 fn other_targets_do_not_have_it() {
     let text = plain(&TYPES[0]).text();
     for (target, version) in [("sm_90", "8.4"), ("sm_100a", "8.6")] {

@@ -317,9 +317,11 @@ pub(super) fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         races::complete_wgmma(cx, &reads);
     }
     let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
-    for range in reads.into_iter().flat_map(|(_, ranges)| ranges) {
+    let released: Vec<_> = reads.into_iter().flat_map(|(_, ranges)| ranges).collect();
+    for &range in &released {
         under_way.wgmma.end_read(range, |chunk| shared.release(chunk, CHUNK, false));
     }
+    under_way.reserve_read(&mut shared, &released);
     let state = under_way.wgmma.warp(warp);
     let done: Vec<Operation> = state.in_flight.extract_if(.., |one| one.number < complete).collect();
     for operation in done {
