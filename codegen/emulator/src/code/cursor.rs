@@ -242,6 +242,13 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         self.tables.layout.register(register)
     }
 
+    /// Records that the instruction reads a register in the lanes in which the predicate at the slot `condition` holds. All
+    /// such registers of an instruction have one condition.
+    pub(crate) fn read_register_if(&mut self, register: RegId, condition: u32) {
+        self.effects.conditional_reads.push(register);
+        self.effects.condition = condition;
+    }
+
     pub(crate) fn dst(&mut self, index: usize, width: Width) -> Result<u32, ParseError> {
         match self.operand(index)? {
             Operand::Reg(register) => self.write_register(*register, width),

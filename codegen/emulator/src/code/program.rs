@@ -22,6 +22,9 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegisterCheck {
     pub(crate) reads: Vec<(usize, RegId)>,
+    /// Registers that are read in the lanes in which the predicate at the slot `condition` holds.
+    pub(crate) conditional_reads: Vec<(usize, RegId)>,
+    pub(crate) condition: u32,
     pub(crate) writes: Vec<usize>,
 }
 

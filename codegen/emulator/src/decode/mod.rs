@@ -76,6 +76,7 @@ pub(crate) fn decode(
     decoder.tables.layout = Layout::new(slots, bytes);
     decoder.tables.lists.clear();
     let mut insts = decoder.instructions()?;
+    let effects = std::mem::take(&mut decoder.effects);
     let (register_checks, tracked) = register_checks(&mut insts, &effects, &uninitialised);
     count_unconditional(&mut insts, &cfg);
     let FunctionTables { layout, lists, wgmma, .. } = decoder.tables;
@@ -150,11 +151,14 @@ fn register_checks(
         .collect();
     let mut checks = Vec::new();
     for (inst, effect) in insts.iter_mut().zip(effects) {
-        let reads: Vec<_> =
-            effect.reads.iter().filter_map(|&r| number[r as usize].map(|index| (index, r))).collect();
+        let tracked = |registers: &[RegId]| -> Vec<(usize, RegId)> {
+            registers.iter().filter_map(|&r| number[r as usize].map(|index| (index, r))).collect()
+        };
+        let (reads, conditional_reads) = (tracked(&effect.reads), tracked(&effect.conditional_reads));
         let writes: Vec<_> = effect.writes.iter().filter_map(|&r| number[r as usize]).collect();
-        if !reads.is_empty() || !writes.is_empty() {
-            checks.push(RegisterCheck { reads, writes });
+        if !reads.is_empty() || !conditional_reads.is_empty() || !writes.is_empty() {
+            let condition = effect.condition;
+            checks.push(RegisterCheck { reads, conditional_reads, condition, writes });
             inst.register_check = checks.len() as u32;
         }
     }

@@ -9,8 +9,18 @@ use crate::load::types::Width;
 pub(crate) struct Effects {
     pub(crate) reads: Vec<RegId>,
     pub(crate) writes: Vec<RegId>,
+    /// Registers that the instruction reads in the lanes in which the predicate at the slot `condition` holds.
+    pub(crate) conditional_reads: Vec<RegId>,
+    pub(crate) condition: u32,
     /// Whether the instruction has a guard, so that its writes may not happen.
     pub(crate) guarded: bool,
+}
+
+impl Effects {
+    /// Registers that the instruction reads, or may read.
+    fn all_reads(&self) -> impl Iterator<Item = &RegId> {
+        self.reads.iter().chain(&self.conditional_reads)
+    }
 }
 
 /// Set of registers, as a bit vector.
@@ -81,7 +91,7 @@ pub(crate) fn maybe_uninitialised(cfg: &Cfg, effects: &[Effects], registers: usi
     for block in 0..cfg.blocks.len() {
         let mut set = entry_set(block, &out);
         for effect in &effects[cfg.blocks[block].start..cfg.blocks[block].end] {
-            for &register in &effect.reads {
+            for &register in effect.all_reads() {
                 unassigned[register as usize] |= !set.contains(register);
             }
             if !effect.guarded {
@@ -156,7 +166,7 @@ fn live_intervals(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<(usiz
                 if !effect.guarded {
                     effect.writes.iter().for_each(|&register| set.remove(register));
                 }
-                effect.reads.iter().for_each(|&register| set.insert(register));
+                effect.all_reads().for_each(|&register| set.insert(register));
             }
             if set != live_in[block] {
                 live_in[block] = set;
@@ -173,7 +183,7 @@ fn live_intervals(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<(usiz
         live_in[block].iter().for_each(|register| extend(register, bounds.start));
         live_out(block, &live_in).iter().for_each(|register| extend(register, bounds.end - 1));
         for (at, effect) in effects.iter().enumerate().take(bounds.end).skip(bounds.start) {
-            effect.reads.iter().chain(&effect.writes).for_each(|&register| extend(register, at));
+            effect.all_reads().chain(&effect.writes).for_each(|&register| extend(register, at));
         }
     }
     intervals

@@ -104,7 +104,11 @@ fn check_registers(cx: &mut ExecutionContext<'_>, inst: &Inst, mask: u32) -> boo
     let check = &program.register_checks[inst.register_check as usize - 1];
     if cx.launch.checks {
         let lanes = |register| if program.is_guard(inst.guard, register) { mask } else { cx.active };
-        if let Some((register, lane)) = first_unwritten(check, &cx.warp.written, lanes) {
+        let conditionally = match check.conditional_reads[..] {
+            [] => 0,
+            _ => cx.active & cx.mask(check.condition),
+        };
+        if let Some((register, lane)) = first_unwritten(check, &cx.warp.written, lanes, conditionally) {
             let name = &program.register_names[register as usize];
             cx.fault(
                 FindingKind::Uninitialised,

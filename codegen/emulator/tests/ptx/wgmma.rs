@@ -447,6 +447,19 @@ fn warpgroups_are_numbered_in_their_cta() {
 }
 
 #[test]
+fn accumulators_must_be_initialised_where_they_are_read() {
+    let initial = format!("mov.b32 %d5, {};", encode_accumulator("f32", 3));
+    let found = finding(&plain(&TYPES[0]), &initial, "");
+    assert_eq!(found.kind, FindingKind::Uninitialised, "{found}");
+    assert!(found.detail.contains("register `%d5` is read but nothing has written it"), "{found}");
+    let product = Product { accumulates: false, ..plain(&TYPES[0]) };
+    let text = product.text();
+    assert!(text.contains(&initial), "{text}");
+    let got = outcome(&product, &text.replace(&initial, ""), 4).unwrap_or_else(|finding| panic!("{finding}"));
+    assert_eq!(got[..product.count()], product.expected(0));
+}
+
+#[test]
 fn operands_that_another_operation_still_reads_are_reserved() {
     let product = plain(&TYPES[0]);
     // One thread stores 16 bytes of an operand to global memory, or copies them within shared memory.

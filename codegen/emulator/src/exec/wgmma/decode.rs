@@ -79,14 +79,19 @@ fn product(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let mut flags = if saturates { list::SATURATE } else { 0 };
 
     let count = columns as usize / 8 * 4 / if d == "f16" { 2 } else { 1 };
-    let reads = matches!(op.operand(3)?, Operand::Int(1));
+    let scale_d = op.src(3, Ty::Pred)?;
+    let constant = match op.operand(3)? {
+        Operand::Int(value) => Some(*value != 0),
+        _ => None,
+    };
     let mut accumulators = Vec::new();
     for element in sized(op, 0, count)? {
         let Operand::Reg(register) = element else { return Err(op.unsupported()) };
         let slot = op.write_register(*register, Width::W32)?;
-        // A predicate decides at run time whether the accumulators are read.
-        if reads {
-            op.read_register(*register);
+        match constant {
+            Some(true) => drop(op.read_register(*register)),
+            Some(false) => {}
+            None => op.read_register_if(*register, scale_d),
         }
         accumulators.extend([slot, op.wgmma_register(*register)]);
     }
@@ -103,7 +108,6 @@ fn product(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
         _ => op.src(1, Ty::B64)?,
     };
     let descriptor_b = op.src(2, Ty::B64)?;
-    let scale_d = op.src(3, Ty::Pred)?;
     let mut next = 4;
     if !integer {
         for flag in [list::NEGATE_A, list::NEGATE_B] {
