@@ -5,6 +5,8 @@
 //! issued it. So one thread of the warpgroup may tell others, after its wait, that the operands in shared memory are
 //! free.
 
+use std::collections::VecDeque;
+
 /// Warps of a warpgroup.
 pub(crate) const WARPS_PER_WARPGROUP: usize = 4;
 
@@ -16,6 +18,24 @@ pub(crate) fn first_in_warpgroup(warp: usize, warps_per_cta: usize) -> usize {
 
 /// Bytes of shared memory that are counted together: the smallest part of an operand.
 pub(crate) const CHUNK: u64 = 16;
+
+/// What the threads of a warpgroup must agree on when they issue an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommonOperands {
+    pub(crate) pc: usize,
+    /// Descriptors of `A` and `B`; 0 for `A` in registers.
+    pub(crate) descriptors: [u64; 2],
+    pub(crate) scale_d: bool,
+}
+
+/// Operations that some warps of a warpgroup have issued and others have not.
+#[derive(Clone, Default)]
+struct IssuedOperations {
+    /// Number of the first operation.
+    first: u64,
+    /// The operations in order, each with the warp that has issued it first.
+    operations: VecDeque<(usize, CommonOperands)>,
+}
 
 /// The part of an operation that one warp has issued.
 #[derive(Clone, Debug)]
@@ -107,8 +127,8 @@ impl WarpOperations {
 pub(crate) struct WgmmaOperations {
     warps: Vec<WarpOperations>,
     warps_per_cta: usize,
-    /// Instructions of the operations that some warp of a warpgroup has issued, by the first warp of the warpgroup.
-    issued: Vec<Vec<u32>>,
+    /// By the first warp of a warpgroup.
+    issued: Vec<IssuedOperations>,
     /// Number of operations in flight that read each chunk of shared memory.
     readers: Vec<u32>,
 }
@@ -142,20 +162,32 @@ impl WgmmaOperations {
         self.warps().flat_map(|(warp, operations)| operations.in_flight.iter().map(move |one| (warp, one)))
     }
 
-    /// Numbers the next operation of a warp, at instruction `pc`. The error is the instruction of this number that
-    /// another warp of the warpgroup has issued.
-    pub(crate) fn number(&mut self, warp: usize, pc: usize) -> Result<u64, usize> {
+    /// Numbers the next operation of a warp. The error is a different operation of this number that another warp of the
+    /// warpgroup has issued, and that warp.
+    pub(crate) fn number(
+        &mut self,
+        warp: usize,
+        operands: CommonOperands,
+    ) -> Result<u64, (usize, CommonOperands)> {
         let (number, group) = (self.warp(warp).issued, self.first_in_warpgroup(warp));
         if self.issued.len() <= group {
-            self.issued.resize_with(group + 1, Vec::new);
+            self.issued.resize_with(group + 1, IssuedOperations::default);
         }
         let issued = &mut self.issued[group];
-        match issued.get(number as usize) {
-            Some(&other) if other as usize != pc => return Err(other as usize),
+        match issued.operations.get((number - issued.first) as usize) {
+            Some(&(other, found)) if found != operands => return Err((other, found)),
             Some(_) => {}
-            None => issued.push(pc as u32),
+            None => issued.operations.push_back((warp, operands)),
         }
         self.warps[warp].issued += 1;
+        let warps = self.warps.iter().skip(group).take(WARPS_PER_WARPGROUP);
+        let by_all = match warps.len() {
+            WARPS_PER_WARPGROUP => warps.map(|warp| warp.issued).min().unwrap_or(0),
+            _ => 0,
+        };
+        while issued.first < by_all && issued.operations.pop_front().is_some() {
+            issued.first += 1;
+        }
         Ok(number)
     }
 

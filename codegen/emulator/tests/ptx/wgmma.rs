@@ -447,6 +447,36 @@ fn warpgroups_are_numbered_in_their_cta() {
 }
 
 #[test]
+fn operands_that_differ_within_a_warpgroup_are_found() {
+    let product = plain(&TYPES[0]);
+    let (a, b) = (product.descriptor(0, false), product.descriptor(B, false));
+    let scale = "setp.eq.u32 %p1, 1, 1;".to_string();
+    let moved = |name: &str, bits: u64, shift: u32| {
+        let line = format!("mov.b64 {name}, {bits};");
+        let other =
+            format!("shr.u32 %t6, %t0, {shift};\ncvt.u64.u32 %x6, %t6;\nadd.u64 {name}, {name}, %x6;");
+        (line.clone(), format!("{line}\n{other}"))
+    };
+    for ((line, replacement), message) in [
+        (
+            (scale.clone(), "setp.lt.u32 %p1, %t0, 16;".into()),
+            "`scale-d`: true in lane 0, false in lane 16".into(),
+        ),
+        (
+            (scale, "setp.lt.u32 %p1, %t0, 64;".into()),
+            "`scale-d`: true in warp 0, false in warp 2".to_string(),
+        ),
+        (moved("%x4", a, 0), format!("the descriptor of A: {a:#x} in lane 0, {:#x} in lane 1", a + 1)),
+        (moved("%x5", b, 0), format!("the descriptor of B: {b:#x} in lane 0, {:#x} in lane 1", b + 1)),
+        (moved("%x5", b, 5), format!("the descriptor of B: {b:#x} in warp 0, {:#x} in warp 1", b + 1)),
+    ] {
+        let found = finding(&product, &line, &replacement);
+        assert_eq!(found.kind, FindingKind::Wgmma, "{replacement}: {found}");
+        assert!(found.detail.contains(&message), "{replacement}: {found}");
+    }
+}
+
+#[test]
 fn accumulators_must_be_initialised_where_they_are_read() {
     let initial = format!("mov.b32 %d5, {};", encode_accumulator("f32", 3));
     let found = finding(&plain(&TYPES[0]), &initial, "");

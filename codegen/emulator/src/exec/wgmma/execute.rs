@@ -3,8 +3,9 @@
 use super::descriptor::Descriptor;
 use super::operands::{check_issue, list, misuse, registers};
 use super::product::{DEPTH_BYTES, Matrices, Operand, ROWS};
-use crate::asynchronous::{CHUNK, Operation, WARPS_PER_WARPGROUP as WARPGROUP};
+use crate::asynchronous::{CHUNK, CommonOperands, Operation, WARPS_PER_WARPGROUP as WARPGROUP};
 use crate::code::access::Access;
+use crate::code::operands::NONE;
 use crate::context::{ExecutionContext, Flow, Inst};
 use crate::exec::fragment::whole_warp;
 use crate::exec::lane_loop::lane_loop;
@@ -68,16 +69,16 @@ lane_loop! {
     /// `wgmma.mma_async`.
     fn multiply[D: Accumulator, EA: Operand, EB: Operand][D, EA, EB](cx, i) {
         let list = cx.launch.program.list(i.imm);
-        let Some(mut operation) = begin(cx, list) else { return Flow::Fault };
+        let Some((mut operation, common)) = begin(cx, list) else { return Flow::Fault };
         let (a, d) = registers(list);
         let (columns, flags) = (list[list::COLUMNS] as usize, list[list::FLAGS]);
         let base = cx.cluster.layout.base(cx.cluster.rank(cx.warp.index));
-        let descriptor = |slot: u32| Descriptor::new(cx.warp.regs.lanes::<u64>(slot)[0], base);
+        let [descriptor_a, descriptor_b] = common.descriptors.map(|bits| Descriptor::new(bits, base));
         let row = (cx.warp.index % cx.cluster.warps % WARPGROUP * ROWS) as u64;
-        let b = chunks_b(descriptor(list[list::DESCRIPTOR_B]), columns as u64, EB::BYTES as u64, flags);
+        let b = chunks_b(descriptor_b, columns as u64, EB::BYTES as u64, flags);
         let mut chunks = b.clone();
         let a_chunks = match a.is_empty() {
-            true => chunks_a(descriptor(list[list::DESCRIPTOR_A]), row, EA::BYTES as u64, flags),
+            true => chunks_a(descriptor_a, row, EA::BYTES as u64, flags),
             false => Vec::new(),
         };
         chunks.extend_from_slice(&a_chunks);
@@ -111,7 +112,7 @@ lane_loop! {
         if negate {
             matrices.a[..depth].iter_mut().flatten().for_each(|a| *a = -*a);
         }
-        if cx.mask(list[list::SCALE_D]) & 1 != 0 {
+        if common.scale_d {
             for (index, &(slot, number)) in d.iter().enumerate() {
                 let values = current(cx, slot, number);
                 for lane in 0..LANES {
@@ -198,8 +199,8 @@ fn chunks_a(descriptor: Descriptor, row: u64, element: u64, flags: u32) -> Vec<C
     chunks(descriptor, (row, ROWS as u64), element, flags & list::TRANSPOSE_A != 0).collect()
 }
 
-/// Starts an operation: checks that the warpgroup executes it, and the use of its registers.
-fn begin(cx: &mut ExecutionContext<'_>, list: &[u32]) -> Option<Operation> {
+/// Starts an operation: checks that the warpgroup executes it with the same operands, and the use of its registers.
+fn begin(cx: &mut ExecutionContext<'_>, list: &[u32]) -> Option<(Operation, CommonOperands)> {
     if !whole_warp(cx) || !is_in_warpgroup(cx) {
         return None;
     }
@@ -207,23 +208,85 @@ fn begin(cx: &mut ExecutionContext<'_>, list: &[u32]) -> Option<Operation> {
     if cx.launch.checks && !check_issue(cx, list) {
         return None;
     }
+    let common = common_operands(cx, list)?;
     let state = &mut cx.cluster.asynchronous.wgmma;
-    let number = match state.number(warp, pc) {
+    let number = match state.number(warp, common) {
         Ok(number) => number,
         Err(other) => {
-            let line = cx.launch.program.place(other).line;
-            let detail = format!(
-                "the warps of a warpgroup must issue the same operations: another warp has issued that of PTX line \
-                 {line} here"
-            );
-            misuse(cx, detail);
+            warps_differ(cx, common, other);
             return None;
         }
     };
+    let state = &mut cx.cluster.asynchronous.wgmma;
     let group = state.warp(warp).committed;
     let (a, d) = registers(list);
     let a = a.into_iter().map(|(_, number)| number).collect();
-    Some(Operation { number, group, pc, reads: Vec::new(), writes: d, a })
+    Some((Operation { number, group, pc, reads: Vec::new(), writes: d, a }, common))
+}
+
+/// The operands that the threads of a warpgroup must agree on; `None` if lanes of the warp differ, which is reported.
+fn common_operands(cx: &mut ExecutionContext<'_>, list: &[u32]) -> Option<CommonOperands> {
+    let mut descriptors = [0; 2];
+    for (index, &slot) in [list[list::DESCRIPTOR_A], list[list::DESCRIPTOR_B]].iter().enumerate() {
+        if slot == NONE {
+            continue;
+        }
+        let lanes = *cx.warp.regs.lanes::<u64>(slot);
+        descriptors[index] = lanes[0];
+        if let Some(lane) = lanes.iter().position(|&other| other != lanes[0]) {
+            let values = [(lanes[0], "lane 0".to_string()), (lanes[lane], format!("lane {lane}"))];
+            descriptors_differ(cx, index, values);
+            return None;
+        }
+    }
+    let scale_d = cx.mask(list[list::SCALE_D]);
+    let first = scale_d & 1 != 0;
+    let others = if first { !scale_d } else { scale_d };
+    if others != 0 {
+        scales_differ(cx, first, ["lane 0".to_string(), format!("lane {}", others.trailing_zeros())]);
+        return None;
+    }
+    Some(CommonOperands { pc: cx.warp.pc, descriptors, scale_d: first })
+}
+
+/// Reports that the warp issues another operation than a warp of its warpgroup has issued.
+#[cold]
+fn warps_differ(cx: &mut ExecutionContext<'_>, own: CommonOperands, (warp, other): (usize, CommonOperands)) {
+    if own.pc != other.pc {
+        let line = cx.launch.program.place(other.pc).line;
+        let detail = format!(
+            "the warps of a warpgroup must issue the same operations: another warp has issued that of PTX line {line} here"
+        );
+        misuse(cx, detail);
+        return;
+    }
+    let names = [warp, cx.warp.index].map(|warp| cx.cluster.warp_name(warp));
+    match (0..2).find(|&index| own.descriptors[index] != other.descriptors[index]) {
+        Some(index) => {
+            let [first, second] = names;
+            let values = [(other.descriptors[index], first), (own.descriptors[index], second)];
+            descriptors_differ(cx, index, values);
+        }
+        None => scales_differ(cx, other.scale_d, names),
+    }
+}
+
+fn descriptors_differ(cx: &mut ExecutionContext<'_>, index: usize, values: [(u64, String); 2]) {
+    let [(first, by), (second, other)] = values;
+    let operand = ["A", "B"][index];
+    let detail = format!(
+        "all threads of a warpgroup must have the same value for the descriptor of {operand}: {first:#x} in {by}, \
+         {second:#x} in {other}"
+    );
+    misuse(cx, detail);
+}
+
+fn scales_differ(cx: &mut ExecutionContext<'_>, first: bool, [by, other]: [String; 2]) {
+    let second = !first;
+    let detail = format!(
+        "all threads of a warpgroup must have the same value for `scale-d`: {first} in {by}, {second} in {other}"
+    );
+    misuse(cx, detail);
 }
 
 /// Whether the warp is in a warpgroup, four warps from a multiple of four on; reports a fault if not.
