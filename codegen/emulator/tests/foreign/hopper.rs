@@ -1,47 +1,16 @@
 //! Kernels of `triton/kernels.py` for Hopper (sm_90a), with `wgmma`: results against float64, and what is found if their
 //! synchronisation is damaged.
 
-use std::fmt::Write;
-
-use bespoke_emulator::{Finding, LaunchConfig, Module};
+use bespoke_emulator::{Finding, LaunchConfig};
 use expect_test::expect;
 use half::f16;
 
 use crate::device::{Device, float, grid, singles, words};
 use crate::matrices::halves;
+use crate::mutants::{Case, Equivalent, Mutants, Run, a_group_early, equivalent, left_out};
 use crate::reductions::{normalised, softmax};
 
-/// Result of a kernel that is compared with a float64 computation.
-struct Run {
-    got: Vec<f64>,
-    expected: Vec<f64>,
-    /// Largest difference, relative to the largest expected magnitude.
-    tolerance: f64,
-}
-
-impl Run {
-    fn difference(&self) -> f64 {
-        let largest = self.expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
-        let pairs = self.got.iter().zip(&self.expected);
-        // NaN is different, too.
-        pairs
-            .map(|(got, expected)| (got - expected).abs() / largest)
-            .fold(0.0, |most, x| if x <= most { most } else { x })
-    }
-
-    fn is_right(&self) -> bool {
-        self.got.len() == self.expected.len() && self.difference() <= self.tolerance
-    }
-}
-
-/// Kernel with its launch: runs on a PTX text, which may be damaged.
-struct Case {
-    name: &'static str,
-    ptx: &'static str,
-    run: fn(&Device) -> Result<Run, Box<Finding>>,
-}
-
-fn launch(
+pub fn launch(
     device: &Device,
     kernel: &str,
     config: LaunchConfig,
@@ -51,7 +20,7 @@ fn launch(
 }
 
 /// `A · B` of `m` × `k` and `k` × `n` numbers in float64.
-fn product(a: &[f64], b: &[f64], k: usize, n: usize) -> Vec<f64> {
+pub fn product(a: &[f64], b: &[f64], k: usize, n: usize) -> Vec<f64> {
     let element = |row: &[f64], column: usize| (0..k).map(|i| row[i] * b[i * n + column]).sum();
     a.chunks(k).flat_map(|row| (0..n).map(|column| element(row, column)).collect::<Vec<f64>>()).collect()
 }
@@ -60,11 +29,11 @@ fn transposed(b: &[f64], k: usize) -> Vec<f64> {
     (0..k).flat_map(|i| b.iter().skip(i).step_by(k).copied().collect::<Vec<_>>()).collect()
 }
 
-fn doubles(values: &[f32]) -> Vec<f64> {
+pub fn doubles(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| x as f64).collect()
 }
 
-fn half_values(bits: &[u16]) -> Vec<f64> {
+pub fn half_values(bits: &[u16]) -> Vec<f64> {
     bits.iter().map(|&bits| f16::from_bits(bits).to_f64()).collect()
 }
 
@@ -83,7 +52,7 @@ fn attention(device: &Device) -> Result<Run, Box<Finding>> {
 }
 
 /// Runs attention in CTAs of `rows` rows and `threads` threads.
-fn attention_in(device: &Device, rows: u32, threads: u32, shared: u32) -> Result<Run, Box<Finding>> {
+pub fn attention_in(device: &Device, rows: u32, threads: u32, shared: u32) -> Result<Run, Box<Finding>> {
     let (heads, t, d, scale) = (2, 128, 32, 0.25);
     let [q, k, v] = [1, 2, 3].map(|seed| halves(&singles(heads * t * d, seed)));
     let o = device.output::<f32>(heads * t * d);
@@ -112,7 +81,7 @@ fn quantised(device: &Device) -> Result<Run, Box<Finding>> {
 }
 
 /// Runs the product with quantised weights in CTAs of `columns` columns and `threads` threads.
-fn quantised_in(device: &Device, columns: u32, threads: u32, shared: u32) -> Result<Run, Box<Finding>> {
+pub fn quantised_in(device: &Device, columns: u32, threads: u32, shared: u32) -> Result<Run, Box<Finding>> {
     let (m, n, k) = (64, 64, 192);
     let a = halves(&singles(m * k, 7));
     let b: Vec<i8> = words(n * k, 8).into_iter().map(|word| (word >> 24) as i8).collect();
@@ -191,42 +160,6 @@ fn products_of_warpgroups_match_float64() {
     }
 }
 
-#[test]
-fn the_same_kernels_run_for_sm_80() {
-    let attention = attention_in(&Device::load(include_str!("triton/attention.ptx")), 32, 64, 10240);
-    let quantised = quantised_in(&Device::load(include_str!("triton/quantised.ptx")), 32, 64, 6144);
-    for (name, run) in [("attention", attention), ("quantised", quantised)] {
-        match run {
-            Ok(run) => assert!(run.is_right(), "{name}: off by {:e}", run.difference()),
-            Err(finding) => panic!("{name}: {finding}"),
-        }
-    }
-}
-
-/// What happens to a damaged text.
-fn outcome(case: &Case, text: &str) -> String {
-    if let Err(errors) = Module::load(text) {
-        panic!("{}: {}", case.name, errors[0]);
-    }
-    match (case.run)(&Device::load(text)) {
-        Err(finding) => format!("{:?}", finding.kind),
-        Ok(run) if !run.is_right() => "wrong result".to_string(),
-        Ok(_) => "survives".to_string(),
-    }
-}
-
-/// Damages one line at a time of those that contain `pattern`: `damage` gives the new line. Returns the outcomes.
-fn damaged(case: &Case, pattern: &str, damage: impl Fn(&str) -> String) -> Vec<String> {
-    let lines: Vec<&str> = case.ptx.lines().collect();
-    let damaged = lines.iter().enumerate().filter(|(_, line)| line.contains(pattern)).map(|(at, line)| {
-        let new = damage(line);
-        let text: Vec<&str> =
-            lines.iter().enumerate().map(|(i, line)| if i == at { &new } else { *line }).collect();
-        outcome(case, &text.join("\n"))
-    });
-    damaged.collect()
-}
-
 /// Changes the swizzle in the constant that completes a matrix descriptor: 128 bytes to 64, 64 to 128, 32 to none.
 fn other_swizzle(line: &str) -> String {
     let (rest, number) = line.trim_end_matches(';').rsplit_once(char::is_whitespace).expect("an operand");
@@ -236,32 +169,36 @@ fn other_swizzle(line: &str) -> String {
     }
 }
 
-/// Of the mutants that survive, the barriers only keep the copies of the next stage behind `wgmma` that the warp has
-/// waited for, and which are complete in all warps then; and the fences of the async proxy follow no store.
+/// Mutants that behave as the kernel does.
+const EQUIVALENT: [Equivalent; 7] = [
+    equivalent("matmul", "without bar.sync", 2, WAITED),
+    equivalent("attention", "without bar.sync", 2, WAITED),
+    equivalent("fp8", "without bar.sync", 2, WAITED),
+    equivalent("int8", "without bar.sync", 2, WAITED),
+    equivalent("tf32", "without bar.sync", 2, WAITED),
+    equivalent("attention", "without fence.proxy.async", 2, NO_STORE),
+    equivalent("quantised", "without fence.proxy.async", 2, NO_STORE),
+];
+const WAITED: &str = "the barrier only keeps the copies of the next stage behind `wgmma` that the warp has waited for, and which are \
+                      complete in all warps then";
+const NO_STORE: &str = "no store is between this fence and the one before";
+
 #[test]
 fn damaged_synchronisation_is_found() {
-    let mut table = String::new();
+    let mut mutants = Mutants::new(&EQUIVALENT);
     for case in &CASES {
-        let left_out = |pattern: &str| damaged(case, pattern, |_| String::new());
-        let earlier = |pattern: &str| {
-            damaged(case, pattern, |line| {
-                let (rest, number) =
-                    line.trim_end_matches(';').trim_end().rsplit_once(char::is_whitespace).expect("a number");
-                format!("{rest} {};", number.parse::<u32>().expect("a number of groups") + 1)
-            })
-        };
-        for (what, outcomes) in [
-            ("without wgmma.fence", left_out("wgmma.fence")),
-            ("without wgmma.commit_group", left_out("wgmma.commit_group")),
-            ("without wgmma.wait_group", left_out("wgmma.wait_group")),
-            ("wgmma.wait_group a group early", earlier("wgmma.wait_group")),
-            ("without fence.proxy.async", left_out("fence.proxy.async")),
-            ("without bar.sync", left_out("bar.sync")),
-            ("cp.async.wait_group a group early", earlier("cp.async.wait_group")),
-            ("with another swizzle", damaged(case, "or.b64", other_swizzle)),
+        for (what, pattern) in [
+            ("without wgmma.fence", "wgmma.fence"),
+            ("without wgmma.commit_group", "wgmma.commit_group"),
+            ("without wgmma.wait_group", "wgmma.wait_group"),
         ] {
-            let _ = writeln!(table, "{} {what}: {}", case.name, outcomes.join(", "));
+            mutants.add(case, what, pattern, left_out);
         }
+        mutants.add(case, "wgmma.wait_group a group early", "wgmma.wait_group", a_group_early);
+        mutants.add(case, "without fence.proxy.async", "fence.proxy.async", left_out);
+        mutants.add(case, "without bar.sync", "bar.sync", left_out);
+        mutants.add(case, "cp.async.wait_group a group early", "cp.async.wait_group", a_group_early);
+        mutants.add(case, "with another swizzle", "or.b64", other_swizzle);
     }
     expect![[r#"
         matmul without wgmma.fence: Wgmma
@@ -269,22 +206,22 @@ fn damaged_synchronisation_is_found() {
         matmul without wgmma.wait_group: Wgmma, Wgmma
         matmul wgmma.wait_group a group early: Wgmma, Wgmma
         matmul without fence.proxy.async: ProxyFence
-        matmul without bar.sync: Uninitialised, survives, AsyncCopy, Race
+        matmul without bar.sync: Uninitialised, equivalent, AsyncCopy, Race
         matmul cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         matmul with another swizzle: wrong result, wrong result, wrong result, wrong result, wrong result, AsyncCopy, wrong result, wrong result
         attention without wgmma.fence: Wgmma, Wgmma
         attention without wgmma.commit_group: Wgmma, Wgmma
         attention without wgmma.wait_group: Wgmma, Wgmma
         attention wgmma.wait_group a group early: Wgmma, Wgmma
-        attention without fence.proxy.async: ProxyFence, survives
-        attention without bar.sync: Uninitialised, survives, Race, Race
+        attention without fence.proxy.async: ProxyFence, equivalent
+        attention without bar.sync: Uninitialised, equivalent, Race, Race
         attention cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         attention with another swizzle: OutOfBounds, OutOfBounds, AsyncCopy, AsyncCopy, wrong result, AsyncCopy
         quantised without wgmma.fence: Wgmma, Wgmma
         quantised without wgmma.commit_group: Wgmma, Wgmma
         quantised without wgmma.wait_group: Wgmma, Wgmma, Wgmma
         quantised wgmma.wait_group a group early: Wgmma, Wgmma, Wgmma
-        quantised without fence.proxy.async: ProxyFence, survives
+        quantised without fence.proxy.async: ProxyFence, equivalent
         quantised without bar.sync: Uninitialised, Race, AsyncCopy, Race
         quantised cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         quantised with another swizzle: wrong result, wrong result, wrong result, wrong result
@@ -293,7 +230,7 @@ fn damaged_synchronisation_is_found() {
         fp8 without wgmma.wait_group: Wgmma, Wgmma
         fp8 wgmma.wait_group a group early: Wgmma, Wgmma
         fp8 without fence.proxy.async: ProxyFence
-        fp8 without bar.sync: Uninitialised, survives, Race, Race
+        fp8 without bar.sync: Uninitialised, equivalent, Race, Race
         fp8 cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         fp8 with another swizzle: AsyncCopy, AsyncCopy, AsyncCopy, AsyncCopy
         int8 without wgmma.fence: Wgmma
@@ -301,7 +238,7 @@ fn damaged_synchronisation_is_found() {
         int8 without wgmma.wait_group: Wgmma
         int8 wgmma.wait_group a group early: Wgmma
         int8 without fence.proxy.async: ProxyFence
-        int8 without bar.sync: Uninitialised, survives, Race, Race
+        int8 without bar.sync: Uninitialised, equivalent, Race, Race
         int8 cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         int8 with another swizzle: AsyncCopy, AsyncCopy, AsyncCopy, AsyncCopy
         tf32 without wgmma.fence: Wgmma
@@ -309,11 +246,12 @@ fn damaged_synchronisation_is_found() {
         tf32 without wgmma.wait_group: Wgmma, Wgmma
         tf32 wgmma.wait_group a group early: Wgmma, Wgmma
         tf32 without fence.proxy.async: ProxyFence
-        tf32 without bar.sync: Uninitialised, survives, Race, Race
+        tf32 without bar.sync: Uninitialised, equivalent, Race, Race
         tf32 cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         tf32 with another swizzle: wrong result, wrong result, wrong result, wrong result, wrong result, wrong result, wrong result, wrong result
+        none survives
     "#]]
-    .assert_eq(&table);
+    .assert_eq(&mutants.finish());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use half::f16;
 
 use crate::device::{Device, grid, singles};
 use crate::matrices::{halves, product};
+use crate::mutants::{damaged, left_out};
 
 const PTX: &str = include_str!("triton/matmul_tma_sm90.ptx");
 const FENCE: &str = "fence.mbarrier_init.release.cluster;";
@@ -50,43 +51,33 @@ fn a_product_through_tensor_maps_matches() {
     assert_eq!(outcome(&fenced(), Swizzle::Bytes128), Ok(()));
 }
 
-/// Damages one line at a time of those that contain `pattern`.
-fn damaged(pattern: &str, damage: impl Fn(&str) -> String) -> String {
-    let text = fenced();
-    let lines: Vec<&str> = text.lines().collect();
-    let mut outcomes = Vec::new();
-    for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(pattern)) {
-        let new = damage(line);
-        let all: Vec<&str> =
-            lines.iter().enumerate().map(|(i, old)| if i == at { &new } else { *old }).collect();
-        outcomes.push(
-            outcome(&all.join("\n"), Swizzle::Bytes128).err().unwrap_or_else(|| "survives".to_string()),
-        );
-    }
+/// Damages one line at a time of those that contain `pattern`; returns what is found.
+fn outcomes(pattern: &str, damage: impl Fn(&str) -> String) -> String {
+    let outcome = |text: &String| outcome(text, Swizzle::Bytes128).err().unwrap_or("survives".to_string());
+    let outcomes: Vec<String> = damaged(&fenced(), pattern, damage).iter().map(outcome).collect();
     assert!(!outcomes.is_empty(), "no line has `{pattern}`");
     outcomes.join(", ")
 }
 
 #[test]
 fn damaged_copies_through_tensor_maps_are_found() {
-    let without = |_: &str| String::new();
     let mut table = String::new();
     for (what, outcomes) in [
         ("as Triton has it", outcome(PTX, Swizzle::Bytes128).err().unwrap_or_default()),
         ("maps without swizzle", outcome(&fenced(), Swizzle::None).err().unwrap_or_default()),
-        ("without fence.mbarrier_init", damaged(FENCE, without)),
-        ("without fence.proxy.async", damaged("fence.proxy.async", without)),
-        ("without wait_group", damaged("cp.async.bulk.wait_group", without)),
-        ("without commit_group", damaged("cp.async.bulk.commit_group", without)),
-        ("another phase", damaged("mbarrier.try_wait", |line| line.replace("%r94", "1"))),
-        ("16 bytes more expected", damaged("expect_tx", |line| line.replace("16384", "16400"))),
-        ("16 bytes less expected", damaged("expect_tx", |line| line.replace("16384", "16368"))),
-        ("without expect_tx", damaged("expect_tx", without)),
-        ("without a load", damaged("complete_tx", without)),
-        ("without the store", damaged("bulk_group [", without)),
+        ("without fence.mbarrier_init", outcomes(FENCE, left_out)),
+        ("without fence.proxy.async", outcomes("fence.proxy.async", left_out)),
+        ("without wait_group", outcomes("cp.async.bulk.wait_group", left_out)),
+        ("without commit_group", outcomes("cp.async.bulk.commit_group", left_out)),
+        ("another phase", outcomes("mbarrier.try_wait", |line| line.replace("%r94", "1"))),
+        ("16 bytes more expected", outcomes("expect_tx", |line| line.replace("16384", "16400"))),
+        ("16 bytes less expected", outcomes("expect_tx", |line| line.replace("16384", "16368"))),
+        ("without expect_tx", outcomes("expect_tx", left_out)),
+        ("without a load", outcomes("complete_tx", left_out)),
+        ("without the store", outcomes("bulk_group [", left_out)),
         (
             "other coordinates",
-            damaged("cp.async.bulk.tensor", |line| {
+            outcomes("cp.async.bulk.tensor", |line| {
                 line.replace("%r56}", "%r55}").replace("{%r55,", "{%r56,")
             }),
         ),
