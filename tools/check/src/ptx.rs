@@ -156,7 +156,7 @@ impl Loaded {
         }
         let kernel = self.find(launch.kernel.as_ref().unwrap_or(&metadata.name))?;
         let config = metadata.config(axes(&launch.grid, "grid")?);
-        let count = Metadata::arguments(kernel.params().len());
+        let count = metadata.arguments(kernel.params().len());
         let mut params = encode_all(kernel, count, &launch.args, buffers)?;
         let scratch = metadata.scratch(memory, &config)?;
         for (param, address) in kernel.params()[count..].iter().zip(scratch) {

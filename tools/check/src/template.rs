@@ -24,7 +24,8 @@ pub fn template(loaded: &Loaded) -> String {
         let _ = write!(text, "\n# {}({params}), {shared} bytes of static shared memory\n", kernel.name());
         let mut args = Vec::new();
         let triton = triton.as_ref().filter(|metadata| metadata.name == kernel.name());
-        let count = triton.map_or(kernel.params().len(), |_| Metadata::arguments(kernel.params().len()));
+        let count = kernel.params().len();
+        let count = triton.map_or(count, |metadata| metadata.arguments(count));
         for param in &kernel.params()[..count] {
             let pointer = param.size == 8 && matches!(param.ty, "u64" | "b64");
             if pointer {

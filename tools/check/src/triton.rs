@@ -7,9 +7,6 @@ use serde::Deserialize;
 
 use super::CheckError;
 
-/// Pointers to scratch memory that Triton appends to a kernel's parameters: global, and of its profiler.
-const SCRATCH_POINTERS: usize = 2;
-
 /// The metadata of `triton.compile` as far as a launch needs them. Triton 3.2 and later write them.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Metadata {
@@ -20,11 +17,12 @@ pub(super) struct Metadata {
     num_ctas: u32,
     /// Bytes of dynamic shared memory.
     shared: u32,
-    /// Bytes of scratch memory per CTA.
+    /// Bytes per CTA of scratch memory, and of that of Triton's profiler. A release that writes a size appends a pointer to
+    /// the kernel's parameters: older releases write one or none of them.
     #[serde(default)]
-    global_scratch_size: u64,
+    global_scratch_size: Option<u64>,
     #[serde(default)]
-    profile_scratch_size: u64,
+    profile_scratch_size: Option<u64>,
     #[serde(default)]
     launch_cooperative_grid: bool,
     #[serde(default)]
@@ -82,16 +80,18 @@ impl Metadata {
 
     /// Number of arguments that a launch gives for a kernel of `declared` parameters: all but the pointers to scratch
     /// memory.
-    pub(super) fn arguments(declared: usize) -> usize {
-        declared.saturating_sub(SCRATCH_POINTERS)
+    pub(super) fn arguments(&self, declared: usize) -> usize {
+        declared.saturating_sub(self.scratch_sizes().count())
+    }
+
+    /// Name and bytes per CTA of each scratch memory, in the order of the pointers.
+    fn scratch_sizes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let sizes = [("global", self.global_scratch_size), ("profile", self.profile_scratch_size)];
+        sizes.into_iter().filter_map(|(name, size)| Some((name, size?)))
     }
 
     /// Allocates the scratch memory of a launch; returns the addresses, 0 for none.
-    pub(super) fn scratch(
-        &self,
-        memory: &Memory,
-        config: &LaunchConfig,
-    ) -> Result<[u64; SCRATCH_POINTERS], String> {
+    pub(super) fn scratch(&self, memory: &Memory, config: &LaunchConfig) -> Result<Vec<u64>, String> {
         let ctas = config.grid.iter().fold(1u64, |product, &n| product.saturating_mul(n.into()));
         let allocate = |what: &str, bytes: u64| match bytes.checked_mul(ctas) {
             Some(0) => Ok(0),
@@ -100,7 +100,7 @@ impl Metadata {
             }
             _ => Err(format!("{what} scratch memory of {bytes} bytes for each of {ctas} CTAs is too large")),
         };
-        Ok([allocate("global", self.global_scratch_size)?, allocate("profile", self.profile_scratch_size)?])
+        self.scratch_sizes().map(|(what, bytes)| allocate(what, bytes)).collect()
     }
 }
 
@@ -112,21 +112,34 @@ mod tests {
 
     use crate::{Launches, Loaded, Options, template};
 
-    /// A folder with a kernel that Triton has compiled, and its metadata with more global scratch memory.
-    fn folder(scratch: u32) -> (tempfile::TempDir, PathBuf) {
+    const GLOBAL: &str = ",\n\t.param .u64 .ptr .global .align 1 softmax_param_3";
+    const PROFILE: &str = ",\n\t.param .u64 .ptr .global .align 1 softmax_param_4";
+    /// The sizes of scratch memory in the metadata of the release that compiled the kernel.
+    const BOTH: &str = r#""global_scratch_size": 0, "profile_scratch_size": 0,"#;
+
+    /// A folder with a kernel that Triton has compiled, and its metadata with these sizes of scratch memory. The kernel has
+    /// a parameter for each.
+    fn folder(scratch: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
-        let ptx = include_str!("../../../codegen/emulator/tests/foreign/triton/softmax_sm90.ptx");
+        let mut ptx =
+            include_str!("../../../codegen/emulator/tests/foreign/triton/softmax_sm90.ptx").to_string();
+        for (size, parameter) in [("profile_scratch_size", PROFILE), ("global_scratch_size", GLOBAL)] {
+            assert!(ptx.contains(parameter), "{ptx}");
+            if !scratch.contains(size) {
+                ptx = ptx.replace(parameter, "");
+            }
+        }
         let path = folder.path().join("softmax.ptx");
         std::fs::write(&path, ptx).expect("written");
         let json = format!(
-            r#"{{"name": "softmax", "num_warps": 4, "num_ctas": 1, "shared": 16, "global_scratch_size": {scratch},
+            r#"{{"name": "softmax", "num_warps": 4, "num_ctas": 1, "shared": 16, {scratch}
                 "tensordesc_meta": [], "launch_pdl": false, "hash": "of no interest"}}"#
         );
         std::fs::write(folder.path().join("softmax.json"), json).expect("written");
         (folder, path)
     }
 
-    fn check(launch: &str, scratch: u32) -> Result<Vec<String>, String> {
+    fn check(launch: &str, scratch: &str) -> Result<Vec<String>, String> {
         let (folder, path) = folder(scratch);
         let text = std::fs::read_to_string(&path).expect("it exists");
         let loaded = Loaded::parse(&path.display().to_string(), &text).map_err(|error| error.to_string())?;
@@ -142,11 +155,20 @@ mod tests {
     #[test]
     fn metadata_replace_block_shared_memory_and_scratch_pointers() {
         let launch = "triton = \"softmax.json\"\ngrid = 4\nargs = [\"x\", \"y\", 200]\n";
-        for scratch in [0, 64] {
-            assert_eq!(check(launch, scratch), Ok(Vec::new()));
+        for scratch in [
+            BOTH,
+            r#""global_scratch_size": 64, "profile_scratch_size": 64,"#,
+            r#""global_scratch_size": 0,"#,
+            r#""global_scratch_size": 64,"#,
+            "",
+        ] {
+            assert_eq!(check(launch, scratch), Ok(Vec::new()), "{scratch}");
         }
         // One row too many.
-        assert_eq!(check(&launch.replace("grid = 4", "grid = 5"), 0), Ok(vec!["out-of-bounds".to_string()]));
+        assert_eq!(
+            check(&launch.replace("grid = 4", "grid = 5"), BOTH),
+            Ok(vec!["out-of-bounds".to_string()])
+        );
     }
 
     #[test]
@@ -160,14 +182,14 @@ mod tests {
             ("kernel = \"softmax\"\ngrid = 4\nargs = []\n", "`block` is missing"),
             ("grid = 4\nblock = 128\nargs = []\n", "`kernel` is missing"),
         ] {
-            let error = check(launch, 0).expect_err(launch);
+            let error = check(launch, BOTH).expect_err(launch);
             assert!(error.contains(message), "{launch}: {error}");
         }
     }
 
     #[test]
     fn the_template_names_the_metadata() {
-        let (_folder, path) = folder(0);
+        let (_folder, path) = folder(BOTH);
         let text = std::fs::read_to_string(&path).expect("it exists");
         let loaded = Loaded::parse(&path.display().to_string(), &text).expect("it loads");
         let template = template(&loaded);
