@@ -1,6 +1,7 @@
 //! Asynchronous copies.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use super::tile::Tile;
 use crate::lanes::lanes_of;
@@ -36,6 +37,8 @@ pub(crate) struct AsyncCopy {
     /// Address of the source, if source and target are both in shared memory.
     pub(crate) from_shared: Option<u64>,
     pub(crate) content: Content,
+    /// For `cp.reduce.async.bulk`: how the target's elements are combined with the source's.
+    pub(crate) reduction: Option<Reduction>,
     /// Whether a wait for the copy has failed; the next wait completes it.
     pub(crate) is_due: bool,
 }
@@ -49,6 +52,49 @@ pub(crate) enum Content {
     Value(Box<StoredValue>),
     /// A box of a tensor. The pointer into global memory, `source` or `target`, is not used.
     Tile(Arc<Tile>),
+}
+
+/// Operation of a reduction: computes the new bits of an element from the old ones and the source's.
+#[derive(Clone, Copy)]
+pub(crate) struct Reduction {
+    /// Bytes of an element: 2, 4 or 8.
+    pub(crate) bytes: usize,
+    pub(crate) update: fn(u64, u64, u64) -> u64,
+}
+
+impl Reduction {
+    /// Combines the elements at `target`, `bytes` bytes in total, with those at `source`, each atomically.
+    ///
+    /// # Safety
+    /// Both must be allocated, and `target` aligned to an element.
+    unsafe fn apply(self, source: *const u8, target: *mut u8, bytes: usize) {
+        for at in (0..bytes).step_by(self.bytes) {
+            let mut operand = [0; 8];
+            // SAFETY: inside the source.
+            unsafe { operand.as_mut_ptr().copy_from_nonoverlapping(source.add(at), self.bytes) };
+            let operand = u64::from_le_bytes(operand);
+            let update = |old: u64| (self.update)(old, operand, 0);
+            // SAFETY: inside the target; other threads access the memory by raw pointers or atomics.
+            let target = unsafe { target.add(at) };
+            match self.bytes {
+                2 => {
+                    // SAFETY: as above.
+                    let cell = unsafe { AtomicU16::from_ptr(target.cast()) };
+                    let _ = cell.fetch_update(SeqCst, SeqCst, |old| Some(update(old.into()) as u16));
+                }
+                4 => {
+                    // SAFETY: as above.
+                    let cell = unsafe { AtomicU32::from_ptr(target.cast()) };
+                    let _ = cell.fetch_update(SeqCst, SeqCst, |old| Some(update(old.into()) as u32));
+                }
+                _ => {
+                    // SAFETY: as above.
+                    let cell = unsafe { AtomicU64::from_ptr(target.cast()) };
+                    let _ = cell.fetch_update(SeqCst, SeqCst, |old| Some(update(old)));
+                }
+            }
+        }
+    }
 }
 
 /// Operand of an asynchronous store or reduction.
@@ -65,9 +111,9 @@ impl AsyncCopy {
         self.into_shared && self.from_shared.is_none() && !matches!(self.content, Content::Value(_))
     }
 
-    /// Whether this is a `red.async`.
+    /// Whether this is a `red.async` or `cp.reduce.async.bulk`.
     pub(crate) fn is_atomic(&self) -> bool {
-        matches!(&self.content, Content::Value(stored) if stored.update.is_some())
+        self.reduction.is_some() || matches!(&self.content, Content::Value(stored) if stored.update.is_some())
     }
 
     /// Performs the copy, store or reduction.
@@ -77,6 +123,9 @@ impl AsyncCopy {
         // the launch; a stored value has at most as many bytes as its array.
         unsafe {
             match &self.content {
+                Content::Bytes if self.reduction.is_some() => {
+                    self.reduction.iter().for_each(|one| one.apply(self.source, self.target, bytes));
+                }
                 Content::Bytes => {
                     self.target.copy_from_nonoverlapping(self.source, self.copied as usize);
                     let rest = self.target.add(self.copied as usize);
@@ -85,7 +134,12 @@ impl AsyncCopy {
                 Content::Tile(tile) if self.into_shared => {
                     tile.load(self.target, self.shared, self.bytes as u64);
                 }
-                Content::Tile(tile) => tile.store(self.source, self.shared),
+                Content::Tile(tile) => {
+                    tile.store(self.source, self.shared, |from, to, bytes| match self.reduction {
+                        Some(reduction) => reduction.apply(from, to, bytes),
+                        None => to.copy_from_nonoverlapping(from, bytes),
+                    })
+                }
                 Content::Value(stored) => {
                     let mut value = stored.value;
                     if let Some(update) = stored.update {

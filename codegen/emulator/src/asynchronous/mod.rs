@@ -14,7 +14,7 @@ mod tile;
 mod wgmma;
 
 use crate::lanes::{LANES, lanes_of};
-pub(crate) use copy::{AsyncCopy, Content, Signal, StoredValue};
+pub(crate) use copy::{AsyncCopy, Content, Reduction, Signal, StoredValue};
 pub(crate) use groups::{DeferredArrival, GroupedCopies};
 pub(crate) use mbarrier::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 pub(crate) use reservations::{Reservations, Reserved, ReservedBy};

@@ -46,17 +46,12 @@ impl Tile {
         });
     }
 
-    /// Copies the box from shared memory at `address`, at host address `shared`, to the tensor.
-    ///
-    /// # Safety
-    /// As for [`Tile::load`].
-    pub(super) unsafe fn store(&self, shared: *const u8, address: u64) {
+    /// Calls `copy` for the pieces of the box in shared memory at `address`, at host address `shared`, that are in the
+    /// tensor: source, target and size.
+    pub(super) fn store(&self, shared: *const u8, address: u64, copy: impl Fn(*const u8, *mut u8, usize)) {
         self.pieces(address, |part, to, at, count| {
             let from = shared.wrapping_add((at - address) as usize);
-            // SAFETY: as in `load`.
-            unsafe {
-                part.host.wrapping_add(to as usize).copy_from_nonoverlapping(from, count as usize);
-            }
+            copy(from, part.host.wrapping_add(to as usize), count as usize);
         });
     }
 

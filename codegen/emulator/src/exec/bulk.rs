@@ -3,11 +3,12 @@
 use super::mbarrier::{misuse, no_mbarrier};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
+use super::reduction;
 use super::resolve::{resolve_cluster_range, resolve_range};
 use super::shared_access::SharedAccess;
 use std::sync::Arc;
 
-use crate::asynchronous::{AsyncCopy, Content, Signal, Tile};
+use crate::asynchronous::{AsyncCopy, Content, Reduction, Signal, Tile};
 use crate::checks::races::BulkCopy;
 use crate::code::access::Access;
 use crate::code::cursor::InstructionCursor;
@@ -41,6 +42,8 @@ const FROM_SHARED: u32 = 1;
 const MULTICAST: u32 = 2;
 /// Flag of a bulk copy: the destination must be in the executing CTA's own shared memory.
 const OWN_TARGET: u32 = 4;
+/// Lowest bit of a bulk copy's flags of the number of its reduction.
+const REDUCTION_SHIFT: u32 = 8;
 /// Positions in the operand list of a bulk copy: its flags, and the mbarrier that it signals.
 const BULK_FLAGS: usize = 2 * ADDRESS + 1;
 const BULK_MBARRIER: usize = BULK_FLAGS + 2;
@@ -67,7 +70,8 @@ pub(crate) fn bulk_copies(cx: &ExecutionContext<'_>, i: &Inst) -> BulkCopies {
 
 fn bulk_copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let copies = bulk_copies(cx, i);
-    let own = cx.launch.program.list(i.imm)[BULK_FLAGS] & OWN_TARGET != 0;
+    let flags = cx.launch.program.list(i.imm)[BULK_FLAGS];
+    let (own, reduction) = (flags & OWN_TARGET != 0, reduction::numbered(flags >> REDUCTION_SHIFT));
     for lane in cx.active_lanes() {
         let size = copies.sizes[lane] as u64;
         if !size.is_multiple_of(BULK_ALIGNMENT) {
@@ -81,7 +85,8 @@ fn bulk_copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         };
         let target = copies.targets[lane];
         let mbarrier = copies.mbarriers.map(|mbarriers| mbarriers[lane]);
-        let part = BulkPart { lane, from: (space, from.0), source, size, target, mbarrier, own, tile: None };
+        let from = (space, from.0);
+        let part = BulkPart { lane, from, source, size, target, mbarrier, own, tile: None, reduction };
         if !issue(cx, part, copies.masks.map(|masks| masks[lane])) {
             return Flow::Fault;
         }
@@ -120,6 +125,8 @@ pub(super) struct BulkPart {
     pub(super) own: bool,
     /// The box, if the copy is of a box of a tensor.
     pub(super) tile: Option<TensorBox>,
+    /// For `cp.reduce`: how the target's elements are combined with the source's.
+    pub(super) reduction: Option<Reduction>,
 }
 
 /// A box of a tensor whose parts in global memory have been checked.
@@ -132,11 +139,11 @@ pub(super) struct TensorBox {
 
 /// Checks and issues a bulk copy to one target; returns false if a check reports a finding.
 fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
-    let BulkPart { lane, from, source, size, target: to, mbarrier, own, tile } = part;
+    let BulkPart { lane, from, source, size, target: to, mbarrier, own, tile, reduction } = part;
     let alignment = if tile.is_some() { BOX_ALIGNMENT } else { BULK_ALIGNMENT };
     let into_shared = mbarrier.is_some();
     let space = if into_shared { Space::Shared } else { Space::Global };
-    let access = Access::Store;
+    let access = if reduction.is_some() { Access::Atomic } else { Access::Store };
     let target = match space {
         Space::Shared => {
             let shared = SharedAccess {
@@ -162,7 +169,8 @@ fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
         let ordered = mbarrier.is_none_or(|mbarrier| races::use_mbarrier(cx, 1 << lane, mbarrier, None));
         let parts = tile.as_ref().map(|tile| tile.ranges.clone());
         let target = (space, to);
-        let bulk = BulkCopy { source: Some(from), target, bytes: size, mbarrier, is_atomic: false, parts };
+        let is_atomic = reduction.is_some();
+        let bulk = BulkCopy { source: Some(from), target, bytes: size, mbarrier, is_atomic, parts };
         if !ordered || !races::issue_bulk(cx, lane, &bulk) {
             return false;
         }
@@ -197,6 +205,7 @@ fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
         into_shared,
         from_shared: second,
         content: tile.map_or(Content::Bytes, |tile| Content::Tile(tile.tile)),
+        reduction,
         is_due: false,
     };
     match into_shared {
@@ -291,6 +300,30 @@ pub(super) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
     if policy {
         op.src(next, Ty::B64)?;
+    }
+    op.imm = op.list(list);
+    Ok(bulk_copy)
+}
+
+/// `cp.reduce.async.bulk` of shared memory into global memory.
+pub(super) fn decode_reduction(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
+    let policy = take_cache(op);
+    if !op.take("global") || !op.take("shared::cta") || !op.take("bulk_group") {
+        return Err(op.unsupported());
+    }
+    let Some(operation) = reduction::take_operation(op) else { return Err(op.unsupported()) };
+    let preserves_subnormals = op.take("noftz");
+    let ty = op.take_ty()?;
+    let number = reduction::number(operation, ty);
+    let Some(number) = number.filter(|_| preserves_subnormals == matches!(ty, Ty::F16 | Ty::Bf16)) else {
+        return Err(op.unsupported());
+    };
+    let mut list = Vec::new();
+    push_address(op, 0, &mut list, false)?;
+    push_address(op, 1, &mut list, true)?;
+    list.extend([op.src(2, Ty::U32)?, OWN_TARGET | number << REDUCTION_SHIFT, NONE]);
+    if policy {
+        op.src(3, Ty::B64)?;
     }
     op.imm = op.list(list);
     Ok(bulk_copy)

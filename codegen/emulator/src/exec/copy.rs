@@ -128,6 +128,7 @@ fn issue(cx: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
         into_shared: true,
         from_shared: None,
         content: Content::Bytes,
+        reduction: None,
         is_due: false,
     });
     true
@@ -212,10 +213,18 @@ fn arrive_on(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 const NO_INCREMENT: usize = 5;
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
-    if !op.take("async") || op.take("reduce") {
+    let reduces = op.take("reduce");
+    if !op.take("async") {
         return Err(op.unsupported());
     }
     let bulk = op.take("bulk");
+    if reduces {
+        return match bulk {
+            true if op.take("tensor") => tensor::decode(op, true),
+            true => bulk::decode_reduction(op),
+            false => Err(op.unsupported()),
+        };
+    }
     op.imm = if bulk { BULK } else { 0 };
     if op.take("commit_group") {
         return Ok(commit);
@@ -232,7 +241,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         return Ok(wait_group);
     }
     match bulk {
-        true if op.take("tensor") => tensor::decode(op),
+        true if op.take("tensor") => tensor::decode(op, false),
         true => bulk::decode(op),
         false if op.take("mbarrier") => decode_arrival(op),
         false => decode_copy(op),

@@ -50,6 +50,7 @@ mod print_format;
 pub(crate) mod programmatic;
 mod race_report;
 pub(crate) mod races;
+mod reduction;
 mod refused_access;
 pub(crate) mod remote;
 pub(crate) mod resolve;

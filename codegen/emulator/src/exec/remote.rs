@@ -117,6 +117,7 @@ fn store(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             into_shared: true,
             from_shared: None,
             content: Content::Value(Box::new(StoredValue { value, update })),
+            reduction: None,
             is_due: false,
         });
     }

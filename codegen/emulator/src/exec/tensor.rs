@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::bulk::{BOX_ALIGNMENT, BulkPart, TensorBox, issue};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
+use super::reduction;
 use super::resolve::resolve_range;
 use crate::asynchronous::{Tile, TilePart};
 use crate::code::access::{Access, classify};
@@ -29,13 +30,14 @@ enum Transfer {
 const TRANSFERS: [Transfer; 3] = [Transfer::Load, Transfer::Store, Transfer::Prefetch];
 
 /// Positions in the operand list, after the address of the tensor map: number of the transfer, whether the target must be
-/// the CTA's own, slot of the mask of ranks, number of coordinates, coordinates; then the addresses of the box and the
+/// the CTA's own, slot of the mask of ranks, number of the reduction, number of coordinates, coordinates; then the addresses of the box and the
 /// mbarrier.
 const TRANSFER: usize = ADDRESS;
 const OWN_TARGET: usize = TRANSFER + 1;
 const MASK: usize = TRANSFER + 2;
-const RANK: usize = TRANSFER + 3;
-const COORDINATES: usize = TRANSFER + 4;
+const REDUCTION: usize = TRANSFER + 3;
+const RANK: usize = TRANSFER + 4;
+const COORDINATES: usize = TRANSFER + 5;
 
 fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let list = cx.launch.program.list(i.imm);
@@ -51,8 +53,20 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             .iter()
             .map(|&slot| cx.warp.regs.lanes::<u32>(slot)[lane] as i32)
             .collect();
+        let reduction = match list[REDUCTION] {
+            0 => None,
+            operation => match reduction::of_elements(operation, map.element) {
+                Ok(reduction) => Some(reduction),
+                Err(name) => {
+                    let detail =
+                        format!("the emulator has no reduction `{name}` of {:?} elements", map.element);
+                    return cx.fault(FindingKind::TensorMap, lane as u32, detail);
+                }
+            },
+        };
         let access = match transfer {
             Transfer::Load => Access::Load,
+            Transfer::Store if reduction.is_some() => Access::Atomic,
             Transfer::Store => Access::Store,
             Transfer::Prefetch => Access::Prefetch,
         };
@@ -74,6 +88,7 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             mbarrier: mbarriers.map(|mbarriers| mbarriers[lane]),
             own: list[OWN_TARGET] != 0,
             tile: Some(TensorBox { tile: Arc::new(tile), ranges: ranges.into() }),
+            reduction,
         };
         let part = match transfer {
             Transfer::Store => {
@@ -195,13 +210,14 @@ fn push_map(
     Ok(coordinates)
 }
 
-pub(super) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
+pub(super) fn decode(op: &mut InstructionCursor<'_, '_>, reduces: bool) -> Result<Exec, ParseError> {
     let rank = op.take_any(&[("1d", 1), ("2d", 2), ("3d", 3), ("4d", 4), ("5d", 5)]);
     let Some(rank) = rank else { return Err(op.unsupported()) };
     let prefetches = op.take("prefetch");
     let level = prefetches && op.take("L2");
     let policy = take_cache(op);
     let (cluster, cta, global) = (op.take("shared::cluster"), op.take("shared::cta"), op.take("global"));
+    let operation = if reduces { reduction::take_operation(op) } else { None };
     op.take("tile");
     let grouped = op.take("bulk_group");
     let signals = op.take("mbarrier::complete_tx::bytes");
@@ -215,6 +231,9 @@ pub(super) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         (false, true) if loads => (Transfer::Load, 1),
         _ => return Err(op.unsupported()),
     };
+    if reduces != operation.is_some() || reduces && transfer != Transfer::Store {
+        return Err(op.unsupported());
+    }
     let mut list = Vec::new();
     let coordinates = push_map(op, map, &mut list)?;
     if coordinates.len() != rank {
@@ -227,7 +246,8 @@ pub(super) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     };
     let mask = if multicast { op.src(next, Ty::B16)? } else { NONE };
     next += multicast as usize;
-    list.extend([transfer as u32, cta as u32, mask, rank as u32]);
+    let operation = operation.map_or(0, reduction::operation_number);
+    list.extend([transfer as u32, cta as u32, mask, operation, rank as u32]);
     list.extend(coordinates);
     match transfer {
         Transfer::Load => {

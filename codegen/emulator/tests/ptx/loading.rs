@@ -193,9 +193,9 @@ fn invalid_and_unsupported_forms_are_named() {
         ],
     );
     refuses(
-        "    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%data], [%r0], 16;",
+        "    cp.reduce.async.bulk.global.shared::cta.bulk_group.min.f16 [%data], [%r0], 16;",
         expect![
-            "unsupported: PTX line 13, column 5: the emulator does not support `cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32`"
+            "unsupported: PTX line 13, column 5: the emulator does not support `cp.reduce.async.bulk.global.shared::cta.bulk_group.min.f16`"
         ],
     );
     refuses(

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod bits;
+mod bulk_reductions;
 mod checks;
 mod cluster;
 mod collective;

@@ -230,6 +230,26 @@ fn stores_write_only_the_tensor_and_undo_the_swizzle() {
     assert_eq!(device.read(device.tensor, expected.len()), expected);
 }
 
+#[test]
+fn reductions_combine_the_elements_of_the_tensor() {
+    let text = kernel("", &store("8, 1", PROXY_FENCE, STORED)).replace(
+        "cp.async.bulk.tensor.2d.global.shared::cta",
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile",
+    );
+    let device = Device::new(&[2; 64 * 3], 0);
+    let map = TensorMap::dense(TensorType::U32, device.tensor, &[16, 3], &[8, 4]);
+    device.run(&text, &map.encode().expect("valid"), 2).unwrap_or_else(|finding| panic!("{finding}"));
+    let mut expected = vec![2u8; 64 * 3];
+    // Both CTAs add the number of 16 bytes of the box to each byte of rows 1 and 2.
+    for (row, at) in [0, 1].into_iter().flat_map(|row| (0..32).map(move |at| (row, at))) {
+        expected[(row + 1) * 64 + 32 + at] += 2 * (row * 2 + at / 16) as u8;
+    }
+    assert_eq!(device.read(device.tensor, expected.len()), expected);
+    let bytes = TensorMap::dense(TensorType::U8, device.tensor, &[64, 3], &[32, 4]);
+    let found = device.run(&text, &bytes.encode().expect("valid"), 1).expect_err("bytes are not added");
+    expect!["the emulator has no reduction `add` of U8 elements"].assert_eq(&found.detail);
+}
+
 /// Finding of a kernel that uses a map of 64 × 6 bytes with boxes of 32 × 16 bytes.
 #[track_caller]
 fn finds(text: &str, kind: FindingKind, expected: Expect) {

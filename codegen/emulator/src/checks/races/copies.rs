@@ -47,6 +47,8 @@ pub(super) struct CopyTarget {
     pub(super) issued: Stamp,
     /// Address of the source in shared memory.
     pub(super) shared: u64,
+    /// Whether the copy is a reduction, each of whose elements is updated atomically.
+    pub(super) is_atomic: bool,
     /// The parts of the range that are copied, if not all of it is.
     pub(super) parts: Option<Arc<[(u64, u64)]>>,
 }
@@ -81,8 +83,10 @@ impl CopiesInFlight {
             let stamp = Stamp { origin: issued.origin | COPY, ..issued };
             Conflict { stamp, writes, address: range.0 / GRANULE * GRANULE, lane }
         };
-        let is_met =
-            |target: &&CopyTarget| meets(range, (target.address, target.bytes), target.parts.as_deref());
+        let is_met = |target: &&CopyTarget| {
+            !(target.is_atomic && access == Access::Atomic)
+                && meets(range, (target.address, target.bytes), target.parts.as_deref())
+        };
         let target = self.targets.iter().find(is_met);
         if let Some(target) = target {
             return Some(conflict(target.issued, true));
@@ -125,7 +129,7 @@ pub(crate) struct BulkCopy {
     pub(crate) bytes: u64,
     /// Address of the mbarrier that the copy signals, if it writes shared memory.
     pub(crate) mbarrier: Option<u64>,
-    /// Whether the write is strong for all threads of the cluster, as that of `red.async`.
+    /// Whether the write is strong: for all threads of the cluster that of `red.async`, of the grid that of `cp.reduce`.
     pub(crate) is_atomic: bool,
     /// For a box of a tensor: the ranges of global memory that are copied, which may be none. Their addresses replace that
     /// of the source or target in global memory.

@@ -13,7 +13,7 @@ use super::line_access::{LineAccess, lines_of};
 use super::pages::{LINES, PAGE};
 use super::race::{EarlierAccess, Race};
 use super::shadow::LastOrdered;
-use super::stamp::{COPY, GRANULE, STRONG_IN_CLUSTER, Stamp};
+use super::stamp::{COPY, GRANULE, IN_ASYNC_PROXY, STRONG_IN_CLUSTER, STRONG_IN_GRID, Stamp};
 use crate::asynchronous::{AsyncCopy, DeferredArrival, Signal};
 use crate::code::access::Access;
 use crate::finding::Space;
@@ -71,6 +71,7 @@ impl RaceDetector {
                     bytes,
                     issued,
                     shared,
+                    is_atomic: copy.is_atomic,
                     parts: parts(),
                 });
                 self.copies.targets.extend(target);
@@ -172,7 +173,13 @@ impl RaceDetector {
             return Err(BulkCopyConflict::UnfencedMbarrier { address });
         }
         let visible = self.sync.clock(warp, lane).async_proxy.as_deref();
-        let clocks = self.sync.accessor(warp, 1 << lane, pc, if is_atomic { STRONG_IN_CLUSTER } else { 0 });
+        let strength = match target.0 {
+            _ if !is_atomic => 0,
+            Space::Global => STRONG_IN_CLUSTER | STRONG_IN_GRID,
+            _ => STRONG_IN_CLUSTER,
+        };
+        let [reading, writing] =
+            [0, strength].map(|strength| self.sync.accessor(warp, 1 << lane, pc, strength));
         // Check shared memory first.
         let ranges = match (target.0, source) {
             (Space::Shared, _) => [Some((target, true)), source.map(|from| (from, false))],
@@ -185,6 +192,7 @@ impl RaceDetector {
         };
         for (space, (start, bytes), writes) in ranges.iter().flat_map(each) {
             let shadow = if space == Space::Shared { &self.shared } else { &self.global };
+            let clocks = if writes { &writing } else { &reading };
             let end = start + bytes;
             let mut last_ordered = LastOrdered::default();
             // Check page by page: most copied pages, such as those of weights, have no recorded access.
@@ -203,8 +211,8 @@ impl RaceDetector {
                     let kind = LaneMapKind::Uniform;
                     let access = LineAccess { line, index, bytes, lanes: 1 << lane, kind };
                     let part = (&access, LaneMap::Uniform(1 << lane));
-                    if !shadow.is_surely_ordered(part, writes, &clocks, &mut last_ordered)
-                        && let Some(conflict) = shadow.find_conflict(part, writes, &clocks, |_| false)
+                    if !shadow.is_surely_ordered(part, writes, clocks, &mut last_ordered)
+                        && let Some(conflict) = shadow.find_conflict(part, writes, clocks, |_| false)
                     {
                         let race = Race { lane, ..Race::new(conflict) };
                         return Err(BulkCopyConflict::Race { space, race });
@@ -221,7 +229,8 @@ impl RaceDetector {
                 }
             }
         }
-        let accesses = [(target, Access::Store)].into_iter().chain(source.map(|from| (from, Access::Load)));
+        let write = if is_atomic { Access::Atomic } else { Access::Store };
+        let accesses = [(target, write)].into_iter().chain(source.map(|from| (from, Access::Load)));
         for (at, access) in accesses.filter(|((space, _), _)| *space == Space::Global) {
             let conflict = copy
                 .ranges(at)
@@ -259,6 +268,8 @@ impl RaceDetector {
         if copy.into_shared {
             return;
         }
+        let strong = if copy.is_atomic() { STRONG_IN_CLUSTER | STRONG_IN_GRID } else { 0 };
+        let strength = IN_ASYNC_PROXY | strong;
         for (position, lane) in (0..).zip(lanes_of(copy.lanes)) {
             let shared = copy.shared + position * bytes;
             let is_target =
@@ -269,7 +280,7 @@ impl RaceDetector {
                     self.lines.clear();
                     self.lines.add(1 << lane, address, bytes);
                     self.locate_lines(Space::Global);
-                    self.record(Accessor { lanes: 1 << lane, ..accessor }, Space::Global, true);
+                    self.record(Accessor { lanes: 1 << lane, strength, ..accessor }, Space::Global, true);
                 }
             }
         }

@@ -17,6 +17,8 @@ pub(super) const STRONG_IN_CLUSTER: u32 = 1 << 15;
 pub(super) const STRONG_IN_GRID: u32 = 1 << 16;
 /// Bit of [`Stamp::origin`]: the access is strong at least at `.cta` scope; set only in clusters of several CTAs.
 pub(super) const STRONG_IN_CTA: u32 = 1 << 17;
+/// Bit of [`Stamp::origin`]: a bulk copy that its thread has waited for made the access, in the async proxy.
+pub(super) const IN_ASYNC_PROXY: u32 = 1 << 18;
 /// Lowest bit in [`Stamp::origin`] of the rank of the accessing thread's CTA, set with [`STRONG_IN_CTA`].
 pub(super) const RANK_SHIFT: u32 = 28;
 /// Bits of [`Stamp::origin`] of which a strong access has at least one and a weak access none.
@@ -51,6 +53,11 @@ impl Stamp {
 
     pub(super) fn is_copy(self) -> bool {
         self.origin & COPY != 0
+    }
+
+    /// Whether a copy made the access in the async proxy.
+    pub(super) fn is_in_async_proxy(self) -> bool {
+        self.origin & (COPY | IN_ASYNC_PROXY) != 0
     }
 
     /// Whether both accesses have the same origin (warp or mbarrier, strength) and time.

@@ -126,7 +126,7 @@ impl Shadow {
         };
         for record in self.records(index, WRITES) {
             let bytes = record.bytes & bytes;
-            if bytes == 0 || record.stamp.is_copy() || is_visible(record.stamp, record.lanes) {
+            if bytes == 0 || record.stamp.is_in_async_proxy() || is_visible(record.stamp, record.lanes) {
                 continue;
             }
             for byte in lanes_of(bytes) {
