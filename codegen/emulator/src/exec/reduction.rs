@@ -2,7 +2,7 @@
 
 use super::atomic::{
     Add, AddBf16, AddF16, AddF32Global, AddF64Global, And, Dec, Inc, MaxS32, MaxS64, MaxU, MinS32, MinS64,
-    MinU, Or, Update, Xor,
+    MinU, Or, Update as _, Xor,
 };
 use crate::asynchronous::Reduction;
 use crate::code::cursor::InstructionCursor;
@@ -11,8 +11,11 @@ use crate::tensor_map::TensorType;
 
 const NAMES: [&str; 8] = ["add", "min", "max", "inc", "dec", "and", "or", "xor"];
 
+/// New bits of an element, from the old ones and the source's.
+type Update = fn(u64, u64, u64) -> u64;
+
 /// Reductions, each with its operation and type, and the bytes of an element. A list of operands has the position and 1.
-const REDUCTIONS: [(&str, Ty, usize, fn(u64, u64, u64) -> u64); 23] = [
+const REDUCTIONS: [(&str, Ty, usize, Update); 23] = [
     ("add", Ty::U32, 4, Add::update),
     ("add", Ty::S32, 4, Add::update),
     ("add", Ty::U64, 8, Add::update),

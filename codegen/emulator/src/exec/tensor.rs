@@ -30,8 +30,8 @@ enum Transfer {
 const TRANSFERS: [Transfer; 3] = [Transfer::Load, Transfer::Store, Transfer::Prefetch];
 
 /// Positions in the operand list, after the address of the tensor map: number of the transfer, whether the target must be
-/// the CTA's own, slot of the mask of ranks, number of the reduction, number of coordinates, coordinates; then the addresses of the box and the
-/// mbarrier.
+/// the CTA's own, slot of the mask of ranks, number of the reduction, number of coordinates, coordinates; then the
+/// addresses of the box and the mbarrier.
 const TRANSFER: usize = ADDRESS;
 const OWN_TARGET: usize = TRANSFER + 1;
 const MASK: usize = TRANSFER + 2;

@@ -179,8 +179,8 @@ const EQUIVALENT: [Equivalent; 7] = [
     equivalent("attention", "without fence.proxy.async", 2, NO_STORE),
     equivalent("quantised", "without fence.proxy.async", 2, NO_STORE),
 ];
-const WAITED: &str = "the barrier only keeps the copies of the next stage behind `wgmma` that the warp has waited for, and which are \
-                      complete in all warps then";
+const WAITED: &str = "the barrier only keeps the copies of the next stage behind `wgmma` that the warp has waited for, and \
+                      which are complete in all warps then";
 const NO_STORE: &str = "no store is between this fence and the one before";
 
 #[test]
