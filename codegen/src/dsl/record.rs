@@ -61,6 +61,8 @@ pub(crate) struct Recorder {
     homes: SecondaryMap<Inst, Option<Block>>,
     /// The Rust line of the construct that made each block's parameters.
     param_sites: SecondaryMap<Block, Option<Site>>,
+    /// How many copies of a block the hints of the loops around it ask for; absent for one.
+    copies: SecondaryMap<Block, Option<u64>>,
     locs: HashMap<SourceLoc, Loc>,
 }
 
@@ -141,6 +143,7 @@ impl Recorder {
             dominators: DominatorTree::new(entry),
             homes: SecondaryMap::new(),
             param_sites: SecondaryMap::new(),
+            copies: SecondaryMap::new(),
             locs: HashMap::new(),
         }
     }
@@ -346,6 +349,24 @@ impl Recorder {
         self.terminate(Op::Branch, &[condition], vec![then, otherwise], site)
     }
 
+    /// Checks the size of the loop that has just been recorded, whose hint asks for `factor` copies of its body.
+    pub fn check_unrolled(&mut self, header: Block, factor: u32, site: Site) {
+        let first = self.func.layout.iter().rposition(|&block| block == header).unwrap_or(0);
+        let mut size: u64 = 0;
+        for &block in &self.func.layout[first..] {
+            let copies = self.copies[block].unwrap_or(1).saturating_mul(factor.into());
+            self.copies[block] = Some(copies);
+            size = size.saturating_add(copies.saturating_mul(self.func.block(block).insts.len() as u64));
+        }
+        if size > MOST_UNROLLED {
+            let message = format!(
+                "`unroll({factor})` makes {size} instructions of this loop, more than {MOST_UNROLLED}: write a \
+                 smaller factor"
+            );
+            self.stop.get_or_insert(Stop::Error(site, message));
+        }
+    }
+
     /// Continues recording in `block`, which is appended to the layout.
     pub fn switch_to(&mut self, block: Block) {
         self.func.layout.push(block);
@@ -378,6 +399,9 @@ impl Recorder {
         (block, params)
     }
 }
+
+/// Most instructions of a loop that a hint unrolls.
+const MOST_UNROLLED: u64 = 1 << 16;
 
 /// Error of a handle that belongs to another recording.
 const FOREIGN: &str = "this handle belongs to another kernel, or to an earlier recording of this one, which kept it in a \
