@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::Location;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cranelift_entity::SecondaryMap;
@@ -78,6 +79,27 @@ thread_local! {
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
     /// Number of the recording on this thread.
     static RECORDING: Cell<u32> = const { Cell::new(0) };
+    /// File, line and column of the last panic in a recording on this thread.
+    static PANICKED_AT: RefCell<Option<(String, u32, u32)>> = const { RefCell::new(None) };
+}
+
+/// Installs a panic hook that notes where kernels panic while they are recorded, and calls the hook before it.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    if std::thread::panicking() {
+        return;
+    }
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if RECORDING.try_with(Cell::get).is_ok_and(|recording| recording != 0) {
+                let at = info.location().map(|at| (at.file().to_owned(), at.line(), at.column()));
+                // A thread that ends has no such place any more.
+                let _ = PANICKED_AT.try_with(|last| last.replace(at));
+            }
+            before(info);
+        }));
+    });
 }
 
 /// Number of recordings that any thread has started.
@@ -470,6 +492,8 @@ pub(super) fn run(
     recording: u32,
     body: &mut dyn FnMut(),
 ) -> (Recorder, std::thread::Result<()>) {
+    note_panics();
+    PANICKED_AT.take();
     let reset = Reset(RECORDER.replace(Some(recorder)), RECORDING.replace(recording));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let recorder = RECORDER.take().expect("the recorder stays for the whole body");
@@ -477,7 +501,8 @@ pub(super) fn run(
     (recorder, outcome)
 }
 
-/// The error that the kernel's function panicked with; a panic of the author's code is reported at `site`.
+/// The error that the kernel's function panicked with. A panic of the author's code is reported at its line; `site` is the
+/// kernel's, for panics of the standard library.
 pub(super) fn error_of(payload: Box<dyn std::any::Any + Send>, kernel: &str, site: Site) -> RecordError {
     match payload.downcast::<RecordError>() {
         Ok(error) => *error,
@@ -487,7 +512,11 @@ pub(super) fn error_of(payload: Box<dyn std::any::Any + Send>, kernel: &str, sit
                 .cloned()
                 .or_else(|| payload.downcast_ref::<&str>().map(|text| text.to_string()))
                 .unwrap_or_else(|| "the kernel panicked while it was recorded".into());
-            error_at(kernel, site, message)
+            let error = error_at(kernel, site, message);
+            match PANICKED_AT.take().filter(|(file, ..)| !file.starts_with("/rustc/")) {
+                Some((file, line, column)) => RecordError { file, line, column, ..error },
+                None => error,
+            }
         }
     }
 }

@@ -478,3 +478,56 @@ refuses! {
         out.store(n);
     } says "assertion `left == right` failed"
 }
+
+/// Checks that recording fails with a message that contains `part`, `lines` lines after `from`.
+fn fails_at(recorded: Recorded, part: &str, (from, lines): (u32, u32)) {
+    let error = recorded.expect_err("recording must fail");
+    assert!(error.message.contains(part), "{error}");
+    assert!(error.file.ends_with("language/staging.rs"), "{error}");
+    assert_eq!(error.line, from + lines, "{error}");
+}
+
+#[test]
+fn a_panic_is_an_error_at_its_line() {
+    const HERE: u32 = line!();
+    #[kernel(threads = 32)]
+    fn panics(x: Ptr<Global, u32>, widths: &[u32]) {
+        if lane() < 16 {
+            let width = *widths.first().expect("at least one width");
+            assert!(width < 8, "the width {width} is too large");
+            if width == 5 {
+                panic!("no width is {width}");
+            }
+            x.at(widths[1]).store(width);
+        }
+    }
+    fails_at(panics(&[]), "at least one width", (HERE, 4));
+    fails_at(panics(&[9]), "the width 9 is too large", (HERE, 5));
+    fails_at(panics(&[5]), "no width is 5", (HERE, 7));
+    fails_at(panics(&[1]), "index out of bounds", (HERE, 9));
+    assert!(panics(&[1, 2]).is_ok());
+}
+
+#[test]
+fn a_loop_is_unrolled_at_least_once_and_not_too_often() {
+    const HERE: u32 = line!();
+    #[kernel(threads = 1)]
+    fn unrolls(x: Ptr<Global, u32>, n: Val<u32>, factor: u32) {
+        for i in (0..n).unroll(factor) {
+            x.at(i).store(i);
+        }
+    }
+    #[kernel(threads = 1)]
+    fn unrolls_twice(x: Ptr<Global, u32>, n: Val<u32>, factor: u32) {
+        for i in (0..n).unroll(factor) {
+            for j in (0..n).unroll(factor) {
+                x.at(i + j).store(i);
+            }
+        }
+    }
+    fails_at(unrolls(0), "cannot be unrolled 0 times", (HERE, 3));
+    fails_at(unrolls(u32::MAX), "more than 65536", (HERE, 3));
+    fails_at(unrolls(20_000), "more than 65536", (HERE, 3));
+    fails_at(unrolls_twice(200), "more than 65536", (HERE, 9));
+    assert!(unrolls(8).is_ok() && unrolls_twice(8).is_ok());
+}
