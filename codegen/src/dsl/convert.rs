@@ -49,7 +49,8 @@ impl<T: Scalar> Val<T> {
         let widens = from.is_float() && to.is_float() && from.bits() < to.bits();
         if widens || from.is_int() && to.is_int() {
             let which = if widens { "is exact" } else { "wraps or extends" };
-            let what = format!("a conversion from {from} to {to} {which}, and rounds nothing: write `.cast()`");
+            let what =
+                format!("a conversion from {from} to {to} {which}, and rounds nothing: write `.cast()`");
             fail(site, what);
         }
         if from.is_float() && from == to {

@@ -529,7 +529,8 @@ impl Producer {
             fail(Location::caller(), what);
         }
         let before_last = u64::from(rows.saturating_sub(1)) * u64::from(stage_stride);
-        let (end, stage_bytes) = (u64::from(to) + before_last + u64::from(row_bytes), self.ring.shape.stage_bytes);
+        let (end, stage_bytes) =
+            (u64::from(to) + before_last + u64::from(row_bytes), self.ring.shape.stage_bytes);
         if end > stage_bytes.into() {
             let what = format!(
                 "{rows} rows of {row_bytes} bytes, {stage_stride} bytes apart from byte {to} on, end at byte {end} of \

@@ -446,8 +446,12 @@ pub(crate) fn emit1(op: Op, ty: Type, args: &[Value], site: Site) -> Value {
 /// Options of a kernel, as given in `#[kernel(…)]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelOptions {
-    /// Number of threads per CTA, if it is fixed.
+    /// Number of threads per CTA, along x if the others are given, if it is fixed.
     pub threads: Option<u32>,
+    /// Number of threads along y; 1 without it.
+    pub threads_y: Option<u32>,
+    /// Number of threads along z; 1 without it.
+    pub threads_z: Option<u32>,
     /// Minimum number of CTAs that a multiprocessor should hold at a time; limits the registers per thread.
     pub min_blocks: Option<u32>,
     /// Number of CTAs along x that form a cluster (sm_90).
@@ -469,7 +473,19 @@ impl KernelOptions {
                 "`min_blocks` limits registers only together with `threads = …`: write both".to_owned()
             })
         };
-        out_of_range("threads", self.threads, 1024)
+        let axes = [self.threads, self.threads_y, self.threads_z].map(|axis| axis.unwrap_or(1));
+        let volume = axes.iter().map(|&axis| u64::from(axis)).fold(1, u64::saturating_mul);
+        let block = || {
+            let several = self.threads_y.or(self.threads_z).is_some();
+            (several && (!(1..=1024).contains(&volume) || axes[2] > 64)).then(|| {
+                let [x, y, z] = axes;
+                format!(
+                    "`threads = ({x}, {y}, {z})` is out of range: write 1 to 1024 threads together, at most 64 along z"
+                )
+            })
+        };
+        block()
+            .or_else(|| out_of_range("threads", self.threads, 1024))
             .or_else(|| out_of_range("min_blocks", self.min_blocks, 32))
             .or_else(without_threads)
             .or_else(|| out_of_range("cluster", self.cluster, 8))
@@ -533,7 +549,9 @@ pub(super) fn error_at(kernel: &str, site: Site, message: String) -> RecordError
 pub fn record_kernel(name: &str, options: KernelOptions, mut body: impl FnMut()) -> Recorded {
     let site = Location::caller();
     let mut recorder = Recorder::new(name);
-    recorder.func.threads = options.threads;
+    let yz = [options.threads_y, options.threads_z].map(|axis| axis.unwrap_or(1));
+    recorder.func.threads = options.threads.map(|x| x.saturating_mul(yz[0]).saturating_mul(yz[1]));
+    recorder.func.threads_yz = yz;
     recorder.func.min_blocks = options.min_blocks;
     recorder.func.cluster = options.cluster;
     recorder.func.allow_spills = options.allow_spills.unwrap_or(0);

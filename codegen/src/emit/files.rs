@@ -73,7 +73,8 @@ impl Files {
 fn modules_in(out: &Path) -> Vec<PathBuf> {
     let manifest = fs::read(out.join("kernels.json")).ok();
     let manifest: Option<Manifest> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let modules = manifest.into_iter().flat_map(|manifest| manifest.kernels).flat_map(|kernel| kernel.modules);
+    let modules =
+        manifest.into_iter().flat_map(|manifest| manifest.kernels).flat_map(|kernel| kernel.modules);
     let files = modules.flat_map(|module| [Some(module.ptx), module.cubin]).flatten().map(PathBuf::from);
     let is_below = |file: &PathBuf| file.components().all(|part| matches!(part, Component::Normal(_)));
     files.filter(is_below).collect()

@@ -296,8 +296,8 @@ impl<'a> Printer<'a> {
             line(format_args!("\t.param .{kind} {aligned}{}{comma}", param_name(function, index)));
         }
         line(format_args!(")"));
-        if let Some(threads) = function.threads {
-            line(format_args!(".reqntid {threads}, 1, 1"));
+        if let Some([x, y, z]) = function.threads_by_axis() {
+            line(format_args!(".reqntid {x}, {y}, {z}"));
         }
         if let Some(blocks) = function.min_blocks {
             line(format_args!(".minnctapersm {blocks}"));

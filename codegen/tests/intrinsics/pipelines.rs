@@ -369,7 +369,9 @@ fn rows_that_do_not_fit_a_stage_are_an_error() {
     assert!(found.contains("end at byte 272 of a stage of 256 bytes"), "{found}");
     let found = message(0, tile(2, 32, 16));
     assert!(found.contains("overwrite each other: write a `stage_stride` of at least 32"), "{found}");
-    for (to, fits) in [(0, tile(8, 32, 32)), (128, tile(4, 32, 32)), (0, tile(1, 32, 0)), (0, tile(2, 16, 240))] {
+    for (to, fits) in
+        [(0, tile(8, 32, 32)), (128, tile(4, 32, 32)), (0, tile(1, 32, 0)), (0, tile(2, 16, 240))]
+    {
         assert!(copies(to, fits).is_ok());
     }
 }

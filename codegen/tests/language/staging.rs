@@ -531,3 +531,57 @@ fn a_loop_is_unrolled_at_least_once_and_not_too_often() {
     fails_at(unrolls_twice(200), "more than 65536", (HERE, 9));
     assert!(unrolls(8).is_ok() && unrolls_twice(8).is_ok());
 }
+
+#[test]
+fn a_cta_has_threads_along_three_axes() {
+    #[kernel(threads = (8, rows, 2))]
+    fn block(x: Ptr<Global, u32>, y: Ptr<Global, u32>, rows: u32) {
+        let index = (thread_index_z() * rows + thread_index_y()) * 8 + thread_index();
+        x.at(index).store(thread_index_y() * 100 + thread_index_z() * 10 + warp_index());
+        y.at(index).store(block_size() * 100 + block_size_y() * 10 + block_size_z());
+    }
+    let kernel = block(6).unwrap();
+    assert_eq!((kernel.threads(), kernel.block()), (Some(96), Some([8, 6, 2])));
+    let launch = bespoke_testing::Launch::of(&kernel);
+    let done = launch.uninitialised::<u32>(96).uninitialised::<u32>(96).run().unwrap();
+    assert!(done.ptx().contains(".reqntid 8, 6, 2"), "{}", done.ptx());
+    let expected: Vec<u32> = (0..96).map(|i| i / 8 % 6 * 100 + i / 48 * 10 + i / 32).collect();
+    assert_eq!(done.buffer::<u32>(0), expected);
+    assert_eq!(done.buffer::<u32>(1), [862; 96]);
+
+    #[kernel(threads = (32, 8))]
+    fn plane(x: Ptr<Global, u32>) {
+        // One warp has each row, so this branch does not divide a warp.
+        if thread_index_y() < 4 {
+            warp_barrier(ALL_LANES);
+            x.at(thread_index_y() * 32 + lane()).store(warp_index());
+        }
+    }
+    let kernel = plane().unwrap();
+    assert_eq!(kernel.block(), Some([32, 8, 1]));
+    let done = bespoke_testing::Launch::of(&kernel).uninitialised::<u32>(128).run().unwrap();
+    assert_eq!(done.buffer::<u32>(0), (0..128).map(|i| i / 32).collect::<Vec<u32>>());
+
+    #[kernel(threads = (32, y, z))]
+    fn sized(x: Ptr<Global, u32>, y: u32, z: u32) {
+        x.store(1);
+    }
+    for (y, z) in [(64, 1), (0, 1), (1, 65), (u32::MAX, u32::MAX)] {
+        let error = sized(y, z).unwrap_err();
+        assert!(error.message.contains(&format!("`threads = (32, {y}, {z})` is out of range")), "{error}");
+    }
+    assert!(sized(16, 2).is_ok());
+}
+
+#[test]
+fn a_barrier_that_some_rows_skip_is_an_error() {
+    #[kernel(threads = (16, 4))]
+    fn skips(x: Ptr<Global, u32>) {
+        if thread_index_y() < 3 {
+            barrier();
+        }
+        x.store(1);
+    }
+    let error = skips().unwrap().compile(Target::Sm80).unwrap_err().to_string();
+    assert!(error.contains("takes thread 32 to it and thread 48 past it"), "{error}");
+}
