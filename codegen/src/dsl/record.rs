@@ -295,7 +295,7 @@ impl Recorder {
     /// Declares a table of constants, or finds an equal one. In a replay: the table that was declared here.
     pub fn table(&mut self, table: Table) -> TableVar {
         match self.next_op() {
-            Some(Op::TableAddress(known)) if self.func.tables[known] == table => known,
+            Some(Op::TableAddress(known) | Op::Print(known)) if self.func.tables[known] == table => known,
             Some(_) => TableVar::reserved_value(),
             None => {
                 let equal = self.func.tables.iter().find(|(_, known)| **known == table).map(|(var, _)| var);
