@@ -339,11 +339,10 @@ impl Paths {
             }
             Goal::Long { depth, trips } => self.choose_for_long(walk, branch, visits, (depth, trips)),
         };
-        if !std::mem::replace(&mut self.covered[branch][usize::from(!side)], true) {
-            if let Goal::Sides = walk.goal {
-                walk.new = true;
-                walk.toward = self.toward_goal(walk.goal);
-            }
+        let known = std::mem::replace(&mut self.covered[branch][usize::from(!side)], true);
+        if !known && matches!(walk.goal, Goal::Sides) {
+            walk.new = true;
+            walk.toward = self.toward_goal(walk.goal);
         }
         side
     }
