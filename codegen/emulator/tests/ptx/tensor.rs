@@ -302,7 +302,7 @@ fn misuse_of_loads_is_found() {
         &wrong("@%p fence.mbarrier_init.release.cluster;", ""),
         FindingKind::ProxyFence,
         expect![
-            "bulk copy that signals the mbarrier at shared 0x2000 (`gate`): execute `fence.mbarrier_init` or `fence.proxy.async` after the mbarrier's initialisation"
+            "bulk copy that signals the mbarrier at shared 0x2400 (`gate`): execute `fence.mbarrier_init` or `fence.proxy.async` after the mbarrier's initialisation"
         ],
     );
 }
