@@ -116,9 +116,14 @@ impl Kernel {
         &self.function.params
     }
 
-    /// Threads per CTA, if fixed.
+    /// Threads per CTA along all axes, if fixed.
     pub fn threads(&self) -> Option<u32> {
         self.function.threads
+    }
+
+    /// Threads per CTA along x, y and z, if fixed.
+    pub fn block(&self) -> Option<[u32; 3]> {
+        self.function.threads_by_axis()
     }
 
     /// The IR as recorded, before any pass.

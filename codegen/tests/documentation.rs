@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 25] = [
+const FILES: [(&str, &str); 26] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("arrays", "Local arrays and tables of constants"),
@@ -37,6 +37,7 @@ const FILES: [(&str, &str); 25] = [
     ("pipeline", "Pipelines"),
     ("cluster", "Clusters"),
     ("inline", "Inline PTX"),
+    ("print", "Printing and traps"),
     ("value", "Values"),
     ("mod", ""),
 ];

@@ -75,6 +75,24 @@ fn the_folder_is_as_it_was() {
     }
 }
 
+#[test]
+fn modules_of_removed_kernels_are_removed() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("removed");
+    let _ = fs::remove_dir_all(&folder);
+    let emission = || Emission::new().target(Target::Sm80).target(Target::Sm90);
+    let kept = || emission().kernel(names(), Geometry::per_launch().block([1, 1, 1]));
+    kept().kernel(nothing(), Geometry::per_launch()).write(&folder).unwrap();
+    let ptx = |target: &str| folder.join(target).join("nothing.ptx");
+    assert!(ptx("sm_80").exists() && ptx("sm_90").exists());
+    let own = folder.join("sm_80/own.ptx");
+    fs::write(&own, "a file that no manifest names").unwrap();
+    kept().entry_for(Target::Sm90, Entry::new(nothing(), Geometry::per_launch())).write(&folder).unwrap();
+    assert!(!ptx("sm_80").exists() && ptx("sm_90").exists());
+    kept().write(&folder).unwrap();
+    assert!(!ptx("sm_90").exists() && own.exists());
+    assert!(folder.join("sm_80/names.ptx").exists());
+}
+
 mod emitted {
     include!("stubs/emitted/kernels.rs");
 }

@@ -161,7 +161,13 @@ struct SharedVariables {
     dynamic: Option<(String, u64)>,
     /// Bytes of the sized variables, rounded up to the alignment of the dynamic variables that follow.
     bytes: u64,
+    /// As `bytes`, with the guard zones.
+    guarded: u64,
 }
+
+/// Bytes of the guard zone between two shared variables, which no access may touch. A multiple of every swizzle pattern, so
+/// that bank conflicts are those of a layout without guard zones.
+const SHARED_GUARD: u64 = 1024;
 
 impl Kernel {
     fn new(
@@ -192,6 +198,7 @@ impl Kernel {
                 places: function.body.iter().map(place).collect(),
                 locations: function.locations.clone(),
                 static_shared: shared.bytes,
+                guarded_shared: shared.guarded,
                 shared: shared.sized,
                 dynamic_shared: shared.dynamic,
                 local,
@@ -332,7 +339,7 @@ fn lay_out_local(
 }
 
 /// Assigns offsets to the function's shared variables, and to the module's shared variables that the function names.
-/// Dynamic shared memory comes last; all dynamic variables have the same offset.
+/// Dynamic shared memory comes last; all dynamic variables have the same offset. Guard zones separate the variables.
 fn lay_out_shared(
     function: &Function,
     module: &[Variable],
@@ -346,23 +353,30 @@ fn lay_out_shared(
         .for_each(|operand| add_names(operand, &mut used));
     let used = module.iter().filter(|variable| used.contains(variable.name.as_str()));
     let variables: Vec<&Variable> = used.chain(&function.shared).collect();
+    let most_aligned = variables.iter().map(|variable| variable.align as u64).max();
+    let guard = SHARED_GUARD.max(most_aligned.unwrap_or(1));
     let (mut sized, mut end) = (Vec::new(), 0u64);
     for variable in variables.iter().filter(|variable| !variable.dynamic) {
         let at = end.next_multiple_of(variable.align as u64);
-        symbols.insert(variable.name.clone(), Symbol::Shared(at));
-        sized.push(SharedVariable { name: variable.name.clone(), offset: at, bytes: variable.bytes });
+        let offset = at + guard * sized.len() as u64;
+        symbols.insert(variable.name.clone(), Symbol::Shared(offset));
+        sized.push(SharedVariable { name: variable.name.clone(), offset, bytes: variable.bytes });
         end = at + variable.bytes;
     }
     let dynamic = variables.iter().filter(|variable| variable.dynamic);
     let align = dynamic.clone().map(|variable| variable.align).max().unwrap_or(1);
     let at = end.next_multiple_of(align as u64);
     let mut dynamic_shared = None;
+    let offset = at + guard * sized.len() as u64;
     for variable in dynamic {
-        symbols.insert(variable.name.clone(), Symbol::Shared(at));
-        dynamic_shared = Some((variable.name.clone(), at));
+        symbols.insert(variable.name.clone(), Symbol::Shared(offset));
+        dynamic_shared = Some((variable.name.clone(), offset));
     }
-    let bytes = if dynamic_shared.is_some() { at } else { end };
-    SharedVariables { sized, dynamic: dynamic_shared, bytes }
+    let (bytes, guards) = match dynamic_shared {
+        Some(_) => (at, sized.len()),
+        None => (end, sized.len().saturating_sub(1)),
+    };
+    SharedVariables { sized, dynamic: dynamic_shared, bytes, guarded: bytes + guard * guards as u64 }
 }
 
 fn lay_out_params(function: &Function) -> Vec<Param> {

@@ -103,6 +103,8 @@ fn a_kernel_keeps_its_compile_time_parameters() {
                 "scale",
                 hooks::KernelOptions {
                     threads: Some(32 * s.warps),
+                    threads_y: None,
+                    threads_z: None,
                     min_blocks: None,
                     cluster: None,
                     allow_spills: None,

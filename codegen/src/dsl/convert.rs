@@ -28,7 +28,8 @@ impl<T: Scalar> Val<T> {
     }
 
     /// Converts the value, as [`Val::cast`], with an explicit rounding mode. A float has no rounding to its own type:
-    /// [`Val::floor`], [`Val::ceil`], [`Val::trunc`] and [`Val::round_ties_even`] give integral values.
+    /// [`Val::floor`], [`Val::ceil`], [`Val::trunc`] and [`Val::round_ties_even`] give integral values. Conversions to
+    /// wider floats and between integers round nothing, and are an error.
     ///
     /// - PTX: `cvt.rni.s32.f32`; to floats `cvt.rn`, `cvt.rz`, `cvt.rm`, `cvt.rp`
     /// - Target: sm_80; integers and f64 to bf16 sm_90
@@ -44,8 +45,16 @@ impl<T: Scalar> Val<T> {
         T: Number,
     {
         let site = Location::caller();
-        if T::TYPE.is_float() && T::TYPE == U::TYPE {
-            let ty = T::TYPE;
+        let (from, to) = (T::TYPE, U::TYPE);
+        let widens = from.is_float() && to.is_float() && from.bits() < to.bits();
+        if widens || from.is_int() && to.is_int() {
+            let which = if widens { "is exact" } else { "wraps or extends" };
+            let what =
+                format!("a conversion from {from} to {to} {which}, and rounds nothing: write `.cast()`");
+            fail(site, what);
+        }
+        if from.is_float() && from == to {
+            let ty = from;
             fail(
                 site,
                 format!(

@@ -19,7 +19,7 @@ use super::async_copy::{
 use super::cache_policy::CachePolicy;
 use super::cluster::cluster_rank;
 use super::hooks::range;
-use super::math::select;
+use super::math::{mul_wide, select};
 use super::mbarrier::{Mbarrier, MbarrierArray, Wait, fence_mbarrier_init};
 use super::pointer::{Global, Index, Ptr, Shared};
 use super::record::{fail, with};
@@ -510,7 +510,7 @@ impl Producer {
         shape: RowsShape,
         inside: Option<(Val<u32>, Val<u32>)>,
     ) {
-        let RowsShape { row_bytes, stage_stride, .. } = shape;
+        let RowsShape { rows, row_bytes, stage_stride } = shape;
         let PipelineCopy::Async { threads } = self.ring.shape.copy else {
             let what = "bulk copies have no rows: use `PipelineCopy::Async`, or `copy` for each row";
             fail(Location::caller(), what);
@@ -518,6 +518,23 @@ impl Producer {
         if row_bytes == 0 || row_bytes % 16 != 0 || stage_stride % 16 != 0 {
             let what = format!(
                 "rows of {row_bytes} bytes, {stage_stride} bytes apart, cannot be copied: write multiples of 16"
+            );
+            fail(Location::caller(), what);
+        }
+        if rows > 1 && stage_stride < row_bytes {
+            let what = format!(
+                "rows of {row_bytes} bytes, {stage_stride} bytes apart in the stage, overwrite each other: write a \
+                 `stage_stride` of at least {row_bytes}"
+            );
+            fail(Location::caller(), what);
+        }
+        let before_last = u64::from(rows.saturating_sub(1)) * u64::from(stage_stride);
+        let (end, stage_bytes) =
+            (u64::from(to) + before_last + u64::from(row_bytes), self.ring.shape.stage_bytes);
+        if end > stage_bytes.into() {
+            let what = format!(
+                "{rows} rows of {row_bytes} bytes, {stage_stride} bytes apart from byte {to} on, end at byte {end} of \
+                 a stage of {stage_bytes} bytes: write a larger `stage_bytes`, or copy fewer rows"
             );
             fail(Location::caller(), what);
         }
@@ -808,7 +825,7 @@ impl Rows {
     #[device]
     fn copy(self, row: Val<u32>, column: Val<u32>) {
         let to = self.to.bytes(row * self.shape.stage_stride).bytes(column);
-        let from = self.from.bytes(row * self.stride).bytes(column);
+        let from = self.from.bytes(mul_wide(row, self.stride)).bytes(column);
         match self.inside {
             Some((rows, bytes)) => {
                 let left = select(row < rows, bytes, 0);

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::Location;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cranelift_entity::SecondaryMap;
@@ -61,6 +62,8 @@ pub(crate) struct Recorder {
     homes: SecondaryMap<Inst, Option<Block>>,
     /// The Rust line of the construct that made each block's parameters.
     param_sites: SecondaryMap<Block, Option<Site>>,
+    /// How many copies of a block the hints of the loops around it ask for; absent for one.
+    copies: SecondaryMap<Block, Option<u64>>,
     locs: HashMap<SourceLoc, Loc>,
 }
 
@@ -76,6 +79,27 @@ thread_local! {
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
     /// Number of the recording on this thread.
     static RECORDING: Cell<u32> = const { Cell::new(0) };
+    /// File, line and column of the last panic in a recording on this thread.
+    static PANICKED_AT: RefCell<Option<(String, u32, u32)>> = const { RefCell::new(None) };
+}
+
+/// Installs a panic hook that notes where kernels panic while they are recorded, and calls the hook before it.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    if std::thread::panicking() {
+        return;
+    }
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if RECORDING.try_with(Cell::get).is_ok_and(|recording| recording != 0) {
+                let at = info.location().map(|at| (at.file().to_owned(), at.line(), at.column()));
+                // A thread that ends has no such place any more.
+                let _ = PANICKED_AT.try_with(|last| last.replace(at));
+            }
+            before(info);
+        }));
+    });
 }
 
 /// Number of recordings that any thread has started.
@@ -141,6 +165,7 @@ impl Recorder {
             dominators: DominatorTree::new(entry),
             homes: SecondaryMap::new(),
             param_sites: SecondaryMap::new(),
+            copies: SecondaryMap::new(),
             locs: HashMap::new(),
         }
     }
@@ -270,7 +295,7 @@ impl Recorder {
     /// Declares a table of constants, or finds an equal one. In a replay: the table that was declared here.
     pub fn table(&mut self, table: Table) -> TableVar {
         match self.next_op() {
-            Some(Op::TableAddress(known)) if self.func.tables[known] == table => known,
+            Some(Op::TableAddress(known) | Op::Print(known)) if self.func.tables[known] == table => known,
             Some(_) => TableVar::reserved_value(),
             None => {
                 let equal = self.func.tables.iter().find(|(_, known)| **known == table).map(|(var, _)| var);
@@ -346,6 +371,24 @@ impl Recorder {
         self.terminate(Op::Branch, &[condition], vec![then, otherwise], site)
     }
 
+    /// Checks the size of the loop that has just been recorded, whose hint asks for `factor` copies of its body.
+    pub fn check_unrolled(&mut self, header: Block, factor: u32, site: Site) {
+        let first = self.func.layout.iter().rposition(|&block| block == header).unwrap_or(0);
+        let mut size: u64 = 0;
+        for &block in &self.func.layout[first..] {
+            let copies = self.copies[block].unwrap_or(1).saturating_mul(factor.into());
+            self.copies[block] = Some(copies);
+            size = size.saturating_add(copies.saturating_mul(self.func.block(block).insts.len() as u64));
+        }
+        if size > MOST_UNROLLED {
+            let message = format!(
+                "`unroll({factor})` makes {size} instructions of this loop, more than {MOST_UNROLLED}: write a \
+                 smaller factor"
+            );
+            self.stop.get_or_insert(Stop::Error(site, message));
+        }
+    }
+
     /// Continues recording in `block`, which is appended to the layout.
     pub fn switch_to(&mut self, block: Block) {
         self.func.layout.push(block);
@@ -379,6 +422,9 @@ impl Recorder {
     }
 }
 
+/// Most instructions of a loop that a hint unrolls.
+const MOST_UNROLLED: u64 = 1 << 16;
+
 /// Error of a handle that belongs to another recording.
 const FOREIGN: &str = "this handle belongs to another kernel, or to an earlier recording of this one, which kept it in a \
                        `static` or another place outside of the function: pass the value as a parameter, or compute it \
@@ -400,8 +446,12 @@ pub(crate) fn emit1(op: Op, ty: Type, args: &[Value], site: Site) -> Value {
 /// Options of a kernel, as given in `#[kernel(…)]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelOptions {
-    /// Number of threads per CTA, if it is fixed.
+    /// Number of threads per CTA, along x if the others are given, if it is fixed.
     pub threads: Option<u32>,
+    /// Number of threads along y; 1 without it.
+    pub threads_y: Option<u32>,
+    /// Number of threads along z; 1 without it.
+    pub threads_z: Option<u32>,
     /// Minimum number of CTAs that a multiprocessor should hold at a time; limits the registers per thread.
     pub min_blocks: Option<u32>,
     /// Number of CTAs along x that form a cluster (sm_90).
@@ -423,7 +473,19 @@ impl KernelOptions {
                 "`min_blocks` limits registers only together with `threads = …`: write both".to_owned()
             })
         };
-        out_of_range("threads", self.threads, 1024)
+        let axes = [self.threads, self.threads_y, self.threads_z].map(|axis| axis.unwrap_or(1));
+        let volume = axes.iter().map(|&axis| u64::from(axis)).fold(1, u64::saturating_mul);
+        let block = || {
+            let several = self.threads_y.or(self.threads_z).is_some();
+            (several && (!(1..=1024).contains(&volume) || axes[2] > 64)).then(|| {
+                let [x, y, z] = axes;
+                format!(
+                    "`threads = ({x}, {y}, {z})` is out of range: write 1 to 1024 threads together, at most 64 along z"
+                )
+            })
+        };
+        block()
+            .or_else(|| out_of_range("threads", self.threads, 1024))
             .or_else(|| out_of_range("min_blocks", self.min_blocks, 32))
             .or_else(without_threads)
             .or_else(|| out_of_range("cluster", self.cluster, 8))
@@ -446,6 +508,8 @@ pub(super) fn run(
     recording: u32,
     body: &mut dyn FnMut(),
 ) -> (Recorder, std::thread::Result<()>) {
+    note_panics();
+    PANICKED_AT.take();
     let reset = Reset(RECORDER.replace(Some(recorder)), RECORDING.replace(recording));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let recorder = RECORDER.take().expect("the recorder stays for the whole body");
@@ -453,7 +517,8 @@ pub(super) fn run(
     (recorder, outcome)
 }
 
-/// The error that the kernel's function panicked with; a panic of the author's code is reported at `site`.
+/// The error that the kernel's function panicked with. A panic of the author's code is reported at its line; `site` is the
+/// kernel's, for panics of the standard library.
 pub(super) fn error_of(payload: Box<dyn std::any::Any + Send>, kernel: &str, site: Site) -> RecordError {
     match payload.downcast::<RecordError>() {
         Ok(error) => *error,
@@ -463,7 +528,11 @@ pub(super) fn error_of(payload: Box<dyn std::any::Any + Send>, kernel: &str, sit
                 .cloned()
                 .or_else(|| payload.downcast_ref::<&str>().map(|text| text.to_string()))
                 .unwrap_or_else(|| "the kernel panicked while it was recorded".into());
-            error_at(kernel, site, message)
+            let error = error_at(kernel, site, message);
+            match PANICKED_AT.take().filter(|(file, ..)| !file.starts_with("/rustc/")) {
+                Some((file, line, column)) => RecordError { file, line, column, ..error },
+                None => error,
+            }
         }
     }
 }
@@ -480,7 +549,9 @@ pub(super) fn error_at(kernel: &str, site: Site, message: String) -> RecordError
 pub fn record_kernel(name: &str, options: KernelOptions, mut body: impl FnMut()) -> Recorded {
     let site = Location::caller();
     let mut recorder = Recorder::new(name);
-    recorder.func.threads = options.threads;
+    let yz = [options.threads_y, options.threads_z].map(|axis| axis.unwrap_or(1));
+    recorder.func.threads = options.threads.map(|x| x.saturating_mul(yz[0]).saturating_mul(yz[1]));
+    recorder.func.threads_yz = yz;
     recorder.func.min_blocks = options.min_blocks;
     recorder.func.cluster = options.cluster;
     recorder.func.allow_spills = options.allow_spills.unwrap_or(0);

@@ -11,7 +11,7 @@
 //! The hooks call `follow_jump` and `follow_branch` where they record jumps and branches. These functions return none
 //! while recording.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::ReservedValue;
@@ -19,13 +19,10 @@ use smallvec::SmallVec;
 
 use super::paths::{Paths, Walk};
 use super::record::{RecordError, Recorder, Site, error_at, error_of, run};
-use crate::ir::{Block, InstData, Op, SourceLoc, Type, Value};
+use crate::ir::{Block, Inst, InstData, Op, SourceLoc, Type, Value};
 
-/// Most paths of a kernel.
-const MOST_PATHS: u32 = 16;
-
-/// No further path is followed once the paths have passed this many instructions, and `MOST_WORK` times as many as were
-/// recorded.
+/// No further path for pairs of sides is followed once the paths have passed this many instructions, and `MOST_WORK` times
+/// as many as were recorded.
 const LEAST_STEPS: usize = 10_000;
 
 /// See [`LEAST_STEPS`].
@@ -83,15 +80,17 @@ pub(super) fn replay_paths(
     body: &mut dyn FnMut(),
     site: Site,
 ) -> Result<Recorder, RecordError> {
-    let mut paths = Paths::new(&recorder.func, |branch| recorder.intrinsic_branches.contains(&branch));
+    let single: HashSet<Inst> = recorder.intrinsic_branches.iter().copied().collect();
+    let mut paths = Paths::new(&recorder.func, |branch| single.contains(&branch));
     if !paths.has_branches() {
         return Ok(recorder);
     }
     let (name, size) = (recorder.func.name.clone(), recorder.func.size());
     let mut steps = 0;
-    for _ in 0..MOST_PATHS {
-        let walk = paths.walk();
-        let jumps_left = 64 + 4 * recorder.func.layout.len();
+    let mut next = Some(Paths::first_goal());
+    while let Some(goal) = next {
+        let walk = paths.walk(goal);
+        let jumps_left = 64 + 4 * recorder.func.layout.len() + paths.most_steps(goal);
         let replay = Replay { at: 0, merges: 0, steps, jumps_left, last: None, paths, walk };
         recorder.replay = Some(replay);
         recorder.block = recorder.func.layout[0];
@@ -116,9 +115,7 @@ pub(super) fn replay_paths(
         }
         let replay = recorder.replay.take().expect("set above");
         (paths, steps) = (replay.paths, replay.steps);
-        if !paths.finish(&replay.walk) || steps > LEAST_STEPS.max(MOST_WORK * size) {
-            break;
-        }
+        next = paths.next_goal(&replay.walk, steps > LEAST_STEPS.max(MOST_WORK * size));
     }
     Ok(recorder)
 }
@@ -155,7 +152,8 @@ impl Recorder {
             (replay.at, replay.merges) = (0, 0);
             match replay.jumps_left.checked_sub(1) {
                 Some(left) => replay.jumps_left = left,
-                None => self.stop = Some(Stop::PathEnds),
+                // An error of this place stays.
+                None => drop(self.stop.get_or_insert(Stop::PathEnds)),
             }
         }
     }
@@ -239,8 +237,10 @@ impl Recorder {
             let message = self.other_values(&self.func.inst(inst).args, &[condition]);
             self.stop = Some(Stop::Error(site, message));
         }
+        // Every block is at most once on the way to the end.
+        let way = self.func.layout.len();
         let replay = self.replay.as_mut().expect("checked above");
-        let first = replay.paths.choose(&mut replay.walk, inst);
+        let first = replay.paths.choose(&mut replay.walk, inst, replay.jumps_left < way);
         replay.last = Some((site, first));
         let dest = self.func.inst(inst).dests[usize::from(!first)].clone();
         let args = if first { then } else { otherwise };

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::record::emit1;
+use super::record::{emit1, with};
 use super::value::Val;
 use crate::ir::{Op, Special};
 
@@ -225,7 +225,8 @@ special! {
     global_timer => GlobalTimer: u64;
 }
 
-/// The index of the thread's warp in its CTA, for one-dimensional CTAs: [`thread_index`] / 32.
+/// The index of the thread's warp in its CTA: [`thread_index`] / 32, in CTAs of `threads = (x, y, z)` the index of the
+/// thread in the whole CTA / 32. Without `threads = …`, the CTA must be one-dimensional.
 ///
 /// - PTX: `mov.u32 …, %tid.x`, `shr.u32`
 /// - Target: sm_80
@@ -237,5 +238,11 @@ special! {
 /// ```
 #[track_caller]
 pub fn warp_index() -> Val<u32> {
-    thread_index() >> 5
+    match with(|r| r.func.threads_by_axis()) {
+        Some([x, y, z]) if (y, z) != (1, 1) => {
+            let row = if z == 1 { thread_index_y() } else { thread_index_z() * y + thread_index_y() };
+            (row * x + thread_index()) >> 5
+        }
+        _ => thread_index() >> 5,
+    }
 }

@@ -97,11 +97,17 @@ impl Entry {
 
     /// Threads per CTA along x, y and z, from the kernel or its geometry.
     fn block(&self, kernel: &Kernel) -> Result<[u32; 3], String> {
-        match (kernel.threads(), self.geometry.block) {
-            (Some(threads), None) => Ok([threads, 1, 1]),
-            (Some(threads), Some(block)) if block != [threads, 1, 1] => Err(format!(
-                "its CTAs have {threads} threads (`#[kernel(threads = …)]`), not {block:?}: leave `Geometry::block` out"
-            )),
+        match (kernel.block(), self.geometry.block) {
+            (Some(own), None) => Ok(own),
+            (Some(own), Some(block)) if block != own => {
+                let threads = match own {
+                    [threads, 1, 1] => format!("{threads} threads"),
+                    own => format!("{own:?} threads"),
+                };
+                Err(format!(
+                    "its CTAs have {threads} (`#[kernel(threads = …)]`), not {block:?}: leave `Geometry::block` out"
+                ))
+            }
             (_, Some(block)) => Ok(block),
             (None, None) => {
                 Err("nothing says how many threads a CTA has: write `#[kernel(threads = …)]`, or \

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::{EmitError, Emitted};
+use super::{EmitError, Emitted, Manifest};
 use crate::ptx::Target;
 
 /// The files of an emission.
@@ -41,13 +41,22 @@ impl Files {
         Files { kernels, content, stale }
     }
 
-    /// Writes all files below `out`, which is created, and removes stale ones.
+    /// Writes all files below `out`, which is created, and removes stale ones: those in [`Files::stale`], and modules
+    /// that the `kernels.json` in the folder names and this emission does not have.
     pub fn write(&self, out: &Path) -> Result<(), EmitError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| EmitError::Io { path, source }
         };
         fs::create_dir_all(out).map_err(failed(out))?;
+        let removed = modules_in(out).into_iter().filter(|file| !self.content.contains_key(file));
+        for file in removed.chain(self.stale.iter().cloned()) {
+            let path = out.join(file);
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(failed(&path)(source)),
+                _ => {}
+            }
+        }
         self.content.par_iter().try_for_each(|(file, bytes)| {
             let path = out.join(file);
             let write = || {
@@ -56,13 +65,17 @@ impl Files {
             };
             write().map_err(failed(&path))
         })?;
-        for file in &self.stale {
-            let path = out.join(file);
-            match fs::remove_file(&path) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(failed(&path)(source)),
-                _ => {}
-            }
-        }
         Ok(())
     }
+}
+
+/// Paths of the PTX and machine code that the manifest in a folder names; none if there is no manifest.
+fn modules_in(out: &Path) -> Vec<PathBuf> {
+    let manifest = fs::read(out.join("kernels.json")).ok();
+    let manifest: Option<Manifest> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let modules =
+        manifest.into_iter().flat_map(|manifest| manifest.kernels).flat_map(|kernel| kernel.modules);
+    let files = modules.flat_map(|module| [Some(module.ptx), module.cubin]).flatten().map(PathBuf::from);
+    let is_below = |file: &PathBuf| file.components().all(|part| matches!(part, Component::Normal(_)));
+    files.filter(is_below).collect()
 }

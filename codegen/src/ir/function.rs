@@ -133,8 +133,10 @@ pub struct Function {
     pub name: String,
     /// Kernel parameters, in order.
     pub params: Vec<Param>,
-    /// Threads per CTA, if fixed (`.reqntid`).
+    /// Threads per CTA along all axes, if fixed (`.reqntid`).
     pub threads: Option<u32>,
+    /// How many of the threads are along y and z; 1 and 1 for a line of threads along x.
+    pub threads_yz: [u32; 2],
     /// Minimum number of CTAs resident per multiprocessor, which limits the registers per thread (`.minnctapersm`).
     pub min_blocks: Option<u32>,
     /// CTAs per cluster, along x (`.reqnctapercluster`): they run at the same time and can access each other's shared
@@ -164,6 +166,7 @@ impl Function {
             name: name.into(),
             params: Vec::new(),
             threads: None,
+            threads_yz: [1, 1],
             min_blocks: None,
             cluster: None,
             allow_spills: 0,
@@ -176,6 +179,12 @@ impl Function {
             insts: PrimaryMap::new(),
             values: PrimaryMap::new(),
         }
+    }
+
+    /// Threads per CTA along x, y and z, if fixed.
+    pub fn threads_by_axis(&self) -> Option<[u32; 3]> {
+        let [y, z] = self.threads_yz;
+        self.threads.map(|threads| [threads / (y * z).max(1), y, z])
     }
 
     /// Size of the static shared memory in bytes.

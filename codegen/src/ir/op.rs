@@ -257,6 +257,10 @@ opcodes! {
 
         /// Suspends the thread for about as many nanoseconds as the operand (u32) states.
         Sleep = "sleep": untyped(&[U32], &[]); Sync; Independent; BASELINE,
+        /// Stops the launch with an error.
+        Trap = "trap": untyped(&[], &[]); Sync; Independent; BASELINE,
+        /// Prints text: a format that ends with a zero byte, and the address of the arguments, each aligned to its size.
+        Print(format: TableVar as TableName) = "print": untyped(&[LOCAL], &[]); Sync; Independent; BASELINE,
         /// Waits until the kernels that this launch depends on are complete and their writes are visible. With
         /// programmatic dependent launch, a kernel may start before those kernels end.
         WaitForDependencies = "wait_for_dependencies": untyped(&[], &[]);

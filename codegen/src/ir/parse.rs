@@ -3,19 +3,47 @@
 //! Values, blocks and shared variables keep their numbers. Numbers that the text skips become unused entities outside
 //! all blocks. The results of an instruction are numbered consecutively. The parser does not check operand types: the
 //! verifier may still reject the function.
+//!
+//! The first line has the version of the form; another version is an error. A text without that line, as tests write by
+//! hand, is read as the current version.
 
 mod build;
+
+use std::borrow::Cow;
 
 use super::lex::Kind;
 pub use super::lex::ParseError;
 use super::members::{Format, Literal};
+use super::print::{HEADER, VERSION};
 use super::reader::{Name, Reader};
 use super::{Function, Local, Op, Param, Shared, SourceLoc, Table, Type};
 
 /// Parses the text form of a function.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
-    let kernel = Reader::new(text)?.kernel()?;
+    let text = without_header(text)?;
+    let kernel = Reader::new(&text)?.kernel()?;
     build::function(kernel)
+}
+
+/// The text with its first line, if that has the version, made a comment. An error if the version is not [`VERSION`].
+fn without_header(text: &str) -> Result<Cow<'_, str>, ParseError> {
+    let mut start = 0;
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let content = line.trim();
+        if content.is_empty() || content.starts_with(';') {
+            start += line.len();
+            continue;
+        }
+        let Some(version) = content.strip_prefix(HEADER) else { break };
+        let version = version.split(';').next().unwrap_or("").trim();
+        if version != VERSION.to_string() {
+            let message =
+                format!("this text is `{HEADER} {version}`, and this parser reads `{HEADER} {VERSION}`");
+            return Err(ParseError::new(number as u32 + 1, 1, message));
+        }
+        return Ok(Cow::Owned(format!("{};{}", &text[..start], &text[start..])));
+    }
+    Ok(Cow::Borrowed(text))
 }
 
 /// A parsed kernel with unresolved names.
@@ -23,6 +51,7 @@ struct Kernel {
     name: String,
     params: Vec<Param>,
     threads: Option<u32>,
+    threads_yz: [u32; 2],
     min_blocks: Option<u32>,
     cluster: Option<u32>,
     allow_spills: u32,
@@ -56,6 +85,12 @@ impl Reader {
         let name = self.word("the kernel's name")?;
         let params = self.kernel_params()?;
         let threads = if self.eat_word("threads") { Some(self.parsed("a number of threads")?) } else { None };
+        let mut threads_yz = [1, 1];
+        if threads.is_some() && self.eat_word("y") {
+            threads_yz[0] = self.parsed("a number of threads")?;
+            self.keyword("z")?;
+            threads_yz[1] = self.parsed("a number of threads")?;
+        }
         let min_blocks =
             if self.eat_word("min_blocks") { Some(self.parsed("a number of CTAs")?) } else { None };
         let cluster = if self.eat_word("cluster") { Some(self.parsed("a number of CTAs")?) } else { None };
@@ -88,6 +123,7 @@ impl Reader {
             name,
             params,
             threads,
+            threads_yz,
             min_blocks,
             cluster,
             allow_spills,

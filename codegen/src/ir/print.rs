@@ -1,6 +1,7 @@
 //! Printer of the text form: one instruction per line, with all types and members.
 //!
 //! ```text
+//! bespoke-ir 1
 //! kernel @gemv(w: global u8, n: u32) threads 256 {
 //!   shared0 = f32 x 32 align 16
 //! block0:
@@ -12,16 +13,25 @@
 //! }
 //! ```
 //!
+//! The first line has the version of the form ([`VERSION`]).
+//!
 //! An instruction is its results, the opcode with its type after a dot, the opcode's members separated by blanks, the
 //! operands separated by commas, and its source location after `@`. In a location, `in` precedes the name of the
 //! inlined function and `<` the location of the call. `unroll 4` after the parameters of a loop's header asks for that
-//! factor. A float constant that is finite is the shortest decimal that
+//! factor. `threads 256 y 8 z 1` are 32 threads along x, 8 along y and 1 along z. A float constant that is finite is the shortest decimal that
 //! reads back to the same bits; any other is its bits in hexadecimal. A comment runs from `;` to the end of its line.
 
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::members::{Format, Literal};
 use super::{Block, BlockCall, Function, Inst, Loc};
+
+/// Version of the text form: the number in its first line. A change of the form that older texts or older parsers do not
+/// survive increases it.
+pub const VERSION: u32 = 1;
+
+/// First word of the text form.
+pub(super) const HEADER: &str = "bespoke-ir";
 
 impl Display for Function {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -95,6 +105,7 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn function(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let function = self.function;
+        writeln!(f, "{HEADER} {VERSION}")?;
         write!(f, "kernel @{}(", function.name)?;
         for (index, param) in function.params.iter().enumerate() {
             write!(f, "{}{}: {}", if index == 0 { "" } else { ", " }, param.name, param.ty)?;
@@ -108,6 +119,10 @@ impl Printer<'_> {
         f.write_char(')')?;
         if let Some(threads) = function.threads {
             write!(f, " threads {threads}")?;
+            let [y, z] = function.threads_yz;
+            if (y, z) != (1, 1) {
+                write!(f, " y {y} z {z}")?;
+            }
         }
         if let Some(blocks) = function.min_blocks {
             write!(f, " min_blocks {blocks}")?;

@@ -107,6 +107,7 @@ pub(super) const U64: Slot = fixed(Type::U64);
 pub(super) const F32: Slot = fixed(Type::F32);
 pub(super) const GLOBAL: Slot = fixed(Type::Global);
 pub(super) const SHARED: Slot = fixed(Type::Shared);
+pub(super) const LOCAL: Slot = fixed(Type::Local);
 pub(super) const CLUSTER: Slot = fixed(Type::Cluster);
 
 /// The type `ty`.

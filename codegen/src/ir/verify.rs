@@ -152,6 +152,12 @@ impl Verifier<'_> {
         if let Some(threads) = function.threads.filter(|threads| !(1..=1024).contains(threads)) {
             self.report(format!("{threads} threads a CTA, not 1 to 1024"));
         }
+        let [y, z] = function.threads_yz;
+        let axes = u64::from(y) * u64::from(z);
+        let threads = u64::from(function.threads.unwrap_or(1));
+        if axes == 0 || z > 64 || threads % axes != 0 {
+            self.report(format!("{threads} threads a CTA cannot be {y} along y and {z} along z"));
+        }
         if let Some(blocks) = function.min_blocks
             && (function.threads.is_none() || !(1..=32).contains(&blocks))
         {

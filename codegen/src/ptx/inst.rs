@@ -1,10 +1,10 @@
 //! Prints one IR instruction as PTX.
 
 use super::operand::{Class, Register, arithmetic, bits, memory};
-use super::printer::{Printer, param_name, table_name};
+use super::printer::{Printer, format_name, param_name, table_name};
 use crate::ir::{
-    Binary, ClusterBarrier, Compare, Inline, InstData, Op, Piece, Reduce, Rounding, Special, Type, Unary,
-    Vote, pieces,
+    Binary, ClusterBarrier, Compare, Inline, InstData, Op, Piece, Reduce, Rounding, Special, TableVar, Type,
+    Unary, Vote, pieces,
 };
 
 impl Printer<'_> {
@@ -160,6 +160,8 @@ impl Printer<'_> {
                 let nanoseconds = self.operand(data.args[0]);
                 self.line(format_args!("nanosleep.u32 {nanoseconds};"));
             }
+            Op::Trap => self.line(format_args!("trap;")),
+            Op::Print(format) => self.print(format, data),
             Op::WaitForDependencies => self.line(format_args!("griddepcontrol.wait;")),
             Op::LaunchDependents => self.line(format_args!("griddepcontrol.launch_dependents;")),
             Op::Const(_) | Op::Jump | Op::Branch | Op::Return => {
@@ -437,6 +439,27 @@ fn integral(rounding: &str, ty: Type) -> String {
 fn always_fits(from: Type, to: Type) -> bool {
     let same_sign = from.is_signed() == to.is_signed();
     from.is_int() && to.is_int() && to.bits() > from.bits() && (same_sign || to.is_signed())
+}
+
+impl Printer<'_> {
+    /// Prints a call of the driver's `vprintf`: it takes generic addresses of the format and of the arguments.
+    fn print(&mut self, format: TableVar, data: &InstData) {
+        let (text, list) = (self.fresh(Class::Long), self.fresh(Class::Long));
+        let name = format_name(self.function, format);
+        self.line(format_args!("mov.u64 {text}, {name};"));
+        self.line(format_args!("cvta.global.u64 {text}, {text};"));
+        let arguments = self.register(data.args[0]);
+        self.line(format_args!("cvt.u64.u32 {list}, {arguments};"));
+        self.line(format_args!("cvta.local.u64 {list}, {list};"));
+        self.line(format_args!("{{"));
+        for (number, address) in [text, list].into_iter().enumerate() {
+            self.line(format_args!(".param .b64 param{number};"));
+            self.line(format_args!("st.param.b64 [param{number}], {address};"));
+        }
+        self.line(format_args!(".param .b32 printed;"));
+        self.line(format_args!("call.uni (printed), vprintf, (param0, param1);"));
+        self.line(format_args!("}}"));
+    }
 }
 
 /// PTX type of a packed 32-bit operand: `s32` or `u32`.

@@ -271,6 +271,14 @@ impl<'a> Printer<'a> {
         if stack > 0 {
             line(format_args!("{}{stack} bytes of stack", crate::ptxas::ALLOWED));
         }
+        let uses = |wanted: &dyn Fn(Op) -> bool| {
+            let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
+            insts.map(|&inst| function.inst(inst).op).any(wanted)
+        };
+        if uses(&|op| matches!(op, Op::Print(_))) {
+            let parameters = ".param .b64 vprintf_param_0, .param .b64 vprintf_param_1";
+            line(format_args!(".extern .func (.param .b32 func_retval0) vprintf ({parameters});"));
+        }
         for (table, data) in &function.tables {
             let bytes = data.element.bytes() as usize;
             let numbers: Vec<String> = data
@@ -279,8 +287,17 @@ impl<'a> Printer<'a> {
                 .flat_map(|bits| bits.to_le_bytes()[..bytes].to_vec())
                 .map(|byte| byte.to_string())
                 .collect();
-            let name = table_name(function, table);
             let (size, numbers) = (numbers.len(), numbers.join(", "));
+            // The driver reads formats through generic addresses of global memory.
+            let prints = uses(&|op| op == Op::Print(table));
+            if prints {
+                let name = format_name(function, table);
+                line(format_args!(".global .align 1 .b8 {name}[{size}] = {{{numbers}}};"));
+            }
+            if prints && !uses(&|op| op == Op::TableAddress(table)) {
+                continue;
+            }
+            let name = table_name(function, table);
             line(format_args!(".const .align {ARRAY_ALIGN} .b8 {name}[{size}] = {{{numbers}}};"));
         }
         line(format_args!(".visible .entry {}(", function.name));
@@ -296,8 +313,8 @@ impl<'a> Printer<'a> {
             line(format_args!("\t.param .{kind} {aligned}{}{comma}", param_name(function, index)));
         }
         line(format_args!(")"));
-        if let Some(threads) = function.threads {
-            line(format_args!(".reqntid {threads}, 1, 1"));
+        if let Some([x, y, z]) = function.threads_by_axis() {
+            line(format_args!(".reqntid {x}, {y}, {z}"));
         }
         if let Some(blocks) = function.min_blocks {
             line(format_args!(".minnctapersm {blocks}"));
@@ -334,6 +351,11 @@ fn label(block: Block) -> String {
 /// PTX name of a table of constants, a symbol of the module.
 pub(super) fn table_name(function: &Function, table: TableVar) -> String {
     format!("{}_{table}", function.name)
+}
+
+/// PTX name of the format of a `printf`, a symbol of the module.
+pub(super) fn format_name(function: &Function, format: TableVar) -> String {
+    format!("{}_format{}", function.name, format.as_u32())
 }
 
 /// PTX name of a kernel parameter, prefixed because parameters share a name space with the module's symbols.

@@ -7,7 +7,9 @@ use bespoke_codegen::ir::Type;
 use bespoke_codegen::launch::{Argument, DevicePointer, params};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, Kernel};
-use bespoke_emulator::{Checks, Finding, LaunchConfig, Memory, MemoryError, Module, Options, ParseError};
+use bespoke_emulator::{
+    Checks, Finding, LaunchConfig, Memory, MemoryError, Module, Options, ParseError, Profile, Stats,
+};
 
 use crate::element::{Element, from_bytes, to_bytes};
 
@@ -47,6 +49,7 @@ pub struct Launch<'k> {
     dynamic_shared: u32,
     checks: Checks,
     instruction_limit: u64,
+    profile: bool,
     arguments: Vec<Box<dyn Argument>>,
     buffers: Vec<Buffer>,
     memory: Memory,
@@ -98,6 +101,7 @@ pub struct Done {
     compiled: Compiled,
     buffers: Vec<Buffer>,
     memory: Memory,
+    stats: Stats,
 }
 
 /// File, line and column in Rust of a line of PTX, from the `.loc` before it.
@@ -130,6 +134,7 @@ impl<'k> Launch<'k> {
             dynamic_shared: 0,
             checks: Checks::ALL,
             instruction_limit: INSTRUCTION_LIMIT,
+            profile: false,
             arguments: Vec::new(),
             buffers: Vec::new(),
             memory: Memory::new(),
@@ -176,6 +181,13 @@ impl<'k> Launch<'k> {
     #[must_use]
     pub fn instruction_limit(mut self, instructions: u64) -> Self {
         self.instruction_limit = instructions;
+        self
+    }
+
+    /// Measures the launch: [`Done::profile`] has the counts of every instruction.
+    #[must_use]
+    pub fn profile(mut self) -> Self {
+        self.profile = true;
         self
     }
 
@@ -270,17 +282,20 @@ impl<'k> Launch<'k> {
         let module = Module::parse(&compiled.ptx)
             .map_err(|error| Failure::Parse { place: rust_place(&compiled.ptx, error.line), error })?;
         let kernel = module.kernel(self.kernel.name()).expect("a module has its kernel");
-        let declared = self.kernel.threads().map(Extent::axes);
-        let block = self.threads.or(declared).unwrap_or([32, 1, 1]);
+        let block = self.threads.or(self.kernel.block()).unwrap_or([32, 1, 1]);
         let (grid, dynamic_shared) = (self.grid, self.dynamic_shared);
         // The PTX of the kernel declares the cluster size.
         let config = LaunchConfig { grid, block, dynamic_shared, cluster: None, cooperative: false };
         let arguments: Vec<&dyn Argument> = self.arguments.iter().map(|argument| &**argument).collect();
-        let options =
-            Options { checks: self.checks, instruction_limit: self.instruction_limit, ..Options::default() };
-        bespoke_emulator::run(kernel, &self.memory, &config, &params(&arguments), &options)
+        let options = Options {
+            checks: self.checks,
+            instruction_limit: self.instruction_limit,
+            profile: self.profile,
+            ..Options::default()
+        };
+        let stats = bespoke_emulator::run(kernel, &self.memory, &config, &params(&arguments), &options)
             .map_err(Failure::Finding)?;
-        Ok(Done { compiled, buffers: self.buffers, memory: self.memory })
+        Ok(Done { compiled, buffers: self.buffers, memory: self.memory, stats })
     }
 
     fn compile(&self) -> Result<Compiled, CompileError> {
@@ -307,6 +322,61 @@ impl Done {
         let mut content = vec![0; bytes];
         self.memory.read(address, &mut content).expect("a buffer is one allocation");
         from_bytes(&content)
+    }
+
+    /// Checks that every element of buffer number `index` differs from the expected one by at most `tolerance`, relative
+    /// to the expected one if that is greater than 1. A NaN is close to a NaN only.
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::Launch};
+    /// #[kernel(threads = 32)]
+    /// fn roots(x: Ptr<Global, f32>) {
+    ///     x.at(lane()).store(x.at(lane()).load().sqrt());
+    /// }
+    /// let done = Launch::of(&roots()?).buffer(&[2.0f32; 32]).run()?;
+    /// done.assert_close(0, &[1.41421f32; 32], 1e-5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If an element is too far away, or the buffer has another number of elements; the message has the first such
+    /// element, its distance, and how many there are. Also if the launch has no such buffer.
+    #[track_caller]
+    pub fn assert_close<T: Element + Copy + Into<f64>>(&self, index: usize, expected: &[T], tolerance: f64) {
+        let found = self.buffer::<T>(index);
+        assert!(
+            found.len() == expected.len(),
+            "buffer {index} has {} elements, and {} are expected",
+            found.len(),
+            expected.len()
+        );
+        let far = found.iter().zip(expected).enumerate().filter_map(|(at, (&found, &expected))| {
+            let (found, expected): (f64, f64) = (found.into(), expected.into());
+            let distance = (found - expected).abs() / expected.abs().max(1.0);
+            let same = found == expected || found.is_nan() && expected.is_nan();
+            // A distance that is not a number is not close either.
+            let close = same || distance <= tolerance;
+            (!close).then_some((at, found, expected, distance))
+        });
+        let far: Vec<(usize, f64, f64, f64)> = far.collect();
+        if let Some((at, value, wanted, distance)) = far.first() {
+            panic!(
+                "element {at} of buffer {index} is {value}, not {wanted}: the difference {distance:e} exceeds \
+                 {tolerance:e}; so do {} of {} elements",
+                far.len(),
+                found.len()
+            );
+        }
+    }
+
+    /// Text that the kernel printed.
+    pub fn printed(&self) -> &str {
+        &self.stats.printed
+    }
+
+    /// Number of instructions, bytes and conflicts of the launch, by line; none without [`Launch::profile`].
+    pub fn profile(&self) -> Option<&Profile> {
+        self.stats.profile.as_deref()
     }
 
     /// PTX that the emulator ran.
@@ -349,6 +419,24 @@ mod tests {
         if on {
             x.store(x.load() * factor);
         }
+    }
+
+    #[test]
+    fn an_element_that_is_not_close_is_named() {
+        let kernel = scaled().unwrap();
+        let launch = || Launch::of(&kernel).buffer(&[3.0f32, 4.0, 5.0]).value(2.0f32).value(true);
+        let done = launch().run().unwrap();
+        assert!(done.profile().is_none());
+        done.assert_close(0, &[6.00001f32, 4.0, 5.0], 1e-5);
+        let message = |expected: &[f32]| {
+            let panic = catch_unwind(AssertUnwindSafe(|| done.assert_close(0, expected, 1e-3))).unwrap_err();
+            panic.downcast_ref::<String>().cloned().unwrap_or_default()
+        };
+        let found = message(&[6.0, 4.25, f32::NAN]);
+        assert!(found.starts_with("element 1 of buffer 0 is 4, not 4.25: the difference 5.88"), "{found}");
+        assert!(found.ends_with("exceeds 1e-3; so do 2 of 3 elements"), "{found}");
+        assert_eq!(message(&[6.0]), "buffer 0 has 3 elements, and 1 are expected");
+        assert!(launch().profile().run().unwrap().profile().is_some());
     }
 
     #[test]

@@ -33,7 +33,7 @@
 mod element;
 mod launch;
 
-pub use bespoke_emulator::Checks;
+pub use bespoke_emulator::{Checks, Profile};
 pub use element::Element;
 pub use launch::{Done, Extent, Failure, Launch};
 

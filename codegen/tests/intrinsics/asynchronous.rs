@@ -349,3 +349,54 @@ fn alignment_is_checked_while_recording() {
         assert!(error.contains(message), "no {message:?} in: {error}");
     }
 }
+
+/// The finding of a launch on one buffer of 32 words.
+fn finding(recorded: Recorded) -> Box<bespoke_emulator::Finding> {
+    let kernel = recorded.unwrap_or_else(|error| panic!("{error}"));
+    match bespoke_testing::Launch::of(&kernel).buffer(&[7u32; 64]).run() {
+        Err(bespoke_testing::Failure::Finding(finding)) => finding,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("a finding"),
+    }
+}
+
+#[test]
+fn a_copy_that_was_not_waited_for_is_named_with_both_lines() {
+    const HERE: u32 = line!();
+    #[kernel(threads = 32)]
+    fn early(x: Ptr<Global, u32>) {
+        let words = shared_array::<u32>(32);
+        copy_async::<4>(words.at(lane()).cast(), x.at(lane()).cast());
+        commit_copies();
+        x.at(lane()).store(words.at(lane()).load());
+    }
+    let finding = finding(early());
+    let other = finding.other.as_ref().expect("the copy");
+    let line = |source: &Option<bespoke_emulator::SourceLine>| source.as_ref().map(|source| source.line);
+    assert_eq!((line(&finding.source), line(&other.source)), (Some(HERE + 6), Some(HERE + 4)), "{finding}");
+    assert!(other.writes && other.thread.is_none());
+    assert!(finding.to_string().contains("asynchronous.rs"), "{finding}");
+}
+
+#[test]
+fn an_index_past_the_end_does_not_reach_the_next_shared_array() {
+    #[kernel(threads = 32)]
+    fn next(x: Ptr<Global, u32>, reads: bool) {
+        let (first, second) = (shared_array::<u32>(32), shared_array::<u32>(32));
+        second.at(lane()).store(lane());
+        barrier();
+        if reads {
+            first.at(lane()).store(lane());
+            x.at(lane()).store(first.at(lane() + 1).load());
+        } else {
+            first.at(lane() + 1).store(x.at(lane()).load());
+        }
+        barrier();
+        x.at(lane()).store(second.at(lane()).load());
+    }
+    for reads in [true, false] {
+        let finding = finding(next(reads));
+        assert_eq!(finding.kind, bespoke_emulator::FindingKind::OutOfBounds, "{finding}");
+        assert!(finding.to_string().contains("just past the end of `shared0`"), "{finding}");
+    }
+}

@@ -47,8 +47,12 @@ impl<A: HostNumber> Casts<A> {
     }
 
     fn rounded<R: HostNumber>(self, mode: Rounding) -> Casts<A> {
-        // A float is not rounded to its own type.
-        if A::TYPE.is_float() && A::TYPE == R::TYPE {
+        // A float is not rounded to its own type or a wider one.
+        let (from, to) = (A::TYPE, R::TYPE);
+        if from.is_int() && to.is_int()
+            || from == to
+            || from.is_float() && to.is_float() && from.bits() < to.bits()
+        {
             return self;
         }
         let name = format!("{} as {} by {mode}", A::TYPE, R::TYPE);

@@ -129,3 +129,20 @@ fn a_float_is_not_rounded_to_its_own_type() {
         assert!(error.contains(part), "no {part:?} in: {error}");
     }
 }
+
+#[test]
+fn an_exact_conversion_is_not_rounded() {
+    #[kernel(threads = 1)]
+    fn rounds<A: Number, B: Number>(x: Ptr<Global, A>, y: Ptr<Global, B>) {
+        y.store(x.load().cast_rounded::<B>(Rounding::Down));
+    }
+    let check = |recorded: Recorded, message: &str| {
+        let error = recorded.expect_err("an error").to_string();
+        assert!(error.contains(message) && error.contains("functions.rs"), "{error}");
+    };
+    check(rounds::<f32, f64>(), "a conversion from f32 to f64 is exact, and rounds nothing: write `.cast()`");
+    check(rounds::<f16, f32>(), "a conversion from f16 to f32 is exact");
+    check(rounds::<u32, u64>(), "a conversion from u32 to u64 wraps or extends, and rounds nothing");
+    check(rounds::<i32, u32>(), "a conversion from i32 to u32 wraps");
+    assert!(rounds::<f64, f32>().is_ok() && rounds::<u32, f32>().is_ok() && rounds::<f32, i32>().is_ok());
+}

@@ -353,3 +353,39 @@ fn shapes_are_checked() {
         assert!(error.contains(message) && error.contains("pipelines.rs"), "{error}");
     }
 }
+
+#[test]
+fn rows_that_do_not_fit_a_stage_are_an_error() {
+    #[kernel(threads = 32)]
+    fn copies(x: Ptr<Global, u8>, to: u32, tile: RowsShape) {
+        let copy = PipelineCopy::Async { threads: 32 };
+        let shape = PipelineShape { stages: 2, stage_bytes: 256, consumers: 1, copy };
+        let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
+        ring.producer(lane()).copy_rows(to, x, 64, tile);
+    }
+    let tile = |rows, row_bytes, stage_stride| RowsShape { rows, row_bytes, stage_stride };
+    let message = |to, tile| copies(to, tile).expect_err("an error").message;
+    let found = message(16, tile(8, 32, 32));
+    assert!(found.contains("end at byte 272 of a stage of 256 bytes"), "{found}");
+    let found = message(0, tile(2, 32, 16));
+    assert!(found.contains("overwrite each other: write a `stage_stride` of at least 32"), "{found}");
+    for (to, fits) in
+        [(0, tile(8, 32, 32)), (128, tile(4, 32, 32)), (0, tile(1, 32, 0)), (0, tile(2, 16, 240))]
+    {
+        assert!(copies(to, fits).is_ok());
+    }
+}
+
+#[test]
+fn rows_are_not_confused_by_offsets_beyond_32_bits() {
+    #[kernel(threads = 32)]
+    fn copies(x: Ptr<Global, u8>, stride: Val<u32>) {
+        let copy = PipelineCopy::Async { threads: 32 };
+        let shape = PipelineShape { stages: 1, stage_bytes: 512, consumers: 1, copy };
+        let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
+        let tile = RowsShape { rows: 32, row_bytes: 16, stage_stride: 16 };
+        ring.producer(lane()).copy_rows(0, x, stride, tile);
+    }
+    let ptx = copies().unwrap().compile(Target::Sm80).unwrap().ptx;
+    assert!(ptx.contains("mul.wide.u32") && !ptx.contains("mul.lo.u32"), "{ptx}");
+}

@@ -2,7 +2,7 @@
 //! the lines, or the program gives right results. `codegen/STATE.md` lists them.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -383,6 +383,83 @@ refuses! {
             cells[1].set(cells[0].get());
             cells[0].set(b);
         }
+    } says "on one path"
+
+    a_register_of_five_cells(x, a, b) {
+        let cells = [Cell::new(a), Cell::new(a), Cell::new(a), Cell::new(a), Cell::new(a)];
+        for i in 0..b { // other
+            x.at(i).store(cells[4].get()); // here
+            for to in (1..5usize).rev() {
+                cells[to].set(cells[to - 1].get());
+            }
+            cells[0].set(b);
+        }
+    } says "on one path"
+
+    a_queue_of_equal_handles(x, a, b) {
+        let queue = RefCell::new(VecDeque::from([a; 8]));
+        for i in 0..b { // other
+            let oldest = queue.borrow_mut().pop_front().unwrap_or(b);
+            x.at(i).store(oldest); // here
+            queue.borrow_mut().push_back(b);
+        }
+    } says "on one path"
+
+    a_queue_in_an_inner_loop(x, a, b) {
+        let queue = RefCell::new(VecDeque::from([a; 8]));
+        for i in 0..a { // other
+            if i > 2 { // other
+                for j in 0..b { // other
+                    let oldest = queue.borrow_mut().pop_front().unwrap_or(b);
+                    x.at(i + j).store(oldest); // here
+                    queue.borrow_mut().push_back(b);
+                }
+            }
+        }
+    } says "on one path"
+
+    a_counter_that_ends(x, a, b) {
+        let count = Cell::new(0u32);
+        for i in 0..b { // other
+            count.set(count.get() + 1);
+            if count.get() == 6 {
+                x.at(i).store(a); // here
+            }
+        }
+    } says "this is the constant"
+
+    a_counter_of_every_eighth_iteration(x, a, b) {
+        let count = Cell::new(1u32);
+        for i in 0..b { // other
+            if count.get() % 8 == 0 {
+                x.at(i).store(a); // here
+            }
+            count.set(count.get() + 1);
+        }
+    } says "this is the constant"
+
+    a_counter_in_a_branch_of_a_loop(x, a, b) {
+        let count = Cell::new(0u32);
+        for i in 0..b { // other
+            if i > a { // other
+                count.set(count.get() + 1);
+            }
+            x.at(i).store(count.get() / 8); // here
+        }
+    } says "this is the constant"
+
+    a_cell_in_the_last_of_many_arms(x, a, b) {
+        #[device]
+        fn arm(number: u32, kept: &Cell<Val<u32>>, x: Ptr<Global, u32>, b: Val<u32>) {
+            if b == number { // other
+                if number == 40 { kept.set(b) } else { x.at(1).store(number) }
+            } else if number < 40 {
+                arm(number + 1, kept, x, b);
+            }
+        }
+        let kept = Cell::new(a);
+        arm(0, &kept, x, b);
+        x.store(kept.get()); // here
     } says "on one path"
 
     a_cell_in_nested_loops(x, a, b) {

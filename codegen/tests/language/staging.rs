@@ -478,3 +478,208 @@ refuses! {
         out.store(n);
     } says "assertion `left == right` failed"
 }
+
+/// Checks that recording fails with a message that contains `part`, `lines` lines after `from`.
+fn fails_at(recorded: Recorded, part: &str, (from, lines): (u32, u32)) {
+    let error = recorded.expect_err("recording must fail");
+    assert!(error.message.contains(part), "{error}");
+    assert!(error.file.ends_with("language/staging.rs"), "{error}");
+    assert_eq!(error.line, from + lines, "{error}");
+}
+
+#[test]
+fn a_panic_is_an_error_at_its_line() {
+    const HERE: u32 = line!();
+    #[allow(clippy::diverging_sub_expression)]
+    #[kernel(threads = 32)]
+    fn panics(x: Ptr<Global, u32>, widths: &[u32]) {
+        if lane() < 16 {
+            let width = *widths.first().expect("at least one width");
+            assert!(width < 8, "the width {width} is too large");
+            if width == 5 {
+                panic!("no width is {width}");
+            }
+            x.at(widths[1]).store(width);
+        }
+    }
+    fails_at(panics(&[]), "at least one width", (HERE, 5));
+    fails_at(panics(&[9]), "the width 9 is too large", (HERE, 6));
+    fails_at(panics(&[5]), "no width is 5", (HERE, 8));
+    fails_at(panics(&[1]), "index out of bounds", (HERE, 10));
+    assert!(panics(&[1, 2]).is_ok());
+}
+
+#[test]
+fn a_loop_is_unrolled_at_least_once_and_not_too_often() {
+    const HERE: u32 = line!();
+    #[kernel(threads = 1)]
+    fn unrolls(x: Ptr<Global, u32>, n: Val<u32>, factor: u32) {
+        for i in (0..n).unroll(factor) {
+            x.at(i).store(i);
+        }
+    }
+    #[kernel(threads = 1)]
+    fn unrolls_twice(x: Ptr<Global, u32>, n: Val<u32>, factor: u32) {
+        for i in (0..n).unroll(factor) {
+            for j in (0..n).unroll(factor) {
+                x.at(i + j).store(i);
+            }
+        }
+    }
+    fails_at(unrolls(0), "cannot be unrolled 0 times", (HERE, 3));
+    fails_at(unrolls(u32::MAX), "more than 65536", (HERE, 3));
+    fails_at(unrolls(20_000), "more than 65536", (HERE, 3));
+    fails_at(unrolls_twice(200), "more than 65536", (HERE, 9));
+    assert!(unrolls(8).is_ok() && unrolls_twice(8).is_ok());
+}
+
+#[test]
+fn a_cta_has_threads_along_three_axes() {
+    #[kernel(threads = (8, rows, 2))]
+    fn block(x: Ptr<Global, u32>, y: Ptr<Global, u32>, rows: u32) {
+        let index = (thread_index_z() * rows + thread_index_y()) * 8 + thread_index();
+        x.at(index).store(thread_index_y() * 100 + thread_index_z() * 10 + warp_index());
+        y.at(index).store(block_size() * 100 + block_size_y() * 10 + block_size_z());
+    }
+    let kernel = block(6).unwrap();
+    assert_eq!((kernel.threads(), kernel.block()), (Some(96), Some([8, 6, 2])));
+    let launch = bespoke_testing::Launch::of(&kernel);
+    let done = launch.uninitialised::<u32>(96).uninitialised::<u32>(96).run().unwrap();
+    assert!(done.ptx().contains(".reqntid 8, 6, 2"), "{}", done.ptx());
+    let expected: Vec<u32> = (0..96).map(|i| i / 8 % 6 * 100 + i / 48 * 10 + i / 32).collect();
+    assert_eq!(done.buffer::<u32>(0), expected);
+    assert_eq!(done.buffer::<u32>(1), [862; 96]);
+
+    #[kernel(threads = (32, 8))]
+    fn plane(x: Ptr<Global, u32>) {
+        // One warp has each row, so this branch does not divide a warp.
+        if thread_index_y() < 4 {
+            warp_barrier(ALL_LANES);
+            x.at(thread_index_y() * 32 + lane()).store(warp_index());
+        }
+    }
+    let kernel = plane().unwrap();
+    assert_eq!(kernel.block(), Some([32, 8, 1]));
+    let done = bespoke_testing::Launch::of(&kernel).uninitialised::<u32>(128).run().unwrap();
+    assert_eq!(done.buffer::<u32>(0), (0..128).map(|i| i / 32).collect::<Vec<u32>>());
+
+    #[kernel(threads = (32, y, z))]
+    fn sized(x: Ptr<Global, u32>, y: u32, z: u32) {
+        x.store(1);
+    }
+    for (y, z) in [(64, 1), (0, 1), (1, 65), (u32::MAX, u32::MAX)] {
+        let error = sized(y, z).unwrap_err();
+        assert!(error.message.contains(&format!("`threads = (32, {y}, {z})` is out of range")), "{error}");
+    }
+    assert!(sized(16, 2).is_ok());
+}
+
+#[test]
+fn a_barrier_that_some_rows_skip_is_an_error() {
+    #[kernel(threads = (16, 4))]
+    fn skips(x: Ptr<Global, u32>) {
+        if thread_index_y() < 3 {
+            barrier();
+        }
+        x.store(1);
+    }
+    let error = skips().unwrap().compile(Target::Sm80).unwrap_err().to_string();
+    assert!(error.contains("takes thread 32 to it and thread 48 past it"), "{error}");
+}
+
+#[kernel(threads = 32)]
+fn prints(x: Ptr<Global, f32>, n: Val<u32>, wrong: u32) {
+    if lane() == 3 {
+        match wrong {
+            0 => printf("100%%\n", ()),
+            1 => printf("%d\n", (x.load(),)),
+            2 => printf("%f %f\n", (x.load(),)),
+            3 => printf("%s\n", (lane(),)),
+            4 => printf("%u\n", (n.cast::<u64>(),)),
+            5 => printf("%f\n", (n,)),
+            6 => printf("%", ()),
+            7 => printf("%lf\n", (x.load(),)),
+            8 => printf("%u", [n; 33]),
+            _ => {}
+        }
+    }
+    for i in 0..n {
+        let half = x.load().cast::<f16>();
+        if lane() == i {
+            printf("%u: %5.1f %d %c ", (i, half, n > 1, val(b'a') + i.cast::<u8>()));
+            printf("%lld|%-4d|%x\n", (val(-1i64) << 40, val(-7i8), val(0xabcu16)));
+        }
+    }
+}
+
+#[test]
+fn kernels_print() {
+    let kernel = prints(0).unwrap_or_else(|error| panic!("{error}"));
+    let launch = || bespoke_testing::Launch::of(&kernel).buffer(&[2.5f32]).value(2u32);
+    let lines = |i: u32| {
+        let letter = char::from(b'a' + i as u8);
+        format!("{i}:   2.5 1 {letter} -1099511627776|-7  |abc\n")
+    };
+    assert_eq!(launch().run().unwrap().printed(), format!("100%\n{}{}", lines(0), lines(1)));
+    let without = prints(9).unwrap();
+    let done = bespoke_testing::Launch::of(&without).buffer(&[2.5f32]).value(0u32).run().unwrap();
+    assert_eq!(done.printed(), "");
+}
+
+#[test]
+fn a_format_that_does_not_fit_its_arguments_is_an_error() {
+    let messages = [
+        (
+            1,
+            "`%d` prints an integer of up to 32 bits or a `bool`, but argument 1 of `printf` is a float: write `%f`",
+        ),
+        (2, "has 2 conversions, but there are 1 arguments"),
+        (3, "no conversion `%s`"),
+        (4, "but argument 1 of `printf` is a 64-bit integer or a pointer: write `%lld`"),
+        (5, "`%f` prints a float"),
+        (6, "no conversion `%`"),
+        (7, "no conversion `%lf`"),
+        (8, "has 1 conversions, but there are 33 arguments"),
+    ];
+    for (wrong, message) in messages {
+        let error = prints(wrong).expect_err("an error");
+        assert!(error.message.contains(message) && error.file.ends_with("staging.rs"), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn a_printed_table_may_be_read_too() {
+    #[kernel(threads = 1)]
+    fn both(x: Ptr<Global, u8>) {
+        printf("ab", ());
+        x.store(constant_table(b"ab\0").at(1).load());
+    }
+    let kernel = both().unwrap();
+    let done = bespoke_testing::Launch::of(&kernel).uninitialised::<u8>(1).run().unwrap();
+    assert_eq!((done.printed(), done.buffer::<u8>(0)), ("ab", vec![b'b']));
+    assert!(done.ptx().contains(".global .align 1 .b8 both_format0[3]"), "{}", done.ptx());
+}
+
+#[test]
+fn a_trap_is_a_finding_at_its_line() {
+    const HERE: u32 = line!();
+    #[kernel(threads = 32)]
+    fn stops(x: Ptr<Global, u32>) {
+        if x.at(lane()).load() == 7 {
+            printf("before\n", ());
+            trap();
+        }
+        x.at(lane()).store(1);
+    }
+    let kernel = stops().unwrap();
+    let run = |value: u32| bespoke_testing::Launch::of(&kernel).buffer(&[value; 32]).run();
+    assert_eq!(run(6).unwrap().buffer::<u32>(0), [1; 32]);
+    match run(7) {
+        Err(bespoke_testing::Failure::Finding(finding)) => {
+            assert_eq!(finding.kind, bespoke_emulator::FindingKind::Trap);
+            assert_eq!(finding.source.as_ref().map(|source| source.line), Some(HERE + 5));
+            assert_eq!(finding.printed, "before\n".repeat(32));
+        }
+        other => panic!("a trap, not {}", other.map(|_| "a result").unwrap_or("another error")),
+    }
+}

@@ -94,6 +94,8 @@ fn is_omitted(op: Op) -> bool {
         | Op::DynamicShared
         | Op::LocalAddress(_)
         | Op::TableAddress(_)
+        | Op::Print(_)
+        | Op::Trap
         | Op::BarrierArrive { .. }
         | Op::FenceFor(_)
         | Op::Mbarrier(_)

@@ -101,6 +101,8 @@ fn entry(input: &Input<'_>) -> Entry {
     let number = |option: Option<u8>| option.map(u32::from);
     let options = KernelOptions {
         threads: number(input.threads),
+        threads_y: None,
+        threads_z: None,
         min_blocks: number(input.min_blocks),
         cluster: number(input.cluster),
         allow_spills: None,

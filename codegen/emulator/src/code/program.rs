@@ -76,6 +76,8 @@ pub(crate) struct Program {
     pub(crate) locations: Vec<Location>,
     /// Bytes of shared memory that the kernel declares.
     pub(crate) static_shared: u64,
+    /// As `static_shared`, with the guard zones that the emulator puts between variables.
+    pub(crate) guarded_shared: u64,
     /// Shared variables of a declared size.
     pub(crate) shared: Vec<SharedVariable>,
     /// Name and offset of the shared array whose size the launch chooses.

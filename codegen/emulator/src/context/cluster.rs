@@ -108,6 +108,30 @@ impl ClusterState {
         (self.waited, self.triggered) = (false, false);
     }
 
+    /// Forbids accesses between the shared variables of each CTA.
+    pub(crate) fn reserve_guards(&mut self) {
+        let guards: Vec<(u64, u64)> = self
+            .variables
+            .windows(2)
+            .map(|two| (two[0].offset + two[0].bytes, two[1].offset))
+            .map(|(end, start)| (end.next_multiple_of(4), start))
+            .collect();
+        for rank in 0..self.layout.ctas {
+            let base = self.layout.base(rank);
+            let reserved = &mut self.asynchronous_and_shared(true).1;
+            guards.iter().for_each(|&(start, end)| reserved.reserve(base + start, end - start, false));
+        }
+    }
+
+    /// Whether some bytes of an access are in none of the shared variables.
+    pub(crate) fn is_between_variables(&self, address: u64, bytes: u64) -> bool {
+        let (rank, offset) = self.layout.locate(address);
+        let contains = |variable: &SharedVariable| {
+            offset >= variable.offset && offset + bytes <= variable.offset + variable.bytes
+        };
+        rank < self.layout.ctas && !self.variables.is_empty() && !self.variables.iter().any(contains)
+    }
+
     /// Whether the cluster has more than one CTA.
     #[inline(always)]
     pub(crate) fn has_peers(&self) -> bool {

@@ -16,17 +16,27 @@ fn name(space: Space) -> &'static str {
 /// Describes the earlier access of a conflict, by the cluster with number `cluster` in the grid. An asynchronous copy,
 /// which has no thread, is attributed to the CTA of thread `near`.
 fn other(launch: &Launch<'_>, cluster: u64, earlier: EarlierAccess, near: usize) -> OtherAccess {
+    other_access(launch, cluster, (earlier.pc as usize, earlier.writes), (earlier.thread, near))
+}
+
+/// Describes the access of the instruction `pc` by `earlier`, a thread of the cluster, or by an asynchronous copy.
+pub(super) fn other_access(
+    launch: &Launch<'_>,
+    cluster: u64,
+    (pc, writes): (usize, bool),
+    (earlier, near): (Option<usize>, usize),
+) -> OtherAccess {
     let program = launch.program;
-    let place = program.place(earlier.pc as usize);
-    let (cta, thread) = launch.geometry.thread_at(cluster, earlier.thread.unwrap_or(near));
+    let place = program.place(pc);
+    let (cta, thread) = launch.geometry.thread_at(cluster, earlier.unwrap_or(near));
     OtherAccess {
-        writes: earlier.writes,
+        writes,
         source: program.source_line(place),
         inlined_at: program.inlined_at(place),
         ptx_line: place.line,
         ptx_text: program.line_text(place.line),
         cta,
-        thread: earlier.thread.map(|_| thread),
+        thread: earlier.map(|_| thread),
     }
 }
 

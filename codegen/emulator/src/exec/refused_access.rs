@@ -1,10 +1,12 @@
 //! Faults of accesses that are out of bounds, misaligned, uninitialised, or in memory that an asynchronous copy has
 //! reserved.
 
+use super::race_report::other_access;
 use crate::asynchronous::ReservedBy;
 use crate::code::access::{Access, PARAM_WINDOW};
 use crate::context::{ExecutionContext, Fault, Flow};
 use crate::finding::{FindingKind, Neighbour, Space};
+use crate::lanes::LANES;
 
 /// Access that failed a check.
 pub(super) struct RefusedAccess {
@@ -38,7 +40,10 @@ pub(super) fn refuse(
             let found = cx.launch.table.find(address);
             found.is_some_and(|index| cx.launch.table.live[index].contains(address, bytes))
         }
-        Space::Shared => address.checked_add(bytes).is_some_and(|end| end <= cx.cluster.shared.bytes),
+        Space::Shared => {
+            let fits = address.checked_add(bytes).is_some_and(|end| end <= cx.cluster.shared.bytes);
+            fits && !cx.cluster.is_between_variables(address, bytes)
+        }
         Space::Local => address.checked_add(bytes).is_some_and(|end| end <= cx.warp.local.bytes),
         Space::Param => access != Access::Load,
     };
@@ -88,10 +93,19 @@ pub(super) fn refuse(
         _ => String::new(),
     };
     let detail = format!("{bytes}-byte {verb} {place} memory at {address:#x}{why}");
+    let earlier = match holder {
+        Some(ReservedBy::CopyTarget(pc)) => Some((pc, true)),
+        Some(ReservedBy::CopySource(pc) | ReservedBy::Wgmma(pc)) => Some((pc, false)),
+        Some(ReservedBy::Mbarrier) | None => None,
+    };
+    let near = cx.warp.index * LANES;
+    let other =
+        earlier.map(|(pc, writes)| other_access(cx.launch, cx.cluster.index, (pc, writes), (None, near)));
     cx.worker.fault = Some(Box::new(Fault {
         address: Some(address),
         space: Some(space),
         nearest,
+        other,
         ..Fault::new(kind, lane as u32, detail)
     }));
     Flow::Fault

@@ -62,7 +62,7 @@ impl RunningCluster {
     pub(crate) fn new(launch: &Launch<'_>) -> RunningCluster {
         let program = launch.program;
         let (ctas, warps) = (launch.geometry.cluster_size(), launch.geometry.warps());
-        let shared = program.static_shared + launch.dynamic_shared as u64;
+        let shared = program.guarded_shared + launch.dynamic_shared as u64;
         let (start, image) = program.layout.image();
         let warp = |index| {
             let mut warp =
@@ -81,6 +81,9 @@ impl RunningCluster {
     pub(crate) fn start(&mut self, launch: &Launch<'_>, index: u64) {
         let geometry = &launch.geometry;
         self.state.reset(index);
+        if launch.checks {
+            self.state.reserve_guards();
+        }
         self.state.at.iter_mut().enumerate().for_each(|(rank, at)| *at = geometry.cta_at(index, rank));
         (self.charged, self.waits) = (0, false);
         (self.failed_rounds, self.digest) = (0, 0);

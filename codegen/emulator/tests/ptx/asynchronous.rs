@@ -158,7 +158,7 @@ fn accesses_during_a_bulk_copy_are_found() {
     // The wait is not repeated until it succeeds.
     assert_eq!(read(&WAIT[..WAIT.len() - 15]).0, FindingKind::AsyncCopy);
     let overwritten = finding(&bulk("", &format!("st.shared.u32 [tile], 1;\n{WAIT}")));
-    expect!["copy in flight in kernel `kernel` (PTX line 19: `st.shared.u32 [tile], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x0, which the asynchronous copy at PTX line 18 writes; that copy has not been waited for; the access is inside `tile` (0x0, 128 bytes)"].assert_eq(&overwritten.to_string());
+    expect!["copy in flight in kernel `kernel` (PTX line 19: `st.shared.u32 [tile], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x0, which the asynchronous copy at PTX line 18 writes; that copy has not been waited for; the access is inside `tile` (0x0, 128 bytes); the other is the write (PTX line 18: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 64, [gate];`) by an asynchronous copy of CTA (0, 0, 0)"].assert_eq(&overwritten.to_string());
     let left = finding(&bulk("", "ret;"));
     expect!["copy in flight in kernel `kernel` (PTX line 18: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 64, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends while this operation is in flight: nothing has waited for it"].assert_eq(&left.to_string());
     let invalidated = finding(&bulk("", "mbarrier.inval.shared.b64 [gate];"));
@@ -466,7 +466,7 @@ fn mistakes_in_a_ring_are_found() {
 #[test]
 fn a_deadlock_names_the_waiting_warps_and_mbarriers() {
     let (ran, _) = run_ring("[%r6], 512;", "[%r6], 528;", 1);
-    expect!["deadlock in kernel `kernel` (PTX line 27: `EMPTY: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p, [%r5], %r4;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits for the phase of parity 0 of the mbarrier at shared 0x410 (`empty`), which is in phase 0 with 32 arrivals and 0 bytes pending; warp 1 waits for the phase of parity 0 of the mbarrier at shared 0x400 (`full`), which is in phase 0 with 0 arrivals and 16 bytes pending"].assert_eq(&ran.expect_err("16 bytes never come").to_string());
+    expect!["deadlock in kernel `kernel` (PTX line 27: `EMPTY: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p, [%r5], %r4;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits for the phase of parity 0 of the mbarrier at shared 0xc10 (`empty`), which is in phase 0 with 32 arrivals and 0 bytes pending; warp 1 waits for the phase of parity 0 of the mbarrier at shared 0x800 (`full`), which is in phase 0 with 0 arrivals and 16 bytes pending"].assert_eq(&ran.expect_err("16 bytes never come").to_string());
     let body = "
         .shared .align 8 .b64 gate;
         mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; @%p mbarrier.init.shared.b64 [gate], 64; bar.sync 0;

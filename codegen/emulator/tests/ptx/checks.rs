@@ -326,3 +326,29 @@ fn the_finding_of_the_lowest_cta_is_reported_for_any_number_of_workers() {
         assert_eq!(finding.expect_err("a trap").cta, [11, 0, 0]);
     }
 }
+
+/// Guard zones separate shared variables, and do not count as shared memory of the kernel.
+#[test]
+fn accesses_between_shared_variables() {
+    let text = |access: &str| {
+        let variables = ".shared .align 4 .b8 a[8]; .shared .align 16 .b8 b[16];";
+        let body = format!("{variables} mov.u32 %r1, a; mov.u32 %r2, b; st.shared.u32 [b], 1; {access}");
+        kernel("", &body)
+    };
+    let found = |access: &str| {
+        let mut data = words(64, 1);
+        launch(&text(access), ONE_WARP, &mut data)
+            .map_err(|finding| (finding.kind, finding.nearest.map(|at| at.name)))
+    };
+    assert!(found("st.shared.u32 [%r1+4], 1;").is_ok());
+    let outside = |name: &str| Err((FindingKind::OutOfBounds, Some(name.to_string())));
+    for access in
+        ["st.shared.u32 [%r1+8], 1;", "ld.shared.u32 %r3, [%r1+8];", "red.shared.add.u32 [%r1+8], 1;"]
+    {
+        assert_eq!(found(access).map(|_| ()), outside("a"), "{access}");
+    }
+    assert_eq!(found("st.shared.u32 [%r2-4], 1;").map(|_| ()), outside("b"));
+    assert_eq!(found("st.shared.u32 [%r2+16], 1;").map(|_| ()), outside("b"));
+    let module = Module::parse(&text("")).expect("loads");
+    assert_eq!(module.kernels().next().map(|kernel| kernel.static_shared_bytes()), Some(32));
+}

@@ -269,7 +269,7 @@ fn remote_accesses_are_checked() {
     );
     finds(FindingKind::Uninitialised, "never written", "SYNC; ld.shared::cluster.u32 %r6, [%r4]; SYNC;");
     finds(FindingKind::Misaligned, "", "SYNC; st.shared::cluster.u32 [%r4+2], %r5; SYNC;");
-    let found = pair("SYNC; st.shared::cluster.u32 [%r4+400], %r5; SYNC;").expect_err("out of bounds");
+    let found = pair("SYNC; st.shared::cluster.u32 [%r4+1400], %r5; SYNC;").expect_err("out of bounds");
     assert!(found.nearest.as_ref().is_some_and(|near| near.name == "gate"), "{found}");
 }
 
@@ -440,7 +440,7 @@ fn asynchronous_stores_signal_an_mbarrier() {
         &send(&store.replace("[%r7]", "[%r6]"), 128, take),
     );
 
-    let add = "mapa.shared::cluster.u32 %r8, %r6, 1; sub.u32 %r8, %r8, 256;
+    let add = "mapa.shared::cluster.u32 %r8, %r6, 1; sub.u32 %r8, %r8, 1280;
         red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r8], %r5, [%r7];";
     let sums =
         send(add, 128, take).replace("SYNC;", "setp.eq.u32 %p, %r2, 0; @%p st.shared.u32 [tile], %r1; SYNC;");

@@ -208,7 +208,7 @@ fn a_flag_orders_with_release_and_acquire() {
     // Weak accesses to the flag are a race.
     assert_eq!(
         races(WARPS, &both(&format!("{fence} st.shared.u32 [flag], %r3;"), poll, fence)).address,
-        Some(0x208)
+        Some(0xa08)
     );
 }
 
@@ -370,12 +370,12 @@ fn a_stage_is_refilled_after_a_barrier() {
 fn the_initialisation_of_an_mbarrier_must_be_ordered() {
     let all = wait("FULL", 0);
     let race = races(WARPS, &[&INIT.replace("bar.sync 0;", ""), FILL, &all, READ].join("\n"));
-    expect!["race in kernel `kernel` at gemv.rs:20 (PTX line 20: `FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;`) by thread (1, 0, 0) of CTA (0, 0, 0): use of the mbarrier at shared 0x200 (`gate`): its initialisation by another thread did not happen before; the access is inside `gate` (0x200, 8 bytes); the other is the write at gemv.rs:20 (PTX line 17: `@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster;`) by thread (0, 0, 0) of CTA (0, 0, 0)"].assert_eq(&race.to_string());
+    expect!["race in kernel `kernel` at gemv.rs:20 (PTX line 20: `FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;`) by thread (1, 0, 0) of CTA (0, 0, 0): use of the mbarrier at shared 0x600 (`gate`): its initialisation by another thread did not happen before; the access is inside `gate` (0x600, 8 bytes); the other is the write at gemv.rs:20 (PTX line 17: `@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster;`) by thread (0, 0, 0) of CTA (0, 0, 0)"].assert_eq(&race.to_string());
     let finding =
         run(&[&INIT.replace("@%p fence.mbarrier_init.release.cluster;", ""), FILL, &all].join("\n"), WARPS);
     let finding = finding.expect_err("a fence is missing");
     assert_eq!(finding.kind, FindingKind::ProxyFence);
-    expect!["bulk copy that signals the mbarrier at shared 0x200 (`gate`): execute `fence.mbarrier_init` or `fence.proxy.async` after the mbarrier's initialisation"].assert_eq(&finding.detail);
+    expect!["bulk copy that signals the mbarrier at shared 0x600 (`gate`): execute `fence.mbarrier_init` or `fence.proxy.async` after the mbarrier's initialisation"].assert_eq(&finding.detail);
     clean(
         WARPS,
         &[&INIT.replace("fence.mbarrier_init.release.cluster", "fence.proxy.async"), FILL, &all].join("\n"),

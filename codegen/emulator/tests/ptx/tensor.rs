@@ -294,14 +294,14 @@ fn misuse_of_loads_is_found() {
         &wrong("[gate], 512", "[gate], 496"),
         FindingKind::Deadlock,
         expect![
-            "warp 0 waits for the phase of parity 0 of the mbarrier at shared 0x2000 (`gate`), which is in phase 0 with 0 arrivals and -16 bytes pending"
+            "warp 0 waits for the phase of parity 0 of the mbarrier at shared 0x2400 (`gate`), which is in phase 0 with 0 arrivals and -16 bytes pending"
         ],
     );
     finds(
         &wrong("[gate], 512", "[gate], 528"),
         FindingKind::Deadlock,
         expect![
-            "warp 0 waits for the phase of parity 0 of the mbarrier at shared 0x2000 (`gate`), which is in phase 0 with 0 arrivals and 16 bytes pending"
+            "warp 0 waits for the phase of parity 0 of the mbarrier at shared 0x2400 (`gate`), which is in phase 0 with 0 arrivals and 16 bytes pending"
         ],
     );
     finds(
@@ -322,7 +322,7 @@ fn misuse_of_loads_is_found() {
         &wrong("@%p fence.mbarrier_init.release.cluster;", ""),
         FindingKind::ProxyFence,
         expect![
-            "bulk copy that signals the mbarrier at shared 0x2000 (`gate`): execute `fence.mbarrier_init` or `fence.proxy.async` after the mbarrier's initialisation"
+            "bulk copy that signals the mbarrier at shared 0x2400 (`gate`): execute `fence.mbarrier_init` or `fence.proxy.async` after the mbarrier's initialisation"
         ],
     );
 }

@@ -241,6 +241,9 @@ impl<T: Int> DynFor<T> {
     pub fn finish(self, slots: &mut [Slot<'_>]) {
         let Some(open) = self.open else { return set_leaves(slots, &current_params()) };
         with(|r| {
+            if let Some(factor) = self.range.unroll {
+                r.check_unrolled(open.header, factor, self.site);
+            }
             r.depth -= 1;
             r.switch_to(open.exit);
         });

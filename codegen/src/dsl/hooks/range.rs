@@ -1,7 +1,9 @@
 //! Ranges `a..b` of handles, compile-time integers, or one of each.
 
 use std::ops::{Range, RangeInclusive};
+use std::panic::Location;
 
+use crate::dsl::record::fail;
 use crate::dsl::scalar::Int;
 use crate::dsl::value::{IntoVal, Val};
 
@@ -24,12 +26,14 @@ impl<T: Int> DynRange<T> {
     /// The range for a loop whose body is unrolled `factor` times; 1 keeps the loop as it is. One test decides for
     /// `factor` iterations, so their loads need not wait for one another; a second loop has the remaining iterations.
     ///
-    /// # Panics
-    /// If `factor` is 0.
+    /// Recording fails if `factor` is 0, or the unrolled loop has more than 65,536 instructions.
     #[must_use]
     #[track_caller]
     pub fn unroll(self, factor: u32) -> DynRange<T> {
-        assert!(factor > 0, "a loop is unrolled at least once: `unroll(1)` keeps it as it is");
+        if factor == 0 {
+            let what = "a loop cannot be unrolled 0 times: write `unroll(1)` to keep it as it is";
+            fail(Location::caller(), what);
+        }
         DynRange { unroll: Some(factor), ..self }
     }
 }

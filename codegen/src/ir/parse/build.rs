@@ -10,6 +10,7 @@ pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     let mut function = Function::new(kernel.name.as_str());
     function.params = kernel.params.clone();
     function.threads = kernel.threads;
+    function.threads_yz = kernel.threads_yz;
     function.min_blocks = kernel.min_blocks;
     function.cluster = kernel.cluster;
     function.allow_spills = kernel.allow_spills;

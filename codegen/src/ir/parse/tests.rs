@@ -70,7 +70,8 @@ fn every_operation_round_trips_at_every_type_it_has() {
     assert!(count > 1000, "only {count} combinations");
 }
 
-const KERNEL: &str = r#"kernel @gemv(w: global u8, n: u32) threads 256 {
+const KERNEL: &str = r#"bespoke-ir 1
+kernel @gemv(w: global u8, n: u32) threads 256 {
   shared0 = f32 x 32 align 16
   shared1 = u8 x 7 align 1
 block0:
@@ -102,8 +103,22 @@ fn a_kernel_round_trips_with_its_numbers_and_locations() {
 #[test]
 fn comments_blanks_and_empty_lines_do_not_matter() {
     let text = "; a comment\n\nkernel @k ( ) {  ; more\n\nblock0 :\n   v0=const.f32 1e-7;tiny\n\treturn\n\n}\n\n; end";
-    let expected = "kernel @k() {\nblock0:\n  v0 = const.f32 1e-7\n  return\n}\n";
+    let expected = "bespoke-ir 1\nkernel @k() {\nblock0:\n  v0 = const.f32 1e-7\n  return\n}\n";
     assert_eq!(parse(text).unwrap().to_string(), expected);
+}
+
+#[test]
+fn the_version_is_checked() {
+    let kernel = "kernel @k() threads 64 y 2 z 4 {\nblock0:\n  return\n}\n";
+    let printed = parse(kernel).unwrap().to_string();
+    assert_eq!(printed, format!("bespoke-ir 1\n{kernel}"));
+    assert_eq!(parse(&format!("; a comment\n\n{printed}")).unwrap().to_string(), printed);
+    assert_eq!(parse(kernel).unwrap().threads_by_axis(), Some([8, 2, 4]));
+    let error = |text: &str| parse(text).unwrap_err().to_string();
+    let other = error(&format!("\nbespoke-ir 2 ; newer\n{kernel}"));
+    assert_eq!(other, "2:1: this text is `bespoke-ir 2`, and this parser reads `bespoke-ir 1`");
+    // Positions are those of the whole text.
+    assert_eq!(error("bespoke-ir 1\nkernel k"), "2:8: expected `@`");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use cranelift_entity::EntitySet;
 use super::typed;
 use crate::ir::dominators::{Dominators, InstBlocks};
 use crate::ir::{
-    ARRAY_ALIGN, AsyncCopy, Block, Cache, Def, Expect, Function, Inst, InstData, Op, Signature, Type, Value,
+    ARRAY_ALIGN, AsyncCopy, Block, Cache, Def, Expect, Function, Inst, InstData, Op, Signature, Table, Type,
+    Value,
 };
 
 /// Facts about the function for the rules.
@@ -143,11 +144,19 @@ fn entities(function: &Function, data: &InstData, errors: &mut Vec<String>) {
         Op::LocalAddress(var) if !function.locals.is_valid(var) => {
             errors.push(format!("the kernel has no {var}"));
         }
-        Op::TableAddress(var) if !function.tables.is_valid(var) => {
+        Op::TableAddress(var) | Op::Print(var) if !function.tables.is_valid(var) => {
             errors.push(format!("the kernel has no {var}"));
+        }
+        Op::Print(var) if !is_format(&function.tables[var]) => {
+            errors.push(format!("{var} is no format: u8 that end with 0"));
         }
         _ => {}
     }
+}
+
+/// Whether a table can be the format of [`Op::Print`].
+fn is_format(table: &Table) -> bool {
+    table.element == Type::U8 && table.values.last() == Some(&0)
 }
 
 fn casts(function: &Function, data: &InstData, errors: &mut Vec<String>) {

@@ -211,6 +211,18 @@ impl Query<'_> {
     fn limit(&self, special: Special) -> Option<i128> {
         let threads = i128::from(self.function.threads.unwrap_or(1024));
         let cluster = i128::from(self.function.cluster.unwrap_or(16));
+        let block = self.function.threads_by_axis().filter(|_| self.function.threads_yz != [1, 1]);
+        if let Some([x, y, z]) = block.map(|block| block.map(i128::from)) {
+            match special {
+                Special::TidX => return Some(x - 1),
+                Special::TidY => return Some(y - 1),
+                Special::TidZ => return Some(z - 1),
+                Special::NtidX => return Some(x),
+                Special::NtidY => return Some(y),
+                Special::NtidZ => return Some(z),
+                _ => {}
+            }
+        }
         Some(match special {
             Special::TidX | Special::TidY => threads - 1,
             Special::TidZ => threads.min(64) - 1,

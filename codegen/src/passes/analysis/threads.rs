@@ -52,14 +52,16 @@ impl<'a> ThreadValues<'a> {
         let function = self.function;
         let data = function.defining_inst(value)?;
         let each = |bits: &dyn Fn(u64) -> u64| Some((0..u64::from(self.threads)).map(bits).collect());
+        let [x, y, z] = function.threads_by_axis()?.map(u64::from);
         match data.op {
             Op::Const(bits) => return each(&|_| bits),
-            // `.reqntid` fixes a one-dimensional CTA, so `tid.x` is the thread index.
-            Op::Special(Special::TidX) => return each(&|thread| thread),
+            Op::Special(Special::TidX) => return each(&|thread| thread % x),
             Op::Special(Special::LaneId) => return each(&|thread| thread % WARP as u64),
-            Op::Special(Special::TidY | Special::TidZ) => return each(&|_| 0),
-            Op::Special(Special::NtidX) => return each(&|_| self.threads.into()),
-            Op::Special(Special::NtidY | Special::NtidZ) => return each(&|_| 1),
+            Op::Special(Special::TidY) => return each(&|thread| thread / x % y),
+            Op::Special(Special::TidZ) => return each(&|thread| thread / x / y),
+            Op::Special(Special::NtidX) => return each(&|_| x),
+            Op::Special(Special::NtidY) => return each(&|_| y),
+            Op::Special(Special::NtidZ) => return each(&|_| z),
             op if !op.is_movable() || data.args.is_empty() => return None,
             _ => {}
         }

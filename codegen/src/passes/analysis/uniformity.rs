@@ -113,7 +113,10 @@ impl Solver<'_> {
         let args = data.args.iter().map(|&arg| self.values[arg]).max().unwrap_or_default();
         match data.op {
             Op::Special(special) => match special {
-                Special::TidY | Special::TidZ if self.threads.is_some() => Level::Cta,
+                // A line of threads along x has one index along y and z; in other CTAs a warp may be in one row.
+                Special::TidY | Special::TidZ if self.threads.is_some() => {
+                    self.exact(data.results[0]).unwrap_or(Level::Thread)
+                }
                 Special::TidX | Special::TidY | Special::TidZ | Special::LaneId => Level::Thread,
                 special if special.is_volatile() => Level::Thread,
                 _ => Level::Cta,
