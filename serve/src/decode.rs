@@ -84,11 +84,13 @@ impl Running<'_> {
     /// Cancels the sequences of requests that have ended: their clients have gone, or their time is over.
     fn cancel_abandoned<S: Steps>(&mut self, scheduler: &mut Scheduler<'_, S>) {
         self.jobs.retain(|&id, job| {
-            if job.outputs.is_closed() {
+            // Asked once: the client may go away at any time, and a job that is dropped must have been cancelled.
+            let abandoned = job.outputs.is_closed();
+            if abandoned {
                 scheduler.cancel(id);
                 self.metrics.cancelled.inc();
             }
-            !job.outputs.is_closed()
+            !abandoned
         });
     }
 
