@@ -49,6 +49,7 @@ mod random;
 mod router;
 mod server;
 
+pub use decode::RunError;
 pub use keys::Keys;
 pub use model::{ChatTemplate, Model};
 pub use options::{Listen, Options};

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bespoke::engine::EngineError;
 use bespoke::scheduler::{Scheduler, Steps};
 use bespoke::speculation::Speculation;
 use tokio::runtime::{Builder, Runtime};
@@ -13,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::app::{App, Ready};
 use crate::connections::{self, Socket};
+use crate::decode::RunError;
 use crate::phase::Phase;
 use crate::queue::Queue;
 use crate::router::router;
@@ -124,14 +124,14 @@ impl Server {
     /// Answers requests until [`Handle::shut_down`]. The calling thread decodes.
     ///
     /// # Errors
-    /// If the engine fails and does not recover. Requests that run are ended with an error.
-    pub fn run<S: Steps>(self, model: Model, steps: S) -> Result<(), EngineError> {
+    /// If the engine fails and does not recover, or the decoding thread panics. Requests that run are ended with an error.
+    pub fn run<S: Steps>(self, model: Model, steps: S) -> Result<(), RunError> {
         let Server { app, runtime, connections, .. } = self;
         let limits = steps.limits().clone();
         let tokenizer = Arc::clone(&model.tokenizer);
         let speculation = Speculation::up_to(app.options.drafts);
         let mut scheduler = Scheduler::new(steps, Some(&tokenizer)).with_speculation(speculation);
-        let (queue, mut commands) = Queue::new(scheduler.slots(), app.options.queue);
+        let (queue, commands) = Queue::new(scheduler.slots(), app.options.queue);
         app.serve(Ready::new(model, limits, queue));
         let Some(ready) = app.loaded() else { return Ok(()) };
         // Without connections there is nothing left to decode.
@@ -142,10 +142,9 @@ impl Server {
                 ready.queue.stop();
             }
         });
-        let outcome = decode::run(&mut scheduler, &mut commands, &ready.queue, &app.metrics);
+        let outcome = decode::run(&mut scheduler, commands, &ready.queue, &app.metrics);
         // After an error, connections are still open.
         app.phases.advance(Phase::Ending);
-        drop(commands);
         let _ = runtime.block_on(stopper);
         runtime.shutdown_timeout(Duration::from_secs(1));
         tracing::info!("the server has ended");

@@ -258,6 +258,23 @@ fn a_device_that_does_not_recover_ends_the_server() {
 }
 
 #[test]
+fn a_panic_while_decoding_ends_requests_and_the_server_with_an_error() {
+    let mut server = start(options(), &Sizes { slots: 1, ..Sizes::default() });
+    server.pace.allow(3);
+    let streams: Vec<Stream> = (0..3).map(|_| server.stream(COMPLETIONS, LONG)).collect();
+    server.pace.fail(Some(Failure::Panic));
+    server.pace.open();
+    for stream in streams {
+        let reply = stream.rest();
+        let last = reply.events().last().copied().unwrap_or_default().to_owned();
+        assert!(last.contains(r#""code":"engine_failed""#) && last.contains("a bug in the server"), "{last}");
+        assert!(!last.contains("the text of a prompt"), "{last}");
+    }
+    let error = server.ended().unwrap_err().to_string();
+    assert_eq!(error, "the decoding thread panicked, which is a bug: a bug with the text of a prompt");
+}
+
+#[test]
 fn a_request_whose_logits_are_not_finite_fails_alone() {
     let server = start(options(), &Sizes::default());
     server.pace.fail(Some(Failure::Poisoned(9)));

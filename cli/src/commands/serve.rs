@@ -8,7 +8,7 @@ use std::time::Duration;
 use bespoke::device::Bytes;
 use bespoke::engine::{self, SamplingParams, Slots};
 use bespoke_chat::{Inputs, Template};
-use bespoke_serve::{ChatTemplate, Keys, Listen, Options, Server, StartError};
+use bespoke_serve::{ChatTemplate, Keys, Listen, Options, RunError, Server, StartError};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde_json::json;
 
@@ -141,7 +141,10 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
         count => note!("ended by a second signal; answers that are lost: {count}"),
     });
     tracing::info!("serving {} at {}", served.names.join(", "), server.address());
-    server.run(served, steps).map_err(session::engine_error)
+    server.run(served, steps).map_err(|error| match error {
+        RunError::Engine(error) => session::engine_error(error),
+        error => miette!("{error}"),
+    })
 }
 
 /// Report of a server that cannot start, with what to do.
