@@ -196,7 +196,7 @@ impl Answers {
             },
             () = sleep_until(self.deadline.into()) => {
                 let message = format!("the request took longer than {} s", self.timeout.as_secs_f64());
-                Err(ApiError::unavailable("timeout", message))
+                Err(ApiError::timed_out(message))
             },
             () = phase::begun(&mut self.phases, Phase::Ending) => Err(shutting_down()),
         };

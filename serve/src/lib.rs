@@ -17,7 +17,7 @@
 //! | `options`, `keys`, `model` | what a server is started with |
 //! | `server`, `phase` | loading, serving, draining, ending |
 //! | `connections` | the socket, HTTP/1.1 on each connection, limits of time |
-//! | `router`, `hosts` | paths, keys, CORS, host names, the log |
+//! | `router`, `cors`, `hosts` | paths, keys, pages of other origins, host names, the log |
 //! | `body`, `fields`, `error` | a request's JSON within limits, and errors in OpenAI's form |
 //! | `api` | the endpoints |
 //! | `answers` | parts of an answer from the outputs of its sequences |
@@ -34,6 +34,7 @@ mod app;
 mod body;
 mod calls;
 mod connections;
+mod cors;
 mod decode;
 mod error;
 mod fields;

@@ -42,6 +42,9 @@ pub enum StartError {
         /// Error of the system.
         source: io::Error,
     },
+    /// An origin whose pages may use the server is not one.
+    #[error("{0}")]
+    Origin(String),
     /// Threads cannot be started.
     #[error("cannot start the server's threads: {0}")]
     Threads(io::Error),
@@ -76,7 +79,7 @@ impl Server {
     /// Opens the socket, and starts the threads that answer requests.
     ///
     /// # Errors
-    /// If the address cannot be listened on, or threads cannot be started.
+    /// If the address cannot be listened on, an origin is not one, or threads cannot be started.
     pub fn start(options: Options) -> Result<Server, StartError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -96,7 +99,8 @@ impl Server {
         })?;
         let address = socket.address();
         let app = Arc::new(App::new(options));
-        let connections = runtime.spawn(connections::serve(socket, Arc::clone(&app), router(&app)));
+        let router = router(&app).map_err(StartError::Origin)?;
+        let connections = runtime.spawn(connections::serve(socket, Arc::clone(&app), router));
         Ok(Server { app, runtime, connections, address })
     }
 

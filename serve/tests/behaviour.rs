@@ -154,7 +154,9 @@ fn a_request_ends_when_its_time_is_over() {
     let server = start(Options { timeout: Duration::from_millis(200), ..options() }, &Sizes::default());
     server.pace.allow(4);
     let whole = server.post(COMPLETIONS, r#"{"prompt": "Hello", "max_tokens": 50}"#);
-    assert_eq!((whole.status, whole.code().as_str()), (503, "timeout"));
+    assert_eq!((whole.status, whole.code().as_str()), (504, "timeout"));
+    // OpenAI's clients would send it again.
+    assert_eq!(whole.header("x-should-retry"), "false");
     let reply = server.stream(COMPLETIONS, LONG).rest();
     assert!(reply.events().last().unwrap().contains(r#""code":"timeout""#), "{}", reply.body);
     server.pace.open();
@@ -296,13 +298,21 @@ fn pages_of_other_origins_need_to_be_allowed() {
         (vec!["*".to_owned()], "https://other.example", "*"),
     ] {
         let server = start(Options { origins, keys: Keys::parse("key"), ..options() }, &Sizes::default());
+        // OpenAI's client for JavaScript has headers of its own.
+        let headers = "authorization,content-type,x-stainless-os,x-stainless-retry-count";
         let request = format!(
             "OPTIONS {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nOrigin: {origin}\r\n\
-             Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: content-type\r\n\r\n"
+             Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: {headers}\r\n\r\n"
         );
         let reply = send(&server.address, &request);
         assert_eq!(reply.header("access-control-allow-origin"), allowed, "{origin}");
+        if !allowed.is_empty() {
+            assert_eq!(reply.header("access-control-allow-headers"), headers);
+        }
     }
+    let origins = vec!["https://chat.example/".to_owned()];
+    let message = Server::start(Options { origins, ..options() }).unwrap_err().to_string();
+    assert!(message.contains("`https://chat.example/` is not an origin"), "{message}");
 }
 
 #[test]
