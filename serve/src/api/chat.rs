@@ -13,7 +13,7 @@ use super::respond::{Form, Head, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
 use super::tools::{self, Tools};
 use super::{Answer, RequestId, check_model, format, logprobs, with_body};
-use crate::answers::{Answers, Sequences, TokenInfo};
+use crate::answers::{Answers, Sequences, TokenInfo, count_choices};
 use crate::app::{App, Ready};
 use crate::body::Body;
 use crate::calls::{CallForm, CallParser, Piece};
@@ -64,6 +64,7 @@ fn sequences(
     let tools = tools::take(ready, &mut fields)?;
     settings::refuse_unsupported(&mut fields)?;
     fields.finish()?;
+    count_choices(ready, 1, n)?;
     let (list, calls, marks) = match (tools, language) {
         (None, language) => {
             settings.grammar = language.map(|(_, grammar)| grammar);

@@ -12,7 +12,7 @@ use super::logprobs::{finite, token_bytes};
 use super::respond::{Form, Head, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
 use super::{Answer, RequestId, check_model, format, with_body};
-use crate::answers::{Answers, Sequences, TokenInfo};
+use crate::answers::{Answers, Sequences, TokenInfo, count_choices};
 use crate::app::{App, Ready};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -32,6 +32,16 @@ enum Prompts {
     Tokens(Vec<u32>),
     Texts(Vec<String>),
     TokenLists(Vec<Vec<u32>>),
+}
+
+impl Prompts {
+    fn count(&self) -> usize {
+        match self {
+            Prompts::Text(_) | Prompts::Tokens(_) => 1,
+            Prompts::Texts(texts) => texts.len(),
+            Prompts::TokenLists(lists) => lists.len(),
+        }
+    }
 }
 
 /// Continues a text.
@@ -84,6 +94,7 @@ fn sequences(
     settings::refuse_tools(&mut fields)?;
     settings::refuse_unsupported(&mut fields)?;
     fields.finish()?;
+    count_choices(ready, prompts.count(), n)?;
     let prompts = tokens(app, ready, prompts)?;
     Ok((Sequences { prompts, n, settings, seed, field: "prompt", marks: Vec::new() }, stream, echo))
 }

@@ -13,6 +13,9 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::grammar::{Compiled, Language, on_one_line, quoted};
 
+/// Largest number of tools, as in OpenAI's API. For each a grammar may be compiled.
+const TOOLS: usize = 128;
+
 /// Tools that a chat may call.
 pub struct Tools {
     /// The tools, for the template.
@@ -42,6 +45,10 @@ pub fn take(ready: &Ready, fields: &mut Fields<'_>) -> Result<Option<Tools>, Api
     let raw: Vec<Value> = fields.take("tools")?.unwrap_or_default();
     let choice = choice(fields.take("tool_choice")?)?;
     let parallel: bool = fields.take("parallel_tool_calls")?.unwrap_or(true);
+    if raw.len() > TOOLS {
+        let message = format!("`tools` has {} tools; at most {TOOLS} are accepted", raw.len());
+        return Err(ApiError::field("tools", message));
+    }
     for (index, tool) in raw.iter().enumerate() {
         check(index, tool)?;
     }
