@@ -54,4 +54,4 @@ pub use decode::RunError;
 pub use keys::Keys;
 pub use model::{ChatTemplate, Model};
 pub use options::{Listen, Options};
-pub use server::{Handle, Server, StartError};
+pub use server::{Handle, RequestMemory, Server, StartError};

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use crate::app::{App, Ready};
 use crate::connections::{self, Socket};
 use crate::decode::RunError;
+use crate::grammar::GRAMMAR_BYTES;
 use crate::phase::Phase;
 use crate::queue::Queue;
 use crate::router::router;
@@ -48,6 +49,15 @@ pub enum StartError {
     /// Threads cannot be started.
     #[error("cannot start the server's threads: {0}")]
     Threads(io::Error),
+}
+
+/// Largest memory that requests hold on the host at the same time. Log-probabilities come on top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestMemory {
+    /// Bytes of bodies, tokens and tables for drafts.
+    pub tokens: u64,
+    /// Bytes of grammars, if every sequence has one of the largest size.
+    pub grammars: u64,
 }
 
 /// Ends a server from elsewhere, such as a signal's handler.
@@ -109,15 +119,19 @@ impl Server {
         &self.address
     }
 
-    /// Largest number of bytes of bodies and tokens that requests hold in host memory at the same time, for a model with a
-    /// context of `context` positions and `slots` slots. Log-probabilities come on top.
-    pub fn request_bytes(&self, slots: u32, context: u32) -> u64 {
+    /// Largest memory of requests on the host, for a model with a context of `context` positions and `slots` slots.
+    pub fn request_memory(&self, slots: u32, context: u32) -> RequestMemory {
         let options = &self.app.options;
         let sequences = u64::from(slots) + u64::from(options.queue);
-        // A token is held by the job, by the scheduler and by its answer, with its text. A token that waits for its reader has
-        // up to 128 bytes.
-        let tokens = u64::from(context) * 32 + options.backlog as u64 * 128;
-        sequences * tokens + self.app.bodies.available_permits() as u64
+        // A token is held by the job, by the scheduler and by its answer, with its text. With drafts it also ends three
+        // n-grams, each an entry of a hash table of up to 39 bytes.
+        let token = if options.drafts > 0 { 32 + 128 } else { 32 };
+        // A token that waits for its reader has up to 128 bytes.
+        let tokens = u64::from(context) * token + options.backlog as u64 * 128;
+        RequestMemory {
+            tokens: sequences * tokens + self.app.bodies.available_permits() as u64,
+            grammars: sequences * GRAMMAR_BYTES,
+        }
     }
 
     /// What ends the server.

@@ -348,6 +348,15 @@ fn bodies_in_chunks_have_the_same_limit() {
 }
 
 #[test]
+fn drafts_and_grammars_count_in_the_memory_of_requests() {
+    let memory = |drafts| Server::start(Options { drafts, ..options() }).unwrap().request_memory(2, 1000);
+    let (without, with) = (memory(0), memory(4));
+    // Two slots and a queue of four, and the lookup tables of 1000 tokens each.
+    assert_eq!(with.tokens - without.tokens, 6 * 1000 * 128);
+    assert_eq!((with.grammars, without.grammars), (6 * 10_240_000, 6 * 10_240_000));
+}
+
+#[test]
 fn answers_have_the_id_of_the_log() {
     let server = start(options(), &Sizes::default());
     let reply = server.post(COMPLETIONS, SHORT);

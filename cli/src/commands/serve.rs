@@ -8,7 +8,7 @@ use std::time::Duration;
 use bespoke::device::Bytes;
 use bespoke::engine::{self, SamplingParams, Slots};
 use bespoke_chat::{Inputs, Template};
-use bespoke_serve::{ChatTemplate, Keys, Listen, Options, RunError, Server, StartError};
+use bespoke_serve::{ChatTemplate, Keys, Listen, Options, RequestMemory, RunError, Server, StartError};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde_json::json;
 
@@ -125,8 +125,12 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     }
     let context = model.shape.dimensions.context.min(engine::DEFAULT_CONTEXT);
     let context = args.decode.context(&model).unwrap_or(context);
-    let requests = server.request_bytes(args.parallel, context);
-    tracing::info!("host memory for requests: at most {}, without log-probabilities", Bytes(requests));
+    let RequestMemory { tokens, grammars } = server.request_memory(args.parallel, context);
+    tracing::info!(
+        "host memory for requests: at most {}, and about {} more if all have grammars; without log-probabilities",
+        Bytes(tokens),
+        Bytes(grammars)
+    );
     // A plan that can sample also decodes greedily.
     let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
     let drafts = args.speculation.drafts();
