@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -63,13 +64,13 @@ impl Ready {
 }
 
 impl App {
-    /// State of a server that loads its model.
-    pub fn new(options: Options) -> App {
+    /// State of a server that loads its model and listens on an address; none for a UNIX socket.
+    pub fn new(options: Options, address: Option<IpAddr>) -> App {
         let bytes = options.body_bytes.max(LEAST_BODY).saturating_mul(BODIES).min(Semaphore::MAX_PERMITS);
         App {
             metrics: Metrics::new(),
             phases: Phases::new(),
-            hosts: Hosts::new(&options.listen, &options.hosts),
+            hosts: Hosts::new(address, &options.hosts),
             bodies: Arc::new(Semaphore::new(bytes)),
             created: seconds(),
             ready: OnceLock::new(),

@@ -1,7 +1,7 @@
 //! Connections: the socket, and HTTP/1.1 on each connection until the server ends.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 #[cfg(unix)]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,6 +71,15 @@ impl Socket {
             Socket::Tcp(_, address) => format!("http://{address}"),
             #[cfg(unix)]
             Socket::Unix(_, path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// The address that the socket is bound to; none for a UNIX socket.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Socket::Tcp(_, address) => Some(address.ip()),
+            #[cfg(unix)]
+            Socket::Unix(..) => None,
         }
     }
 

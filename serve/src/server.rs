@@ -14,6 +14,7 @@ use crate::app::{App, Ready};
 use crate::connections::{self, Socket};
 use crate::decode::RunError;
 use crate::grammar::GRAMMAR_BYTES;
+use crate::hosts::is_loopback;
 use crate::phase::Phase;
 use crate::queue::Queue;
 use crate::router::router;
@@ -30,6 +31,7 @@ pub struct Server {
     runtime: Runtime,
     connections: JoinHandle<()>,
     address: String,
+    is_reachable: bool,
 }
 
 /// Error of starting a server.
@@ -107,16 +109,22 @@ impl Server {
             };
             StartError::Listen { place, source }
         })?;
-        let address = socket.address();
-        let app = Arc::new(App::new(options));
+        let (address, ip) = (socket.address(), socket.ip());
+        let app = Arc::new(App::new(options, ip));
         let router = router(&app).map_err(StartError::Origin)?;
         let connections = runtime.spawn(connections::serve(socket, Arc::clone(&app), router));
-        Ok(Server { app, runtime, connections, address })
+        let is_reachable = ip.is_some_and(|ip| !is_loopback(ip));
+        Ok(Server { app, runtime, connections, address, is_reachable })
     }
 
     /// Where clients find the server: a URL, or `unix:` and a path.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Whether other machines may reach the server, by the address that it is bound to.
+    pub fn is_reachable(&self) -> bool {
+        self.is_reachable
     }
 
     /// Largest memory of requests on the host, for a model with a context of `context` positions and `slots` slots.

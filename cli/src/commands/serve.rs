@@ -116,12 +116,11 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     let served = facts(args, &model)?;
     // The socket comes first, so that a port in use is an error before the weights are loaded.
     let options = options(args)?;
-    let open =
-        options.keys.is_empty() && matches!(options.listen, Listen::Tcp { .. }) && !is_loopback(&args.host);
-    let server = Server::start(options).map_err(|error| start_error(error, &args.host))?;
+    let needs_key = !options.keys.is_empty();
+    let server = Server::start(options).map_err(|error| start_error(error, args))?;
     outln!("{}", server.address())?;
-    if open {
-        tracing::warn!("other machines reach {} and need no key: --api-key-file FILE", args.host);
+    if server.is_reachable() && !needs_key {
+        tracing::warn!("other machines reach {} and need no key: --api-key-file FILE", server.address());
     }
     let context = model.shape.dimensions.context.min(engine::DEFAULT_CONTEXT);
     let context = args.decode.context(&model).unwrap_or(context);
@@ -152,8 +151,23 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
 }
 
 /// Report of a server that cannot start, with what to do.
-fn start_error(error: StartError, host: &str) -> miette::Report {
-    let is_address = bare(host).parse::<std::net::IpAddr>().is_ok();
+fn start_error(error: StartError, args: &ServeArgs) -> miette::Report {
+    #[cfg(unix)]
+    if let (Some(_), StartError::Listen { source, .. }) = (&args.unix, &error) {
+        let help = match source.kind() {
+            ErrorKind::PermissionDenied => "the folder of --unix PATH must be writable",
+            ErrorKind::AddrInUse => {
+                "another program listens there, or the path is a file that is no socket: --unix PATH takes another path"
+            }
+            ErrorKind::NotFound => "the folder of --unix PATH does not exist",
+            _ => "--unix takes the path of a socket, of at most about 100 bytes",
+        };
+        return miette!(help = help, "{error}");
+    }
+    let host = args.host.as_str();
+    // Without the brackets of an IPv6 address.
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let is_address = bare.parse::<std::net::IpAddr>().is_ok();
     match &error {
         StartError::Listen { source, place }
             if source.kind() == ErrorKind::AddrNotAvailable
@@ -211,16 +225,6 @@ fn read_keys(path: &Path) -> miette::Result<Keys> {
         return Err(miette!(help = "write one key a line", "{} has no API keys", path.display()));
     }
     Ok(keys)
-}
-
-/// An address without brackets.
-fn bare(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
-}
-
-fn is_loopback(host: &str) -> bool {
-    let host = bare(host);
-    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 /// What the server tells about the model, and needs of it.
