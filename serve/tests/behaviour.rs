@@ -364,6 +364,18 @@ fn answers_have_the_id_of_the_log() {
 }
 
 #[test]
+fn a_conversation_has_the_tokens_that_a_chat_would_have() {
+    let server = Server::start(options()).unwrap();
+    let (steps, pace) = reciter(&tokenizer(), &Sizes::default());
+    let model = bespoke_serve::Model { normalise: |text| text.trim().to_owned(), ..model() };
+    let server = serve(server, model, steps, pace);
+    let messages = r#""messages": [{"role": "user", "content": "  Hello  "}]"#;
+    let tokens = server.post("/tokenize", &format!("{{{messages}}}")).json();
+    let chat = server.post("/v1/chat/completions", &format!("{{{messages}, \"max_tokens\": 1}}")).json();
+    assert_eq!((&tokens["count"], tokens["count"].as_u64()), (&chat["usage"]["prompt_tokens"], Some(4)));
+}
+
+#[test]
 fn metrics_count_what_happened() {
     let server = start(options(), &Sizes::default());
     for _ in 0..2 {

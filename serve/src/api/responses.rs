@@ -101,6 +101,10 @@ fn sequences(app: &App, ready: &Ready, body: &Body) -> Result<(Sequences, bool, 
     if let Some(other) = include.iter().find(|&it| it != "message.output_text.logprobs") {
         return Err(ApiError::unsupported("include", format!("`include` with `{other}` is not supported")));
     }
+    if top.is_some() && !wanted {
+        let message = "`top_logprobs` needs `include` with `message.output_text.logprobs`";
+        return Err(ApiError::field("top_logprobs", message));
+    }
     let (format, grammar) = format::take_text(ready, &mut fields)?;
     fields.only("reasoning", &[json!({})])?;
     fields.only("truncation", &[json!("disabled")])?;
