@@ -15,7 +15,7 @@ use crate::phase::{Phase, Phases};
 use crate::queue::Queue;
 use crate::{Model, Options};
 
-/// Bodies that may be in memory at the same time, in multiples of the largest one.
+/// Memory for bodies, in multiples of the largest one.
 const BODIES: usize = 8;
 /// Bytes that a body counts at least, so that the number of bodies is bounded, too.
 pub const LEAST_BODY: usize = 4 << 10;
@@ -27,7 +27,7 @@ pub struct App {
     pub phases: Phases,
     /// Host names for which requests are answered.
     pub hosts: Hosts,
-    /// Bytes of bodies that may be read now.
+    /// Bytes of memory that bodies may still take.
     pub bodies: Arc<Semaphore>,
     /// Seconds since 1970 when the server started.
     pub created: u64,

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bespoke_serve::{Keys, Listen, Options, Server};
@@ -345,6 +347,98 @@ fn bodies_in_chunks_have_the_same_limit() {
     let chunk = format!("{:x}\r\n{chunk}\r\n", chunk.len());
     let large = send(&server.address, &format!("{head}{chunk}{chunk}0\r\n\r\n"));
     assert_eq!((large.status, large.code().as_str()), (413, "body_too_large"));
+}
+
+/// A connection to which the beginning of a request was sent; the body is `length` bytes long.
+fn begun(server: &support::Running, length: usize, body: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(server.address.trim_start_matches("http://")).unwrap();
+    let head = format!(
+        "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+/// What arrives on a connection until it is closed.
+fn all(mut socket: TcpStream) -> String {
+    let mut text = String::new();
+    // The server may reset the connection.
+    let _ = socket.read_to_string(&mut text);
+    text
+}
+
+#[test]
+fn a_body_that_stops_arriving_is_given_up() {
+    let body_timeout = Duration::from_millis(200);
+    let server = start(Options { body_timeout, ..options() }, &Sizes::default());
+    let answer = all(begun(&server, 100, r#"{"prompt": "#));
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("body_timeout"), "{answer}");
+    assert!(answer.contains("did not arrive within 0.2 s"), "{answer}");
+}
+
+#[test]
+fn a_truncated_body_is_an_error() {
+    let server = start(options(), &Sizes::default());
+    let socket = begun(&server, 100, r#"{"prompt": "#);
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let answer = all(socket);
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("incomplete_body"), "{answer}");
+    assert_eq!(server.post(COMPLETIONS, SHORT).status, 200);
+}
+
+#[test]
+fn bodies_take_memory_as_they_arrive_and_are_refused_without_it() {
+    // Memory for eight bodies of the largest size.
+    let server = start(options(), &Sizes::default());
+    let slow: Vec<TcpStream> = (0..16).map(|_| begun(&server, 60_000, "{")).collect();
+    server.wait_for_metric("bespoke_connections", 17.0);
+    assert_eq!(server.post(COMPLETIONS, SHORT).status, 200);
+    drop(slow);
+    let text = " ".repeat(59_000);
+    let large: Vec<TcpStream> = (0..9).map(|_| begun(&server, 60_000, &text)).collect();
+    for socket in &large {
+        socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    }
+    // One of nine must be refused.
+    let refused = |mut socket: &TcpStream| {
+        let mut answer = [0; 1024];
+        let count = socket.read(&mut answer).unwrap_or(0);
+        let answer = String::from_utf8_lossy(&answer[..count]).into_owned();
+        assert!(
+            count == 0 || answer.starts_with("HTTP/1.1 429 ") && answer.contains("retry-after: 1"),
+            "{answer}"
+        );
+        count > 0
+    };
+    server.wait_for("a body is refused", || large.iter().any(refused));
+    drop(large);
+    server.wait_for("the memory is free", || server.post(COMPLETIONS, SHORT).status == 200);
+}
+
+#[test]
+fn connections_that_send_nothing_make_room_for_others() {
+    let head_timeout = Duration::from_secs(1);
+    let server = start(Options { connections: 2, head_timeout, ..options() }, &Sizes::default());
+    server.wait_for_metric("bespoke_connections", 1.0);
+    let address = server.address.trim_start_matches("http://").to_owned();
+    let mut idle: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    idle[1].write_all(b"GET /health HT").unwrap();
+    let start = Instant::now();
+    // Waits in the system's queue until the others are closed.
+    assert_eq!(server.post(COMPLETIONS, SHORT).status, 200);
+    assert!(start.elapsed() > Duration::from_millis(100), "the limit of connections has no effect");
+    for socket in idle {
+        assert_eq!(all(socket), "");
+    }
+    // A connection with a request may be idle for longer.
+    let mut kept = TcpStream::connect(&address).unwrap();
+    let request = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    kept.write_all(request.as_bytes()).unwrap();
+    std::thread::sleep(2 * head_timeout);
+    kept.write_all(request.replace("Host", "Connection: close\r\nHost").as_bytes()).unwrap();
+    assert_eq!(all(kept).matches("HTTP/1.1 200 OK").count(), 2);
 }
 
 #[test]

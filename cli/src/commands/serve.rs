@@ -77,6 +77,9 @@ pub struct ServeArgs {
     /// Largest body of a request, as a number of bytes or with K, M or G
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = session::bytes)]
     max_body: u64,
+    /// Seconds in which the body of a request must arrive
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    body_timeout: u64,
     /// Seconds after which a request is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
@@ -211,6 +214,7 @@ fn options(args: &ServeArgs) -> miette::Result<Options> {
         queue: args.queue,
         drafts: args.speculation.drafts(),
         body_bytes: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+        body_timeout: Duration::from_secs(args.body_timeout),
         max_tokens: args.max_tokens,
         timeout: Duration::from_secs(args.timeout),
         grace: Duration::from_secs(args.grace),
