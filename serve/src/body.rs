@@ -63,7 +63,8 @@ async fn receive(app: &App, mut body: axum::body::Body, most: usize) -> Result<B
             return Err(too_large(most));
         }
         if size > share.num_permits() {
-            share.merge(take(app, (size - share.num_permits()).max(SHARE.min(most)))?);
+            let room = most.saturating_sub(share.num_permits());
+            share.merge(take(app, (size - share.num_permits()).max(SHARE.min(room)))?);
         }
         bytes.extend_from_slice(&data);
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::respond::{Form, Head, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
 use super::tools::{self, Tools};
-use super::{Answer, RequestId, check_model, format, logprobs, with_body};
+use super::{Answer, RequestId, check_model, format, log_text, logprobs, with_body};
 use crate::answers::{Answers, Sequences, TokenInfo, count_choices};
 use crate::app::{App, Ready};
 use crate::body::Body;
@@ -33,7 +33,7 @@ pub async fn chat(
     let id = format!("chatcmpl-{}", id.0);
     let own = id.clone();
     let work = move |app: &App, ready: &Ready, body: &Body| {
-        let (sequences, stream, calls) = sequences(app, ready, body)?;
+        let (sequences, stream, calls) = sequences(app, ready, &own, body)?;
         let logprobs = sequences.settings.logprobs.is_some();
         let parsers = (0..sequences.n).filter_map(|_| Some(Parsing::new(calls?))).collect();
         let form = ChatForm { tokenizer: Arc::clone(&ready.model.tokenizer), logprobs, parsers };
@@ -47,6 +47,7 @@ pub async fn chat(
 fn sequences(
     app: &App,
     ready: &Ready,
+    id: &str,
     body: &Body,
 ) -> Result<(Sequences, Option<settings::Stream>, Option<Calls>), ApiError> {
     let mut fields = Fields::parse(body.bytes())?;
@@ -80,7 +81,7 @@ fn sequences(
             (Some(list), Some(Calls { form, one }), tools::marks(&ready.model.tokenizer))
         }
     };
-    let prompt = encode(app, ready, messages, list, variables)?;
+    let prompt = encode(app, ready, id, messages, list, variables)?;
     Ok((Sequences { prompts: vec![prompt], n, settings, seed, field: "messages", marks }, stream, calls))
 }
 
@@ -154,18 +155,17 @@ pub fn prompt(
     chat.prompt(messages, tools, variables).map_err(|error| ApiError::field("messages", error.to_string()))
 }
 
-/// The tokens that the model gets for an answer to a conversation.
+/// The tokens that the model gets for an answer to a conversation. `id` is the request's, for the log.
 pub fn encode(
     app: &App,
     ready: &Ready,
+    id: &str,
     messages: Vec<Message>,
     tools: Option<Vec<TemplateValue>>,
     variables: BTreeMap<String, TemplateValue>,
 ) -> Result<Vec<u32>, ApiError> {
     let text = prompt(ready, messages, tools, variables)?;
-    if app.options.log_text {
-        tracing::info!("prompt: {text}");
-    }
+    log_text(app, id, "prompt", &text);
     let tokens = ready.model.tokenizer.encode(&(ready.model.normalise)(&text));
     tokens.map_err(|error| ApiError::field("messages", error.to_string()))
 }

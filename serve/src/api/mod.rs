@@ -48,6 +48,13 @@ async fn with_body<T: Send + 'static>(
     })
 }
 
+/// Logs a text of a request, if texts are logged: on one line, so that no text looks like a line of the log.
+fn log_text(app: &App, id: &str, what: &str, text: &str) {
+    if app.options.log_text {
+        tracing::info!("{id}: {what}: {text:?}");
+    }
+}
+
 /// An `f32` as JSON with as few digits as tell it from its neighbours: 0.95, not 0.949999988.
 fn number(value: f32) -> serde_json::Value {
     value.to_string().parse::<f64>().map_or(serde_json::Value::Null, Into::into)
