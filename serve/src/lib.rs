@@ -15,6 +15,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `options`, `keys`, `model` | what a server is started with |
+//! | `app` | what all requests share |
 //! | `server`, `phase` | loading, serving, draining, ending |
 //! | `connections` | the socket, HTTP/1.1 on each connection, limits of time |
 //! | `router`, `cors`, `hosts` | paths, keys, pages of other origins, host names, the log |
@@ -25,6 +26,7 @@
 //! | `grammar` | languages that answers must belong to |
 //! | `queue`, `decode` | jobs and outputs; the loop of the decoding thread |
 //! | `metrics` | counts and durations for Prometheus |
+//! | `random` | ids and seeds |
 //!
 //! The package knows no kernels, devices and files: the caller loads the model.
 
