@@ -16,7 +16,7 @@ use super::{Answer, RequestId, check_model, format, log_text, logprobs, with_bod
 use crate::answers::{Answers, Sequences, TokenInfo, count_choices};
 use crate::app::{App, Ready};
 use crate::body::Body;
-use crate::calls::{CallForm, CallParser, Piece};
+use crate::calls::{CallForm, CallParser, Piece, Types};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::random;
@@ -35,7 +35,7 @@ pub async fn chat(
     let work = move |app: &App, ready: &Ready, body: &Body| {
         let (sequences, stream, calls) = sequences(app, ready, &own, body)?;
         let logprobs = sequences.settings.logprobs.is_some();
-        let parsers = (0..sequences.n).filter_map(|_| Some(Parsing::new(calls?))).collect();
+        let parsers = (0..sequences.n).filter_map(|_| Some(Parsing::new(calls.clone()?))).collect();
         let form = ChatForm { tokenizer: Arc::clone(&ready.model.tokenizer), logprobs, parsers };
         let answers = Answers::start(app, ready, &own, sequences)?;
         Ok((Head { id: own, model: ready.model.name().to_owned() }, form, answers, stream))
@@ -76,9 +76,9 @@ fn sequences(
                 format!("`{name}` and `tools` are not supported together: set `tool_choice` to \"none\"");
             return Err(ApiError::unsupported(name, message));
         }
-        (Some(Tools { list, form, one, grammar }), None) => {
+        (Some(Tools { list, form, types, one, grammar }), None) => {
             settings.grammar = grammar;
-            (Some(list), Some(Calls { form, one }), tools::marks(&ready.model.tokenizer))
+            (Some(list), Some(Calls { form, types, one }), tools::marks(&ready.model.tokenizer))
         }
     };
     let prompt = encode(app, ready, id, messages, list, variables)?;
@@ -179,9 +179,10 @@ struct ChatForm {
 }
 
 /// Calls that an answer may have.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Calls {
     form: CallForm,
+    types: Arc<Types>,
     /// Whether one call is all.
     one: bool,
 }
@@ -196,8 +197,8 @@ struct Parsing {
 }
 
 impl Parsing {
-    fn new(Calls { form, one }: Calls) -> Parsing {
-        Parsing { parser: CallParser::new(form), one, calls: 0 }
+    fn new(Calls { form, types, one }: Calls) -> Parsing {
+        Parsing { parser: CallParser::new(form, types), one, calls: 0 }
     }
 
     /// Adds a part of the text, and the end if it is the last one. Returns what is decided.
