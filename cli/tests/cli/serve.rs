@@ -154,7 +154,7 @@ fn the_load_generator_measures_a_server_and_checks_mixed_traffic() {
         }
     }
     assert_eq!(levels.len(), 2);
-    let table = output(&["bench-server", &server.address, "-p", "9", "-n", "2", "-c", "2", "-r", "1"]);
+    let table = output(&["bench-server", &server.address, "-p", "9", "-n", "8", "-c", "2", "-r", "1"]);
     assert_eq!(table.lines().count(), 3, "{table}");
 
     let mixed = ["bench-server", &server.address, "--mixed", "--seconds", "3", "-c", "6", "-o", "json"];
