@@ -81,7 +81,10 @@ const OPTIONS: [(&[&str], &str); 45] = [
         "adapters are not supported; merge them into the model",
     ),
     (&["-mm", "--mmproj", "--image", "--audio"], "only text is supported"),
-    (&["-md", "--model-draft", "--draft-max", "--draft"], "speculative decoding is not supported"),
+    (
+        &["-md", "--model-draft", "--draft-max", "--draft"],
+        "draft models are not supported; `batch` and `serve` draft from repeated text with --speculate",
+    ),
     (
         &["--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx"],
         "RoPE and its scaling are those of the model's metadata",

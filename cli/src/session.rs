@@ -1,4 +1,4 @@
-//! Opening a device and loading a model, for `run`, `logits`, `bench` and `tune`.
+//! Opening a device and loading a model, for the commands that decode.
 
 use std::time::{Duration, Instant};
 

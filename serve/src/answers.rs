@@ -112,16 +112,7 @@ impl Answers {
                 ApiError::field(field, message).with_code(code)
             })?;
         }
-        let count = (prompts.len() as u64).saturating_mul(n.into());
-        let largest = ready.queue.largest_request();
-        let choices = match u32::try_from(count) {
-            Ok(choices) if choices <= largest => choices,
-            _ => {
-                let message =
-                    format!("the request asks for {count} choices; this server has room for {largest}");
-                return Err(ApiError::field("n", message));
-            }
-        };
+        let choices = count_choices(ready, prompts.len(), n)?;
         let mut places = ready.queue.reserve(choices).inspect_err(|_| {
             app.metrics.refused.inc();
         })?;
@@ -196,7 +187,7 @@ impl Answers {
             },
             () = sleep_until(self.deadline.into()) => {
                 let message = format!("the request took longer than {} s", self.timeout.as_secs_f64());
-                Err(ApiError::unavailable("timeout", message))
+                Err(ApiError::timed_out(message))
             },
             () = phase::begun(&mut self.phases, Phase::Ending) => Err(shutting_down()),
         };
@@ -251,6 +242,23 @@ impl Answers {
                 parts
             }
             Output::Failed(_) => Vec::new(),
+        }
+    }
+}
+
+/// The number of choices of a request. To be asked before prompts are encoded, which takes time.
+///
+/// # Errors
+/// If they are more than run and wait at the same time (400).
+pub fn count_choices(ready: &Ready, prompts: usize, n: u32) -> Result<u32, ApiError> {
+    let count = (prompts as u64).saturating_mul(n.into());
+    let largest = ready.queue.largest_request();
+    match u32::try_from(count) {
+        Ok(choices) if choices <= largest => Ok(choices),
+        _ => {
+            let field = if prompts > 1 { "prompt" } else { "n" };
+            let message = format!("the request asks for {count} choices; this server has room for {largest}");
+            Err(ApiError::field(field, message))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::phase::{Phase, Phases};
 use crate::queue::Queue;
 use crate::{Model, Options};
 
-/// Bodies that may be in memory at the same time, in multiples of the largest one.
+/// Memory for bodies, in multiples of the largest one.
 const BODIES: usize = 8;
 /// Bytes that a body counts at least, so that the number of bodies is bounded, too.
 pub const LEAST_BODY: usize = 4 << 10;
@@ -26,7 +27,7 @@ pub struct App {
     pub phases: Phases,
     /// Host names for which requests are answered.
     pub hosts: Hosts,
-    /// Bytes of bodies that may be read now.
+    /// Bytes of memory that bodies may still take.
     pub bodies: Arc<Semaphore>,
     /// Seconds since 1970 when the server started.
     pub created: u64,
@@ -63,13 +64,13 @@ impl Ready {
 }
 
 impl App {
-    /// State of a server that loads its model.
-    pub fn new(options: Options) -> App {
+    /// State of a server that loads its model and listens on an address; none for a UNIX socket.
+    pub fn new(options: Options, address: Option<IpAddr>) -> App {
         let bytes = options.body_bytes.max(LEAST_BODY).saturating_mul(BODIES).min(Semaphore::MAX_PERMITS);
         App {
             metrics: Metrics::new(),
             phases: Phases::new(),
-            hosts: Hosts::new(&options.listen, &options.hosts),
+            hosts: Hosts::new(address, &options.hosts),
             bodies: Arc::new(Semaphore::new(bytes)),
             created: seconds(),
             ready: OnceLock::new(),

@@ -1,25 +1,23 @@
 //! Bodies of requests: read within limits of size, memory and time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::app::{App, LEAST_BODY};
 use crate::error::ApiError;
 
-/// Time in which a body must have arrived.
-const TIME: Duration = Duration::from_secs(30);
+/// Bytes of memory that a body that grows takes at a time.
+const SHARE: usize = 64 << 10;
 
 /// A body with its share of the memory for bodies.
 pub struct Body {
-    bytes: Bytes,
+    bytes: Vec<u8>,
     _share: OwnedSemaphorePermit,
 }
 
@@ -30,35 +28,56 @@ impl Body {
     }
 }
 
-/// Reads a JSON body. Waits until there is memory for it.
+/// Reads a JSON body. It takes memory as its bytes arrive, so that slow clients hold little of it.
 ///
 /// # Errors
-/// 415 for another content type, 413 for a body that is too large, 408 for one that does not arrive.
+/// 415 for another content type, 413 for a body that is too large, 408 for one that does not arrive, 429 if other bodies
+/// have the memory.
 pub async fn read(app: &App, request: Request) -> Result<Body, ApiError> {
     let most = app.options.body_bytes;
     check_type(request.headers())?;
     let declared = request.headers().get(CONTENT_LENGTH);
     let declared = declared.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let size = match declared {
-        Some(size) if size > most as u64 => return Err(too_large(most)),
-        Some(size) => size as usize,
-        None => most,
+    if declared.is_some_and(|size| size > most as u64) {
+        return Err(too_large(most));
+    }
+    let time = app.options.body_timeout;
+    let late = |_| {
+        let message = format!("the body did not arrive within {} s", time.as_secs_f64());
+        Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message))
     };
-    let late =
-        || ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
-    let arrive = async {
-        let share = u32::try_from(size.max(LEAST_BODY)).unwrap_or(u32::MAX);
-        let share = Arc::clone(&app.bodies).acquire_many_owned(share).await;
-        let share = share.map_err(|_| ApiError::internal("the memory for bodies is gone"))?;
-        match Limited::new(request.into_body(), most).collect().await {
-            Ok(body) => Ok(Body { bytes: body.to_bytes(), _share: share }),
-            Err(error) if error.is::<LengthLimitError>() => Err(too_large(most)),
-            Err(error) => {
-                Err(ApiError::request("incomplete_body", format!("the body cannot be read: {error}")))
-            }
+    timeout(time, receive(app, request.into_body(), most)).await.unwrap_or_else(late)
+}
+
+async fn receive(app: &App, mut body: axum::body::Body, most: usize) -> Result<Body, ApiError> {
+    let mut share = take(app, LEAST_BODY)?;
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            ApiError::request("incomplete_body", format!("the body cannot be read: {error}"))
+        })?;
+        // Trailers have no data.
+        let Ok(data) = frame.into_data() else { continue };
+        let size = bytes.len() + data.len();
+        if size > most {
+            return Err(too_large(most));
         }
-    };
-    timeout(TIME, arrive).await.unwrap_or_else(|_| Err(late()))
+        if size > share.num_permits() {
+            let room = most.saturating_sub(share.num_permits());
+            share.merge(take(app, (size - share.num_permits()).max(SHARE.min(room)))?);
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(Body { bytes, _share: share })
+}
+
+/// Takes memory for a body. Nobody waits for it: two bodies that wait for each other would both be lost.
+fn take(app: &App, size: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+    let permits = u32::try_from(size).unwrap_or(u32::MAX);
+    Arc::clone(&app.bodies).try_acquire_many_owned(permits).map_err(|_| {
+        let message = "the memory for bodies of requests is in use; try again later";
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "bodies_full", message).retry_after(1)
+    })
 }
 
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {

@@ -1,14 +1,16 @@
 //! Connections: the socket, and HTTP/1.1 on each connection until the server ends.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 #[cfg(unix)]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,9 +26,7 @@ use crate::Listen;
 use crate::app::App;
 use crate::phase::{Phase, begun};
 
-/// Largest number of connections; others wait in the system's queue.
-const CONNECTIONS: usize = 1024;
-/// Time in which the head of a request must arrive; an idle connection is closed after it.
+/// Time in which the head of a request after the first one must arrive; an idle connection is closed after it.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 /// Time in which a client must take some bytes that are sent to it.
 const WRITE_TIME: Duration = Duration::from_secs(60);
@@ -74,6 +74,15 @@ impl Socket {
         }
     }
 
+    /// The address that the socket is bound to; none for a UNIX socket.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Socket::Tcp(_, address) => Some(address.ip()),
+            #[cfg(unix)]
+            Socket::Unix(..) => None,
+        }
+    }
+
     async fn accept(&self) -> io::Result<Box<dyn Connection>> {
         match self {
             Socket::Tcp(listener, _) => {
@@ -112,7 +121,7 @@ fn remove_stale(path: &Path) {
 /// left. Requests that take longer than the grace time are ended.
 pub async fn serve(socket: Socket, app: Arc<App>, router: Router) {
     let mut phases = app.phases.watch();
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Arc::new(Semaphore::new(app.options.connections));
     let mut connections = JoinSet::new();
     loop {
         // Results of connections that have ended.
@@ -165,11 +174,35 @@ async fn join_all(connections: &mut JoinSet<()>) {
     while connections.join_next().await.is_some() {}
 }
 
+/// A service that notes that it was called: the head of a request has arrived.
+struct Noting<S> {
+    service: S,
+    called: Arc<AtomicBool>,
+}
+
+impl<R, S: Service<R>> Service<R> for Noting<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, request: R) -> S::Future {
+        self.called.store(true, Ordering::Relaxed);
+        self.service.call(request)
+    }
+}
+
 async fn serve_one(stream: Box<dyn Connection>, app: Arc<App>, router: Router) {
     app.metrics.connections.inc();
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIME));
-    let service = TowerToHyperService::new(router);
+    let begun_request = Arc::new(AtomicBool::new(false));
+    let service = Noting { service: TowerToHyperService::new(router), called: Arc::clone(&begun_request) };
+    let silent = async {
+        sleep(app.options.head_timeout).await;
+        if begun_request.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
@@ -179,6 +212,10 @@ async fn serve_one(stream: Box<dyn Connection>, app: Arc<App>, router: Router) {
     let mut phases = app.phases.watch();
     let served = tokio::select! {
         served = connection.as_mut() => served,
+        () = silent => {
+            tracing::debug!("a connection is closed: its first request did not arrive in time");
+            Ok(())
+        }
         () = begun(&mut phases, Phase::Draining) => {
             // Closes the connection after the answer that is under way.
             connection.as_mut().graceful_shutdown();

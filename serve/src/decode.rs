@@ -1,6 +1,8 @@
 //! Loop of the engine's thread: jobs into the scheduler, its events to the requests.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use axum::http::StatusCode;
 use bespoke::engine::EngineError;
@@ -11,17 +13,77 @@ use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::queue::{Command, Job, Output, Queue};
 
-/// Decodes the sequences that come through `commands`, until a command to stop.
+/// Error that ends a server.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The engine failed and did not recover.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The decoding thread panicked, which is a bug.
+    #[error("the decoding thread panicked, which is a bug: {0}")]
+    Panic(String),
+}
+
+impl RunError {
+    /// What clients are told about it.
+    fn for_clients(&self) -> String {
+        match self {
+            RunError::Engine(error) => error.to_string(),
+            // The text of a panic may have parts of other requests.
+            RunError::Panic(_) => "a bug in the server; its log says more".to_owned(),
+        }
+    }
+}
+
+/// Decodes the sequences that come through `commands`, until a command to stop. All sequences have ended when it returns.
 ///
 /// # Errors
-/// If the engine fails and does not recover. After one failure all sequences have ended, and the next ones are tried.
+/// If the engine fails and does not recover, or if the code panics. After one failure of the engine all sequences have
+/// ended, and the next ones are tried.
 pub fn run<S: Steps>(
     scheduler: &mut Scheduler<'_, S>,
-    commands: &mut mpsc::Receiver<Command>,
+    mut commands: mpsc::Receiver<Command>,
     queue: &Queue,
     metrics: &Metrics,
-) -> Result<(), EngineError> {
+) -> Result<(), RunError> {
     let mut running = Running { jobs: HashMap::new(), queue, metrics };
+    // The scheduler is not used after a panic.
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode(&mut running, scheduler, &mut commands)));
+    let error = match decoded {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => RunError::Engine(error),
+        Err(payload) => {
+            let error = RunError::Panic(panic_text(&*payload));
+            let lost = running.jobs.len();
+            tracing::error!("{error}; {lost} sequences are lost");
+            metrics.engine_failures.inc();
+            error
+        }
+    };
+    let reason = error.for_clients();
+    running.fail_all(&reason);
+    // Jobs that were queued meanwhile.
+    commands.close();
+    while let Ok(command) = commands.try_recv() {
+        if let Command::Add(job) = command {
+            fail(&job, engine_failed(&reason));
+        }
+    }
+    Err(error)
+}
+
+/// The message of a panic.
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+fn decode<S: Steps>(
+    running: &mut Running<'_>,
+    scheduler: &mut Scheduler<'_, S>,
+    commands: &mut mpsc::Receiver<Command>,
+) -> Result<(), EngineError> {
+    let metrics = running.metrics;
     let mut failed_before = false;
     loop {
         while let Some(command) = next(commands, running.jobs.is_empty() && scheduler.is_idle()) {
@@ -42,7 +104,7 @@ pub fn run<S: Steps>(
                 let lost = running.jobs.len();
                 tracing::error!("the engine failed, and {lost} sequences are lost: {error}");
                 metrics.engine_failures.inc();
-                running.fail_all(&error);
+                running.fail_all(&error.to_string());
                 if failed_before {
                     return Err(error);
                 }
@@ -84,11 +146,13 @@ impl Running<'_> {
     /// Cancels the sequences of requests that have ended: their clients have gone, or their time is over.
     fn cancel_abandoned<S: Steps>(&mut self, scheduler: &mut Scheduler<'_, S>) {
         self.jobs.retain(|&id, job| {
-            if job.outputs.is_closed() {
+            // Asked once: the client may go away at any time, and a job that is dropped must have been cancelled.
+            let abandoned = job.outputs.is_closed();
+            if abandoned {
                 scheduler.cancel(id);
                 self.metrics.cancelled.inc();
             }
-            !job.outputs.is_closed()
+            !abandoned
         });
     }
 
@@ -137,12 +201,16 @@ impl Running<'_> {
         }
     }
 
-    fn fail_all(&mut self, error: &EngineError) {
+    fn fail_all(&mut self, reason: &str) {
         for (_, job) in self.jobs.drain() {
-            let message = format!("the engine failed, and this request is lost: {error}");
-            fail(&job, ApiError::internal(message).with_code("engine_failed"));
+            fail(&job, engine_failed(reason));
         }
     }
+}
+
+fn engine_failed(reason: &str) -> ApiError {
+    let message = format!("the engine failed, and this request is lost: {reason}");
+    ApiError::internal(message).with_code("engine_failed")
 }
 
 fn fail(job: &Job, error: ApiError) {

@@ -1,9 +1,12 @@
 //! Errors in the form of OpenAI's API: `{"error": {"message", "type", "param", "code"}}`.
 
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+
+/// Header by which OpenAI's clients are told not to repeat a request, whatever its status.
+pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// An error that a client gets.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,13 +19,15 @@ pub struct ApiError {
     code: &'static str,
     /// Seconds after which the request may succeed.
     retry_after: Option<u64>,
+    /// Whether the same request would fail again.
+    is_final: bool,
 }
 
 impl ApiError {
     /// An error with a name for programs.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
         let (param, retry_after) = (None, None);
-        ApiError { status, message: message.into(), param, code, retry_after }
+        ApiError { status, message: message.into(), param, code, retry_after, is_final: false }
     }
 
     /// The value of a field is wrong (400).
@@ -43,6 +48,11 @@ impl ApiError {
     /// The server cannot answer now (503).
     pub fn unavailable(code: &'static str, message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
+    }
+
+    /// The request took too long (504). Clients shall not repeat it: it would take as long again.
+    pub fn timed_out(message: impl Into<String>) -> ApiError {
+        ApiError { is_final: true, ..ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message) }
     }
 
     /// The server failed (500).
@@ -95,6 +105,9 @@ impl IntoResponse for ApiError {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if self.is_final {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -36,6 +36,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Whether a field is there and not null.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.get(name).is_some_and(|value| value.get() != "null")
+    }
+
     /// Takes a field that must be there.
     pub fn require<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T, ApiError> {
         self.take(name)?.ok_or_else(|| ApiError::field(name, format!("`{name}` is missing")))

@@ -18,8 +18,10 @@ use serde_json::Value;
 const SPACE: &str = r"\x20|\x0A[\x20\x09]{0,24}";
 /// White space in calls of tools, which models write on one line.
 const ONE_SPACE: &str = r"\x20";
-/// Largest number of states of a grammar's lexer, each of up to 2 KiB.
-const LEXER_STATES: usize = 50_000;
+/// Largest number of states of a grammar's lexer. They are made as an answer needs them, and kept for its request.
+const LEXER_STATES: usize = 5_000;
+/// About the largest number of bytes of a grammar: llguidance needs up to 2 KiB for a state of the lexer.
+pub const GRAMMAR_BYTES: u64 = LEXER_STATES as u64 * 2048;
 /// Largest text of a grammar's error in a message.
 const ERROR_CHARS: usize = 500;
 
@@ -71,7 +73,7 @@ pub struct Grammars {
 }
 
 impl Grammars {
-    /// Prepares a vocabulary for a model whose answers end with the tokens `ends`.
+    /// Prepares a vocabulary. Answers end with the tokenizer's end tokens.
     ///
     /// # Errors
     /// If the vocabulary cannot be used, as a text.

@@ -6,8 +6,6 @@
 
 use std::net::IpAddr;
 
-use crate::Listen;
-
 /// Host names for which a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
@@ -16,13 +14,10 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// The names of this machine and `more`, on a loopback address or if there are some; else all.
-    pub fn new(listen: &Listen, more: &[String]) -> Hosts {
-        let only_here = match listen {
-            Listen::Tcp { host, .. } => is_here(bare(host)),
-            #[cfg(unix)]
-            Listen::Unix(_) => false,
-        };
+    /// The names of this machine and `more`, on a loopback address or if there are some; else all. `address` is that of
+    /// the socket, whatever name it was opened by; none for a UNIX socket.
+    pub fn new(address: Option<IpAddr>, more: &[String]) -> Hosts {
+        let only_here = address.is_some_and(is_loopback);
         let names = more.iter().map(|name| bare(name).to_ascii_lowercase()).collect();
         Hosts { names: (only_here || !more.is_empty()).then_some(names) }
     }
@@ -36,7 +31,12 @@ impl Hosts {
 
 /// Whether a name is that of this machine for itself. Browsers do not look up `localhost`, nor addresses.
 fn is_here(name: &str) -> bool {
-    name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    name == "localhost" || name.parse().is_ok_and(is_loopback)
+}
+
+/// Whether only this machine reaches an address, which may be of version 4 in the form of version 6.
+pub fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 /// A host without port, brackets and the dot at its end.
@@ -57,23 +57,25 @@ mod tests {
 
     #[test]
     fn a_server_on_this_machine_answers_for_its_names_alone() {
-        let on = |host: &str| Listen::Tcp { host: host.to_owned(), port: 8080 };
+        let on = |address: &str| Some(address.parse().unwrap());
         let here =
             ["localhost", "LOCALHOST:8080", "localhost.", "127.0.0.1:8080", "127.9.9.9", "[::1]:8080", "::1"];
         let others =
             ["evil.example", "evil.example:8080", "localhost.evil.example", "10.0.0.1", "127.0.0.1.evil", ""];
-        for listen in [on("127.0.0.1"), on("localhost"), on("::1"), on("[::1]")] {
-            let hosts = Hosts::new(&listen, &[]);
-            assert!(here.iter().all(|host| hosts.allow(host)), "{listen:?}");
-            assert!(!others.iter().any(|host| hosts.allow(host)), "{listen:?}");
-            let hosts = Hosts::new(&listen, &["Chat.Example".to_owned()]);
+        for address in ["127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.0.1"].map(on) {
+            let hosts = Hosts::new(address, &[]);
+            assert!(here.iter().all(|host| hosts.allow(host)), "{address:?}");
+            assert!(!others.iter().any(|host| hosts.allow(host)), "{address:?}");
+            let hosts = Hosts::new(address, &["Chat.Example".to_owned()]);
             assert!(
                 hosts.allow("chat.example:443") && hosts.allow("localhost") && !hosts.allow("evil.example")
             );
         }
-        let all = Hosts::new(&on("0.0.0.0"), &[]);
-        assert!(others.iter().all(|host| all.allow(host)));
-        let some = Hosts::new(&on("0.0.0.0"), &["chat.example".to_owned()]);
+        for address in [on("0.0.0.0"), on("::"), on("10.0.0.1"), None] {
+            let all = Hosts::new(address, &[]);
+            assert!(others.iter().all(|host| all.allow(host)), "{address:?}");
+        }
+        let some = Hosts::new(on("0.0.0.0"), &["chat.example".to_owned()]);
         assert!(some.allow("chat.example") && some.allow("127.0.0.1") && !some.allow("evil.example"));
     }
 }

@@ -15,9 +15,10 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `options`, `keys`, `model` | what a server is started with |
+//! | `app` | what all requests share |
 //! | `server`, `phase` | loading, serving, draining, ending |
 //! | `connections` | the socket, HTTP/1.1 on each connection, limits of time |
-//! | `router`, `hosts` | paths, keys, CORS, host names, the log |
+//! | `router`, `cors`, `hosts` | paths, keys, pages of other origins, host names, the log |
 //! | `body`, `fields`, `error` | a request's JSON within limits, and errors in OpenAI's form |
 //! | `api` | the endpoints |
 //! | `answers` | parts of an answer from the outputs of its sequences |
@@ -25,6 +26,7 @@
 //! | `grammar` | languages that answers must belong to |
 //! | `queue`, `decode` | jobs and outputs; the loop of the decoding thread |
 //! | `metrics` | counts and durations for Prometheus |
+//! | `random` | ids and seeds |
 //!
 //! The package knows no kernels, devices and files: the caller loads the model.
 
@@ -34,6 +36,7 @@ mod app;
 mod body;
 mod calls;
 mod connections;
+mod cors;
 mod decode;
 mod error;
 mod fields;
@@ -49,7 +52,8 @@ mod random;
 mod router;
 mod server;
 
+pub use decode::RunError;
 pub use keys::Keys;
 pub use model::{ChatTemplate, Model};
 pub use options::{Listen, Options};
-pub use server::{Handle, Server, StartError};
+pub use server::{Handle, RequestMemory, Server, StartError};

@@ -22,7 +22,7 @@ pub struct Model {
     pub sampling: SamplingParams,
     /// Whether requests without a seed get that of `sampling`; else each gets a random one.
     pub fixed_seed: bool,
-    /// Facts for `/props`: file, architecture, device.
+    /// Facts for `/props`, such as the number of layers.
     pub facts: serde_json::Value,
 }
 

@@ -24,6 +24,12 @@ pub struct Options {
     pub drafts: u32,
     /// Largest body of a request, in bytes.
     pub body_bytes: usize,
+    /// Time in which a body must have arrived.
+    pub body_timeout: Duration,
+    /// Time in which the head of a connection's first request must have arrived. Later ones have a minute.
+    pub head_timeout: Duration,
+    /// Largest number of connections; others wait in the system's queue.
+    pub connections: usize,
     /// Largest number of tokens that a request may ask for, for each choice; none for what the context allows.
     pub max_tokens: Option<u32>,
     /// Time after which a request is ended.
@@ -48,6 +54,9 @@ impl Default for Options {
             queue: 64,
             drafts: 0,
             body_bytes: 4 << 20,
+            body_timeout: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(10),
+            connections: 1024,
             max_tokens: None,
             timeout: Duration::from_secs(600),
             grace: Duration::from_secs(30),

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 /// Phase of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// The model is loaded; requests are refused (503).
+    /// The model is being loaded; requests are refused (503).
     Loading,
     /// Requests are answered.
     Serving,

@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::api::{RequestId, chat, completions, info, page, responses, tokens};
 use crate::app::App;
-use crate::error::{ApiError, method_not_allowed};
+use crate::cors;
+use crate::error::{ApiError, SHOULD_RETRY, method_not_allowed};
 use crate::random;
 
 /// Header with a request's id.
@@ -24,7 +24,10 @@ const ID: HeaderName = HeaderName::from_static("x-request-id");
 const PUBLIC: [&str; 4] = ["/health", "/", "/page.css", "/page.js"];
 
 /// The server's paths with their methods.
-pub fn router(app: &Arc<App>) -> Router {
+///
+/// # Errors
+/// If an origin of the options is not one. The error names it.
+pub fn router(app: &Arc<App>) -> Result<Router, String> {
     let read = |path, handler: MethodRouter<Arc<App>>| (path, only(handler, &["GET", "HEAD"]));
     let write = |path, handler: MethodRouter<Arc<App>>| (path, only(handler, &["POST"]));
     let routes = [
@@ -52,11 +55,11 @@ pub fn router(app: &Arc<App>) -> Router {
         .layer(from_fn_with_state(Arc::clone(app), authorize))
         .layer(from_fn_with_state(Arc::clone(app), check_host))
         .layer(from_fn_with_state(Arc::clone(app), observe));
-    match cors(&app.options.origins) {
+    let router = match cors::layer(&app.options.origins, [ID, SHOULD_RETRY])? {
         Some(cors) => router.layer(cors),
         None => router,
-    }
-    .with_state(Arc::clone(app))
+    };
+    Ok(router.with_state(Arc::clone(app)))
 }
 
 /// A path's handler, with an error for other methods.
@@ -69,21 +72,6 @@ fn only(handler: MethodRouter<Arc<App>>, allowed: &'static [&'static str]) -> Me
 fn not_found(request: &Request, paths: &str) -> ApiError {
     let message = format!("there is no path {}; paths are {paths}", request.uri().path());
     ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
-}
-
-/// What pages of the origins may do; none without origins.
-fn cors(origins: &[String]) -> Option<CorsLayer> {
-    let allowed = if origins.iter().any(|origin| origin == "*") {
-        AllowOrigin::any()
-    } else {
-        AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
-    };
-    let layer = CorsLayer::new()
-        .allow_origin(allowed)
-        .allow_methods([Method::GET, Method::POST])
-        .allow_headers([AUTHORIZATION, CONTENT_TYPE])
-        .expose_headers([ID]);
-    (!origins.is_empty()).then_some(layer)
 }
 
 /// Refuses requests for other hosts (403).

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bespoke::engine::EngineError;
 use bespoke::scheduler::{Scheduler, Steps};
 use bespoke::speculation::Speculation;
 use tokio::runtime::{Builder, Runtime};
@@ -13,6 +12,9 @@ use tokio::task::JoinHandle;
 
 use crate::app::{App, Ready};
 use crate::connections::{self, Socket};
+use crate::decode::RunError;
+use crate::grammar::GRAMMAR_BYTES;
+use crate::hosts::is_loopback;
 use crate::phase::Phase;
 use crate::queue::Queue;
 use crate::router::router;
@@ -29,6 +31,7 @@ pub struct Server {
     runtime: Runtime,
     connections: JoinHandle<()>,
     address: String,
+    is_reachable: bool,
 }
 
 /// Error of starting a server.
@@ -42,9 +45,21 @@ pub enum StartError {
         /// Error of the system.
         source: io::Error,
     },
+    /// An origin whose pages may use the server is not one.
+    #[error("{0}")]
+    Origin(String),
     /// Threads cannot be started.
     #[error("cannot start the server's threads: {0}")]
     Threads(io::Error),
+}
+
+/// Largest memory that requests hold on the host at the same time. Log-probabilities come on top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestMemory {
+    /// Bytes of bodies, tokens and tables for drafts.
+    pub tokens: u64,
+    /// Bytes of grammars, if every sequence has one of the largest size.
+    pub grammars: u64,
 }
 
 /// Ends a server from elsewhere, such as a signal's handler.
@@ -76,7 +91,7 @@ impl Server {
     /// Opens the socket, and starts the threads that answer requests.
     ///
     /// # Errors
-    /// If the address cannot be listened on, or threads cannot be started.
+    /// If the address cannot be listened on, an origin is not one, or threads cannot be started.
     pub fn start(options: Options) -> Result<Server, StartError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -94,10 +109,12 @@ impl Server {
             };
             StartError::Listen { place, source }
         })?;
-        let address = socket.address();
-        let app = Arc::new(App::new(options));
-        let connections = runtime.spawn(connections::serve(socket, Arc::clone(&app), router(&app)));
-        Ok(Server { app, runtime, connections, address })
+        let (address, ip) = (socket.address(), socket.ip());
+        let app = Arc::new(App::new(options, ip));
+        let router = router(&app).map_err(StartError::Origin)?;
+        let connections = runtime.spawn(connections::serve(socket, Arc::clone(&app), router));
+        let is_reachable = ip.is_some_and(|ip| !is_loopback(ip));
+        Ok(Server { app, runtime, connections, address, is_reachable })
     }
 
     /// Where clients find the server: a URL, or `unix:` and a path.
@@ -105,15 +122,24 @@ impl Server {
         &self.address
     }
 
-    /// Largest number of bytes of bodies and tokens that requests hold in host memory at the same time, for a model with a
-    /// context of `context` positions and `slots` slots. Log-probabilities come on top.
-    pub fn request_bytes(&self, slots: u32, context: u32) -> u64 {
+    /// Whether other machines may reach the server, by the address that it is bound to.
+    pub fn is_reachable(&self) -> bool {
+        self.is_reachable
+    }
+
+    /// Largest memory of requests on the host, for a model with a context of `context` positions and `slots` slots.
+    pub fn request_memory(&self, slots: u32, context: u32) -> RequestMemory {
         let options = &self.app.options;
         let sequences = u64::from(slots) + u64::from(options.queue);
-        // A token is held by the job, by the scheduler and by its answer, with its text. A token that waits for its reader has
-        // up to 128 bytes.
-        let tokens = u64::from(context) * 32 + options.backlog as u64 * 128;
-        sequences * tokens + self.app.bodies.available_permits() as u64
+        // A token is held by the job, by the scheduler and by its answer, with its text. With drafts it also ends three
+        // n-grams, each an entry of a hash table of up to 39 bytes.
+        let token = if options.drafts > 0 { 32 + 128 } else { 32 };
+        // A token that waits for its reader has up to 128 bytes.
+        let tokens = u64::from(context) * token + options.backlog as u64 * 128;
+        RequestMemory {
+            tokens: sequences * tokens + self.app.bodies.available_permits() as u64,
+            grammars: sequences * GRAMMAR_BYTES,
+        }
     }
 
     /// What ends the server.
@@ -124,14 +150,14 @@ impl Server {
     /// Answers requests until [`Handle::shut_down`]. The calling thread decodes.
     ///
     /// # Errors
-    /// If the engine fails and does not recover. Requests that run are ended with an error.
-    pub fn run<S: Steps>(self, model: Model, steps: S) -> Result<(), EngineError> {
+    /// If the engine fails and does not recover, or the decoding thread panics. Requests that run are ended with an error.
+    pub fn run<S: Steps>(self, model: Model, steps: S) -> Result<(), RunError> {
         let Server { app, runtime, connections, .. } = self;
         let limits = steps.limits().clone();
         let tokenizer = Arc::clone(&model.tokenizer);
         let speculation = Speculation::up_to(app.options.drafts);
         let mut scheduler = Scheduler::new(steps, Some(&tokenizer)).with_speculation(speculation);
-        let (queue, mut commands) = Queue::new(scheduler.slots(), app.options.queue);
+        let (queue, commands) = Queue::new(scheduler.slots(), app.options.queue);
         app.serve(Ready::new(model, limits, queue));
         let Some(ready) = app.loaded() else { return Ok(()) };
         // Without connections there is nothing left to decode.
@@ -142,10 +168,9 @@ impl Server {
                 ready.queue.stop();
             }
         });
-        let outcome = decode::run(&mut scheduler, &mut commands, &ready.queue, &app.metrics);
+        let outcome = decode::run(&mut scheduler, commands, &ready.queue, &app.metrics);
         // After an error, connections are still open.
         app.phases.advance(Phase::Ending);
-        drop(commands);
         let _ = runtime.block_on(stopper);
         runtime.shutdown_timeout(Duration::from_secs(1));
         tracing::info!("the server has ended");

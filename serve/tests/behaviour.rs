@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bespoke_serve::{Keys, Listen, Options, Server};
@@ -154,7 +156,9 @@ fn a_request_ends_when_its_time_is_over() {
     let server = start(Options { timeout: Duration::from_millis(200), ..options() }, &Sizes::default());
     server.pace.allow(4);
     let whole = server.post(COMPLETIONS, r#"{"prompt": "Hello", "max_tokens": 50}"#);
-    assert_eq!((whole.status, whole.code().as_str()), (503, "timeout"));
+    assert_eq!((whole.status, whole.code().as_str()), (504, "timeout"));
+    // OpenAI's clients would send it again.
+    assert_eq!(whole.header("x-should-retry"), "false");
     let reply = server.stream(COMPLETIONS, LONG).rest();
     assert!(reply.events().last().unwrap().contains(r#""code":"timeout""#), "{}", reply.body);
     server.pace.open();
@@ -258,6 +262,23 @@ fn a_device_that_does_not_recover_ends_the_server() {
 }
 
 #[test]
+fn a_panic_while_decoding_ends_requests_and_the_server_with_an_error() {
+    let mut server = start(options(), &Sizes { slots: 1, ..Sizes::default() });
+    server.pace.allow(3);
+    let streams: Vec<Stream> = (0..3).map(|_| server.stream(COMPLETIONS, LONG)).collect();
+    server.pace.fail(Some(Failure::Panic));
+    server.pace.open();
+    for stream in streams {
+        let reply = stream.rest();
+        let last = reply.events().last().copied().unwrap_or_default().to_owned();
+        assert!(last.contains(r#""code":"engine_failed""#) && last.contains("a bug in the server"), "{last}");
+        assert!(!last.contains("the text of a prompt"), "{last}");
+    }
+    let error = server.ended().unwrap_err().to_string();
+    assert_eq!(error, "the decoding thread panicked, which is a bug: a bug with the text of a prompt");
+}
+
+#[test]
 fn a_request_whose_logits_are_not_finite_fails_alone() {
     let server = start(options(), &Sizes::default());
     server.pace.fail(Some(Failure::Poisoned(9)));
@@ -279,13 +300,21 @@ fn pages_of_other_origins_need_to_be_allowed() {
         (vec!["*".to_owned()], "https://other.example", "*"),
     ] {
         let server = start(Options { origins, keys: Keys::parse("key"), ..options() }, &Sizes::default());
+        // OpenAI's client for JavaScript has headers of its own.
+        let headers = "authorization,content-type,x-stainless-os,x-stainless-retry-count";
         let request = format!(
             "OPTIONS {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nOrigin: {origin}\r\n\
-             Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: content-type\r\n\r\n"
+             Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: {headers}\r\n\r\n"
         );
         let reply = send(&server.address, &request);
         assert_eq!(reply.header("access-control-allow-origin"), allowed, "{origin}");
+        if !allowed.is_empty() {
+            assert_eq!(reply.header("access-control-allow-headers"), headers);
+        }
     }
+    let origins = vec!["https://chat.example/".to_owned()];
+    let message = Server::start(Options { origins, ..options() }).unwrap_err().to_string();
+    assert!(message.contains("`https://chat.example/` is not an origin"), "{message}");
 }
 
 #[test]
@@ -320,11 +349,124 @@ fn bodies_in_chunks_have_the_same_limit() {
     assert_eq!((large.status, large.code().as_str()), (413, "body_too_large"));
 }
 
+/// A connection to which the beginning of a request was sent; the body is `length` bytes long.
+fn begun(server: &support::Running, length: usize, body: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(server.address.trim_start_matches("http://")).unwrap();
+    let head = format!(
+        "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+/// What arrives on a connection until it is closed.
+fn all(mut socket: TcpStream) -> String {
+    let mut text = String::new();
+    // The server may reset the connection.
+    let _ = socket.read_to_string(&mut text);
+    text
+}
+
+#[test]
+fn a_body_that_stops_arriving_is_given_up() {
+    let body_timeout = Duration::from_millis(200);
+    let server = start(Options { body_timeout, ..options() }, &Sizes::default());
+    let answer = all(begun(&server, 100, r#"{"prompt": "#));
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("body_timeout"), "{answer}");
+    assert!(answer.contains("did not arrive within 0.2 s"), "{answer}");
+}
+
+#[test]
+fn a_truncated_body_is_an_error() {
+    let server = start(options(), &Sizes::default());
+    let socket = begun(&server, 100, r#"{"prompt": "#);
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let answer = all(socket);
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("incomplete_body"), "{answer}");
+    assert_eq!(server.post(COMPLETIONS, SHORT).status, 200);
+}
+
+#[test]
+fn bodies_take_memory_as_they_arrive_and_are_refused_without_it() {
+    // Memory for eight bodies of the largest size.
+    let server = start(options(), &Sizes::default());
+    let slow: Vec<TcpStream> = (0..16).map(|_| begun(&server, 60_000, "{")).collect();
+    server.wait_for_metric("bespoke_connections", 17.0);
+    assert_eq!(server.post(COMPLETIONS, SHORT).status, 200);
+    drop(slow);
+    let text = " ".repeat(59_000);
+    let large: Vec<TcpStream> = (0..9).map(|_| begun(&server, 60_000, &text)).collect();
+    for socket in &large {
+        socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    }
+    // One of nine must be refused.
+    let refused = |mut socket: &TcpStream| {
+        let mut answer = [0; 1024];
+        let count = socket.read(&mut answer).unwrap_or(0);
+        let answer = String::from_utf8_lossy(&answer[..count]).into_owned();
+        assert!(
+            count == 0 || answer.starts_with("HTTP/1.1 429 ") && answer.contains("retry-after: 1"),
+            "{answer}"
+        );
+        count > 0
+    };
+    server.wait_for("a body is refused", || large.iter().any(refused));
+    drop(large);
+    server.wait_for("the memory is free", || server.post(COMPLETIONS, SHORT).status == 200);
+}
+
+#[test]
+fn connections_that_send_nothing_make_room_for_others() {
+    let head_timeout = Duration::from_secs(1);
+    let server = start(Options { connections: 2, head_timeout, ..options() }, &Sizes::default());
+    server.wait_for_metric("bespoke_connections", 1.0);
+    let address = server.address.trim_start_matches("http://").to_owned();
+    let mut idle: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    idle[1].write_all(b"GET /health HT").unwrap();
+    let start = Instant::now();
+    // Waits in the system's queue until the others are closed.
+    assert_eq!(server.post(COMPLETIONS, SHORT).status, 200);
+    assert!(start.elapsed() > Duration::from_millis(100), "the limit of connections has no effect");
+    for socket in idle {
+        assert_eq!(all(socket), "");
+    }
+    // A connection with a request may be idle for longer.
+    let mut kept = TcpStream::connect(&address).unwrap();
+    let request = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    kept.write_all(request.as_bytes()).unwrap();
+    std::thread::sleep(2 * head_timeout);
+    kept.write_all(request.replace("Host", "Connection: close\r\nHost").as_bytes()).unwrap();
+    assert_eq!(all(kept).matches("HTTP/1.1 200 OK").count(), 2);
+}
+
+#[test]
+fn drafts_and_grammars_count_in_the_memory_of_requests() {
+    let memory = |drafts| Server::start(Options { drafts, ..options() }).unwrap().request_memory(2, 1000);
+    let (without, with) = (memory(0), memory(4));
+    // Two slots and a queue of four, and the lookup tables of 1000 tokens each.
+    assert_eq!(with.tokens - without.tokens, 6 * 1000 * 128);
+    assert_eq!((with.grammars, without.grammars), (6 * 10_240_000, 6 * 10_240_000));
+}
+
 #[test]
 fn answers_have_the_id_of_the_log() {
     let server = start(options(), &Sizes::default());
     let reply = server.post(COMPLETIONS, SHORT);
     assert_eq!(reply.json()["id"], format!("cmpl-{}", reply.header("x-request-id")));
+}
+
+#[test]
+fn a_conversation_has_the_tokens_that_a_chat_would_have() {
+    let server = Server::start(options()).unwrap();
+    let (steps, pace) = reciter(&tokenizer(), &Sizes::default());
+    let model = bespoke_serve::Model { normalise: |text| text.trim().to_owned(), ..model() };
+    let server = serve(server, model, steps, pace);
+    let messages = r#""messages": [{"role": "user", "content": "  Hello  "}]"#;
+    let tokens = server.post("/tokenize", &format!("{{{messages}}}")).json();
+    let chat = server.post("/v1/chat/completions", &format!("{{{messages}, \"max_tokens\": 1}}")).json();
+    assert_eq!((&tokens["count"], tokens["count"].as_u64()), (&chat["usage"]["prompt_tokens"], Some(4)));
 }
 
 #[test]

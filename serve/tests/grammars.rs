@@ -184,13 +184,14 @@ fn answers_belong_to_the_language_that_is_asked_for() {
 }
 
 /// Templates as far as the server looks at them.
-const FAMILIES: [(&str, &str); 3] = [
+const FAMILIES: [(&str, &str); 4] = [
     ("Hermes", "{% if tools %}<tool_call>{% endif %}{{ messages[-1].content }}"),
     (
         "Llama 3",
         "{# <|start_header_id|> \"parameters\" #}{% if tools %}.{% endif %}{{ messages[-1].content }}",
     ),
     ("Mistral", "{% if tools %}[TOOL_CALLS]{% endif %}{{ messages[-1].content }}"),
+    ("Mistral 11", "{% if tools %}[TOOL_CALLS][ARGS]{% endif %}{{ messages[-1].content }}"),
 ];
 
 #[test]

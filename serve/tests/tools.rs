@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use support::{Sizes, model_with, options, reciter, serve, tokenizer};
 
 /// A template of a family, as far as the server looks at it, and what its model writes.
-const FAMILIES: [(&str, &str, &str); 3] = [
+const FAMILIES: [(&str, &str, &str); 5] = [
     (
         "Hermes",
         "{% if tools %}Write <tool_call>. {{ tools | tojson }}{% endif %}{{ messages[-1].content }}",
@@ -25,12 +25,24 @@ const FAMILIES: [(&str, &str, &str); 3] = [
         "{% if tools %}Write [TOOL_CALLS]. {{ tools | tojson }}{% endif %}{{ messages[-1].content }}",
         "[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {\"a\": 17, \"b\": 25}}]<|end|>",
     ),
+    (
+        "Mistral 11",
+        "{% if tools %}Write [TOOL_CALLS] and [ARGS]. {{ tools | tojson }}{% endif %}{{ messages[-1].content }}",
+        "[TOOL_CALLS]add[ARGS]{\"a\": 17, \"b\": 25}<|end|>",
+    ),
+    (
+        "Qwen3-Coder",
+        "{% if tools %}Write <tool_call> <function=>. {{ tools | tojson }}{% endif %}{{ messages[-1].content }}",
+        "<tool_call><function=add><parameter=a>17</parameter><parameter=b>25</parameter></function></tool_call><|end|>",
+    ),
 ];
 
 fn body(more: Value) -> String {
     let mut body = json!({
         "messages": [{"role": "user", "content": "17 + 25"}],
-        "tools": [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}],
+        "tools": [{"type": "function", "function": {"name": "add", "parameters": {
+            "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        }}}],
         "stop": "<|end|>",
     });
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -72,6 +84,18 @@ fn calls_are_found_in_the_form_of_each_family() {
         let choice = &reply.json()["choices"][0];
         assert_eq!(choice["message"]["content"], text.trim_end_matches("<|end|>"));
         assert_eq!(choice["finish_reason"], "stop");
+    }
+}
+
+#[test]
+fn a_call_without_a_grammar_cannot_be_required() {
+    let (_, template, _) = FAMILIES[4];
+    let (steps, pace) = reciter(&tokenizer(), &Sizes { context: 600, pages: 20, ..Sizes::default() });
+    let server = serve(Server::start(options()).unwrap(), model_with(template), steps, pace);
+    for choice in [json!("required"), json!({"type": "function", "function": {"name": "add"}})] {
+        let reply = server.post("/v1/chat/completions", &body(json!({"tool_choice": choice})));
+        assert_eq!((reply.status, reply.code().as_str()), (400, "unsupported"), "{}", reply.body);
+        assert!(reply.body.contains("<function=NAME>"), "{}", reply.body);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bespoke::device::Bytes;
 use bespoke::engine::{self, SamplingParams, Slots};
 use bespoke_chat::{Inputs, Template};
-use bespoke_serve::{ChatTemplate, Keys, Listen, Options, Server, StartError};
+use bespoke_serve::{ChatTemplate, Keys, Listen, Options, RequestMemory, RunError, Server, StartError};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde_json::json;
 
@@ -77,6 +77,9 @@ pub struct ServeArgs {
     /// Largest body of a request, as a number of bytes or with K, M or G
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = session::bytes)]
     max_body: u64,
+    /// Seconds in which the body of a request must arrive
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    body_timeout: u64,
     /// Seconds after which a request is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
@@ -116,17 +119,20 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     let served = facts(args, &model)?;
     // The socket comes first, so that a port in use is an error before the weights are loaded.
     let options = options(args)?;
-    let open =
-        options.keys.is_empty() && matches!(options.listen, Listen::Tcp { .. }) && !is_loopback(&args.host);
-    let server = Server::start(options).map_err(|error| start_error(error, &args.host))?;
+    let needs_key = !options.keys.is_empty();
+    let server = Server::start(options).map_err(|error| start_error(error, args))?;
     outln!("{}", server.address())?;
-    if open {
-        tracing::warn!("other machines reach {} and need no key: --api-key-file FILE", args.host);
+    if server.is_reachable() && !needs_key {
+        tracing::warn!("other machines reach {} and need no key: --api-key-file FILE", server.address());
     }
     let context = model.shape.dimensions.context.min(engine::DEFAULT_CONTEXT);
     let context = args.decode.context(&model).unwrap_or(context);
-    let requests = server.request_bytes(args.parallel, context);
-    tracing::info!("host memory for requests: at most {}, without log-probabilities", Bytes(requests));
+    let RequestMemory { tokens, grammars } = server.request_memory(args.parallel, context);
+    tracing::info!(
+        "host memory for requests: at most {}, and about {} more if all have grammars; without log-probabilities",
+        Bytes(tokens),
+        Bytes(grammars)
+    );
     // A plan that can sample also decodes greedily.
     let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
     let drafts = args.speculation.drafts();
@@ -141,12 +147,30 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
         count => note!("ended by a second signal; answers that are lost: {count}"),
     });
     tracing::info!("serving {} at {}", served.names.join(", "), server.address());
-    server.run(served, steps).map_err(session::engine_error)
+    server.run(served, steps).map_err(|error| match error {
+        RunError::Engine(error) => session::engine_error(error),
+        error => miette!("{error}"),
+    })
 }
 
 /// Report of a server that cannot start, with what to do.
-fn start_error(error: StartError, host: &str) -> miette::Report {
-    let is_address = bare(host).parse::<std::net::IpAddr>().is_ok();
+fn start_error(error: StartError, args: &ServeArgs) -> miette::Report {
+    #[cfg(unix)]
+    if let (Some(_), StartError::Listen { source, .. }) = (&args.unix, &error) {
+        let help = match source.kind() {
+            ErrorKind::PermissionDenied => "the folder of --unix PATH must be writable",
+            ErrorKind::AddrInUse => {
+                "another program listens there, or the path is a file that is no socket: --unix PATH takes another path"
+            }
+            ErrorKind::NotFound => "the folder of --unix PATH does not exist",
+            _ => "--unix takes the path of a socket, of at most about 100 bytes",
+        };
+        return miette!(help = help, "{error}");
+    }
+    let host = args.host.as_str();
+    // Without the brackets of an IPv6 address.
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let is_address = bare.parse::<std::net::IpAddr>().is_ok();
     match &error {
         StartError::Listen { source, place }
             if source.kind() == ErrorKind::AddrNotAvailable
@@ -190,6 +214,7 @@ fn options(args: &ServeArgs) -> miette::Result<Options> {
         queue: args.queue,
         drafts: args.speculation.drafts(),
         body_bytes: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+        body_timeout: Duration::from_secs(args.body_timeout),
         max_tokens: args.max_tokens,
         timeout: Duration::from_secs(args.timeout),
         grace: Duration::from_secs(args.grace),
@@ -204,16 +229,6 @@ fn read_keys(path: &Path) -> miette::Result<Keys> {
         return Err(miette!(help = "write one key a line", "{} has no API keys", path.display()));
     }
     Ok(keys)
-}
-
-/// An address without brackets.
-fn bare(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
-}
-
-fn is_loopback(host: &str) -> bool {
-    let host = bare(host);
-    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 /// What the server tells about the model, and needs of it.

@@ -111,6 +111,8 @@ fn what_a_server_cannot_start_with_is_an_error() {
     let keys = folder.path().join("keys.txt");
     std::fs::write(&keys, "# none\n").unwrap();
     let keys = keys.to_str().unwrap();
+    let missing = folder.path().join("missing/socket");
+    let missing = missing.to_str().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for (args, message) in [
@@ -122,6 +124,11 @@ fn what_a_server_cannot_start_with_is_an_error() {
         ),
         // An address for documentation, which no machine has.
         (&["--host", "192.0.2.1"], "help: --host takes an address of this machine"),
+        (&["--cors-origin", "https://chat.example/"], "`https://chat.example/` is not an origin"),
+        #[cfg(unix)]
+        (&["--unix", missing], "help: the folder of --unix PATH does not exist"),
+        #[cfg(unix)]
+        (&["--unix", keys], "or the path is a file that is no socket"),
         (&["--system", "Be terse."], "--system has no effect on a server"),
         (&["missing.gguf"], "cannot read missing.gguf"),
     ] {
@@ -147,7 +154,7 @@ fn the_load_generator_measures_a_server_and_checks_mixed_traffic() {
         }
     }
     assert_eq!(levels.len(), 2);
-    let table = output(&["bench-server", &server.address, "-p", "9", "-n", "2", "-c", "2", "-r", "1"]);
+    let table = output(&["bench-server", &server.address, "-p", "9", "-n", "8", "-c", "2", "-r", "1"]);
     assert_eq!(table.lines().count(), 3, "{table}");
 
     let mixed = ["bench-server", &server.address, "--mixed", "--seconds", "3", "-c", "6", "-o", "json"];

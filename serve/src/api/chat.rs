@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::respond::{Form, Head, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
 use super::tools::{self, Tools};
-use super::{Answer, RequestId, check_model, format, logprobs, with_body};
-use crate::answers::{Answers, Sequences, TokenInfo};
+use super::{Answer, RequestId, check_model, format, log_text, logprobs, with_body};
+use crate::answers::{Answers, Sequences, TokenInfo, count_choices};
 use crate::app::{App, Ready};
 use crate::body::Body;
-use crate::calls::{CallForm, CallParser, Piece};
+use crate::calls::{CallForm, CallParser, Piece, Types};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::random;
@@ -33,9 +33,9 @@ pub async fn chat(
     let id = format!("chatcmpl-{}", id.0);
     let own = id.clone();
     let work = move |app: &App, ready: &Ready, body: &Body| {
-        let (sequences, stream, calls) = sequences(app, ready, body)?;
+        let (sequences, stream, calls) = sequences(app, ready, &own, body)?;
         let logprobs = sequences.settings.logprobs.is_some();
-        let parsers = (0..sequences.n).filter_map(|_| Some(Parsing::new(calls?))).collect();
+        let parsers = (0..sequences.n).filter_map(|_| Some(Parsing::new(calls.clone()?))).collect();
         let form = ChatForm { tokenizer: Arc::clone(&ready.model.tokenizer), logprobs, parsers };
         let answers = Answers::start(app, ready, &own, sequences)?;
         Ok((Head { id: own, model: ready.model.name().to_owned() }, form, answers, stream))
@@ -47,6 +47,7 @@ pub async fn chat(
 fn sequences(
     app: &App,
     ready: &Ready,
+    id: &str,
     body: &Body,
 ) -> Result<(Sequences, Option<settings::Stream>, Option<Calls>), ApiError> {
     let mut fields = Fields::parse(body.bytes())?;
@@ -64,6 +65,7 @@ fn sequences(
     let tools = tools::take(ready, &mut fields)?;
     settings::refuse_unsupported(&mut fields)?;
     fields.finish()?;
+    count_choices(ready, 1, n)?;
     let (list, calls, marks) = match (tools, language) {
         (None, language) => {
             settings.grammar = language.map(|(_, grammar)| grammar);
@@ -74,12 +76,12 @@ fn sequences(
                 format!("`{name}` and `tools` are not supported together: set `tool_choice` to \"none\"");
             return Err(ApiError::unsupported(name, message));
         }
-        (Some(Tools { list, form, one, grammar }), None) => {
+        (Some(Tools { list, form, types, one, grammar }), None) => {
             settings.grammar = grammar;
-            (Some(list), Some(Calls { form, one }), tools::marks(&ready.model.tokenizer))
+            (Some(list), Some(Calls { form, types, one }), tools::marks(&ready.model.tokenizer))
         }
     };
-    let prompt = encode(app, ready, messages, list, variables)?;
+    let prompt = encode(app, ready, id, messages, list, variables)?;
     Ok((Sequences { prompts: vec![prompt], n, settings, seed, field: "messages", marks }, stream, calls))
 }
 
@@ -153,18 +155,17 @@ pub fn prompt(
     chat.prompt(messages, tools, variables).map_err(|error| ApiError::field("messages", error.to_string()))
 }
 
-/// The tokens that the model gets for an answer to a conversation.
+/// The tokens that the model gets for an answer to a conversation. `id` is the request's, for the log.
 pub fn encode(
     app: &App,
     ready: &Ready,
+    id: &str,
     messages: Vec<Message>,
     tools: Option<Vec<TemplateValue>>,
     variables: BTreeMap<String, TemplateValue>,
 ) -> Result<Vec<u32>, ApiError> {
     let text = prompt(ready, messages, tools, variables)?;
-    if app.options.log_text {
-        tracing::info!("prompt: {text}");
-    }
+    log_text(app, id, "prompt", &text);
     let tokens = ready.model.tokenizer.encode(&(ready.model.normalise)(&text));
     tokens.map_err(|error| ApiError::field("messages", error.to_string()))
 }
@@ -178,9 +179,10 @@ struct ChatForm {
 }
 
 /// Calls that an answer may have.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Calls {
     form: CallForm,
+    types: Arc<Types>,
     /// Whether one call is all.
     one: bool,
 }
@@ -195,8 +197,8 @@ struct Parsing {
 }
 
 impl Parsing {
-    fn new(Calls { form, one }: Calls) -> Parsing {
-        Parsing { parser: CallParser::new(form), one, calls: 0 }
+    fn new(Calls { form, types, one }: Calls) -> Parsing {
+        Parsing { parser: CallParser::new(form, types), one, calls: 0 }
     }
 
     /// Adds a part of the text, and the end if it is the last one. Returns what is decided.

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::logprobs::{finite, token_bytes};
 use super::respond::{Form, Head, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
-use super::{Answer, RequestId, check_model, format, with_body};
-use crate::answers::{Answers, Sequences, TokenInfo};
+use super::{Answer, RequestId, check_model, format, log_text, with_body};
+use crate::answers::{Answers, Sequences, TokenInfo, count_choices};
 use crate::app::{App, Ready};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -34,6 +34,16 @@ enum Prompts {
     TokenLists(Vec<Vec<u32>>),
 }
 
+impl Prompts {
+    fn count(&self) -> usize {
+        match self {
+            Prompts::Text(_) | Prompts::Tokens(_) => 1,
+            Prompts::Texts(texts) => texts.len(),
+            Prompts::TokenLists(lists) => lists.len(),
+        }
+    }
+}
+
 /// Continues a text.
 pub async fn completions(
     State(app): State<Arc<App>>,
@@ -43,7 +53,7 @@ pub async fn completions(
     let id = format!("cmpl-{}", id.0);
     let own = id.clone();
     let work = move |app: &App, ready: &Ready, body: &Body| {
-        let (sequences, stream, echo) = sequences(app, ready, body)?;
+        let (sequences, stream, echo) = sequences(app, ready, &own, body)?;
         let logprobs = sequences.settings.logprobs.is_some();
         let tokenizer = Arc::clone(&ready.model.tokenizer);
         let choices = sequences.prompts.len() * sequences.n as usize;
@@ -66,6 +76,7 @@ pub async fn completions(
 fn sequences(
     app: &App,
     ready: &Ready,
+    id: &str,
     body: &Body,
 ) -> Result<(Sequences, Option<settings::Stream>, bool), ApiError> {
     let mut fields = Fields::parse(body.bytes())?;
@@ -84,11 +95,12 @@ fn sequences(
     settings::refuse_tools(&mut fields)?;
     settings::refuse_unsupported(&mut fields)?;
     fields.finish()?;
-    let prompts = tokens(app, ready, prompts)?;
+    count_choices(ready, prompts.count(), n)?;
+    let prompts = tokens(app, ready, id, prompts)?;
     Ok((Sequences { prompts, n, settings, seed, field: "prompt", marks: Vec::new() }, stream, echo))
 }
 
-fn tokens(app: &App, ready: &Ready, prompts: Prompts) -> Result<Vec<Vec<u32>>, ApiError> {
+fn tokens(app: &App, ready: &Ready, id: &str, prompts: Prompts) -> Result<Vec<Vec<u32>>, ApiError> {
     let texts = match prompts {
         Prompts::Text(text) => vec![text],
         Prompts::Texts(texts) => texts,
@@ -97,9 +109,7 @@ fn tokens(app: &App, ready: &Ready, prompts: Prompts) -> Result<Vec<Vec<u32>>, A
     };
     let mut prompts = Vec::new();
     for text in texts {
-        if app.options.log_text {
-            tracing::info!("prompt: {text}");
-        }
+        log_text(app, id, "prompt", &text);
         let tokens = ready.model.tokenizer.encode(&(ready.model.normalise)(&text));
         prompts.push(tokens.map_err(|error| ApiError::field("prompt", error.to_string()))?);
     }

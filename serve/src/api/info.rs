@@ -68,7 +68,7 @@ pub async fn props(State(app): State<Arc<App>>) -> Answer {
     })))
 }
 
-/// `/health`: 200 if requests are answered, 503 while the model is loaded and while the server ends.
+/// `/health`: 200 if requests are answered, 503 while the model is being loaded and while the server ends.
 pub async fn health(State(app): State<Arc<App>>) -> Answer {
     app.ready()?;
     Ok(json_response(&json!({"status": "ok"})))

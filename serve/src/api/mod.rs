@@ -36,11 +36,23 @@ async fn with_body<T: Send + 'static>(
     work: impl FnOnce(&App, &Ready, &Body) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     app.ready()?;
+    let id = request.extensions().get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
     let body = body::read(app, request).await?;
     let app = Arc::clone(app);
     let work = move || app.ready().and_then(|ready| work(&app, ready, &body));
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(ApiError::internal(format!("a thread failed: {error}"))))
+    done.unwrap_or_else(|error| {
+        // The text of a panic is for the log alone: it may have parts of other requests.
+        tracing::error!("{id}: a thread that works on requests failed, which is a bug: {error}");
+        Err(ApiError::internal("this request met a bug in the server; its log says more"))
+    })
+}
+
+/// Logs a text of a request, if texts are logged: on one line, so that no text looks like a line of the log.
+fn log_text(app: &App, id: &str, what: &str, text: &str) {
+    if app.options.log_text {
+        tracing::info!("{id}: {what}: {text:?}");
+    }
 }
 
 /// An `f32` as JSON with as few digits as tell it from its neighbours: 0.95, not 0.949999988.

@@ -6,9 +6,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::Answer;
 use super::settings::Stream;
 use super::stream::{Event, Writer, events};
+use super::{Answer, log_text};
 use crate::answers::{Answers, Part, TokenInfo, Usage};
 use crate::app::{App, seconds};
 use crate::error::ApiError;
@@ -99,7 +99,7 @@ async fn whole<F: Form>(app: &App, head: Head, mut form: F, mut answers: Answers
         }
     }
     let entries = (0..).zip(&choices).map(|(index, Choice { text, tokens, reason })| {
-        log_text(app, &head.id, text);
+        log_text(app, &head.id, &format!("answer {index}"), text);
         let (mut entry, reason) = form.whole(index, text, tokens, reason);
         entry["index"] = index.into();
         entry["finish_reason"] = reason.into();
@@ -148,7 +148,7 @@ impl<F: Form> Writer for ChoiceWriter<F> {
     fn part(&mut self, part: Part) -> Vec<Event> {
         match part {
             Part::Text { choice, text, tokens } => {
-                log_text(&self.app, &self.head.id, &text);
+                log_text(&self.app, &self.head.id, &format!("answer {choice}, a part"), &text);
                 let entries = self.form.deltas(choice, &text, &tokens);
                 entries.into_iter().map(|entry| self.choice(choice, entry, None)).collect()
             }
@@ -170,11 +170,5 @@ impl<F: Form> Writer for ChoiceWriter<F> {
 
     fn fail(&mut self, error: &ApiError) -> Vec<Event> {
         vec![Event::data(error.json())]
-    }
-}
-
-fn log_text(app: &App, id: &str, text: &str) {
-    if app.options.log_text {
-        tracing::info!("{id}: answer: {text}");
     }
 }

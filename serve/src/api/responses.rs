@@ -13,7 +13,7 @@ use super::chat::{as_text, encode};
 use super::respond::json_response;
 use super::settings::{self, Common, LOGPROBS};
 use super::stream::{Event, Writer, events};
-use super::{Answer, RequestId, check_model, format, logprobs, number, with_body};
+use super::{Answer, RequestId, check_model, format, log_text, logprobs, number, with_body};
 use crate::answers::{Answers, Part, Sequences, TokenInfo, Usage};
 use crate::app::{App, Ready, seconds};
 use crate::body::Body;
@@ -69,25 +69,27 @@ pub async fn responses(
 ) -> Answer {
     let id = format!("resp_{}", id.0);
     let work = move |app: &App, ready: &Ready, body: &Body| {
-        let (sequences, stream, given) = sequences(app, ready, body)?;
+        let (sequences, stream, given) = sequences(app, ready, &id, body)?;
         let facts = Facts { id, created: seconds(), model: ready.model.name().to_owned(), given };
         let logprobs = sequences.settings.logprobs.is_some();
         let answers = Answers::start(app, ready, &facts.id, sequences)?;
         let tokenizer = Arc::clone(&ready.model.tokenizer);
         let message = OutputMessage::new(&facts.id, tokenizer, logprobs);
-        Ok((ResponseWriter { facts, message, number: 0 }, answers, stream))
+        Ok((facts, message, answers, stream))
     };
-    let (mut writer, mut answers, stream) = with_body(&app, request, work).await?;
+    let (facts, message, mut answers, stream) = with_body(&app, request, work).await?;
+    let mut writer = ResponseWriter { facts, message, number: 0, app: Arc::clone(&app) };
     if stream {
         return Ok(events(&app, writer, answers));
     }
     while let Some(parts) = answers.next().await {
         parts?.into_iter().for_each(|part| writer.message.add(part));
     }
+    log_text(&app, &writer.facts.id, "answer", &writer.message.text);
     Ok(json_response(&writer.object(Some(answers.usage()))))
 }
 
-fn sequences(app: &App, ready: &Ready, body: &Body) -> Result<(Sequences, bool, Value), ApiError> {
+fn sequences(app: &App, ready: &Ready, id: &str, body: &Body) -> Result<(Sequences, bool, Value), ApiError> {
     let mut fields = Fields::parse(body.bytes())?;
     check_model(ready, fields.take("model")?)?;
     let instructions: Option<String> = fields.take("instructions")?;
@@ -100,6 +102,10 @@ fn sequences(app: &App, ready: &Ready, body: &Body) -> Result<(Sequences, bool, 
     let wanted = include.iter().any(|it| it == "message.output_text.logprobs");
     if let Some(other) = include.iter().find(|&it| it != "message.output_text.logprobs") {
         return Err(ApiError::unsupported("include", format!("`include` with `{other}` is not supported")));
+    }
+    if top.is_some() && !wanted {
+        let message = "`top_logprobs` needs `include` with `message.output_text.logprobs`";
+        return Err(ApiError::field("top_logprobs", message));
     }
     let (format, grammar) = format::take_text(ready, &mut fields)?;
     fields.only("reasoning", &[json!({})])?;
@@ -131,7 +137,8 @@ fn sequences(app: &App, ready: &Ready, body: &Body) -> Result<(Sequences, bool, 
         "top_p": number(settings.sampling.top_p),
         "text": {"format": format},
     });
-    let prompt = encode(app, ready, messages, None, Default::default()).map_err(|error| error.of("input"))?;
+    let prompt = encode(app, ready, id, messages, None, Default::default());
+    let prompt = prompt.map_err(|error| error.of("input"))?;
     Ok((
         Sequences { prompts: vec![prompt], n, settings, seed, field: "input", marks: Vec::new() },
         stream.is_some(),
@@ -233,6 +240,7 @@ struct ResponseWriter {
     message: OutputMessage,
     /// Number of the next event.
     number: u64,
+    app: Arc<App>,
 }
 
 impl ResponseWriter {
@@ -308,6 +316,7 @@ impl Writer for ResponseWriter {
     }
 
     fn close(&mut self, usage: Usage) -> Vec<Event> {
+        log_text(&self.app, &self.facts.id, "answer", &self.message.text);
         let content = self.message.content();
         let done = self.at(json!({"text": self.message.text, "logprobs": content["logprobs"]}));
         let part = self.at(json!({"part": content}));

@@ -188,7 +188,7 @@ pub fn refuse_tools(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     fields.only("parallel_tool_calls", &[json!(true), json!(false)])
 }
 
-/// Refuses what this server does not do yet, unless a field asks for nothing.
+/// Refuses fields that are not supported, unless a field asks for nothing.
 pub fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     fields.only("modalities", &[json!(["text"])])?;
     fields.only("functions", &[json!([])])?;

@@ -21,13 +21,12 @@ pub async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Answer {
         let content: Option<String> = fields.take("content")?;
         let (text, default) = match content {
             Some(text) => (text, EncodeOptions { bos: false, ..EncodeOptions::default() }),
-            None => {
-                let messages = chat::messages(&mut fields).map_err(|error| match error.code() {
-                    "invalid_value" => ApiError::field("content", "give `content` or `messages`"),
-                    _ => error,
-                })?;
-                (chat::prompt(ready, messages, None, Default::default())?, EncodeOptions::default())
+            None if fields.has("messages") => {
+                let messages = chat::messages(&mut fields)?;
+                let text = chat::prompt(ready, messages, None, Default::default())?;
+                ((ready.model.normalise)(&text), EncodeOptions::default())
             }
+            None => return Err(ApiError::field("content", "give `content` or `messages`")),
         };
         let options = EncodeOptions {
             bos: fields.take("add_special")?.unwrap_or(default.bos),

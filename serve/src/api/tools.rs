@@ -8,10 +8,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::Ready;
-use crate::calls::{CallForm, MARKS};
+use crate::calls::{CallForm, MARKS, Types};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::grammar::{Compiled, Language, on_one_line, quoted};
+
+/// Largest number of tools, as in OpenAI's API. For each a grammar may be compiled.
+const TOOLS: usize = 128;
 
 /// Tools that a chat may call.
 pub struct Tools {
@@ -19,6 +22,8 @@ pub struct Tools {
     pub list: Vec<TemplateValue>,
     /// The form in which the model writes calls.
     pub form: CallForm,
+    /// The types of their parameters.
+    pub types: Arc<Types>,
     /// Whether an answer has at most one call.
     pub one: bool,
     /// The language of an answer that must be a call.
@@ -42,6 +47,10 @@ pub fn take(ready: &Ready, fields: &mut Fields<'_>) -> Result<Option<Tools>, Api
     let raw: Vec<Value> = fields.take("tools")?.unwrap_or_default();
     let choice = choice(fields.take("tool_choice")?)?;
     let parallel: bool = fields.take("parallel_tool_calls")?.unwrap_or(true);
+    if raw.len() > TOOLS {
+        let message = format!("`tools` has {} tools; at most {TOOLS} are accepted", raw.len());
+        return Err(ApiError::field("tools", message));
+    }
     for (index, tool) in raw.iter().enumerate() {
         check(index, tool)?;
     }
@@ -80,9 +89,14 @@ pub fn take(ready: &Ready, fields: &mut Fields<'_>) -> Result<Option<Tools>, Api
     };
     let grammar = match &wanted[..] {
         [] => None,
+        _ if !form.has_grammar() => {
+            let message = "this model writes calls as `<function=NAME>` with tags, for which the server has no grammar: \
+                           set `tool_choice` to \"auto\" or \"none\"";
+            return Err(ApiError::unsupported("tool_choice", message));
+        }
         wanted => Some(grammar(ready, form, wanted, &raw, one)?),
     };
-    Ok(Some(Tools { list, form, one, grammar }))
+    Ok(Some(Tools { list, form, types: Arc::new(Types::of(&raw)), one, grammar }))
 }
 
 fn choice(given: Option<Value>) -> Result<Choice, ApiError> {
@@ -109,6 +123,11 @@ fn grammar(
     tools: &[Value],
     one: bool,
 ) -> Result<Arc<Compiled>, ApiError> {
+    let mark = |mark: &str| match ready.model.tokenizer.id(mark) {
+        // A control token has no text.
+        Some(id) if ready.model.tokenizer.piece(id).is_empty() => format!("<[{id}]>"),
+        _ => quoted(mark),
+    };
     let mut rules = String::new();
     let mut names = Vec::new();
     for &index in wanted {
@@ -121,16 +140,11 @@ fn grammar(
         let field = format!("tools[{index}].function.parameters");
         // By itself, so that an error names the tool.
         ready.compile(&field, &Language::Json(schema.clone()))?;
-        let head = form.head(function["name"].as_str().unwrap_or_default());
-        rules += &format!("call_{index}: {} arguments_{index} \"}}\"\n", quoted(&head));
+        let name = function["name"].as_str().unwrap_or_default();
+        rules += &format!("call_{index}: {}\n", form.call(name, &format!("arguments_{index}"), mark));
         rules += &format!("arguments_{index}: %json {schema}\n");
         names.push(format!("call_{index}"));
     }
-    let mark = |mark: &str| match ready.model.tokenizer.id(mark) {
-        // A control token has no text.
-        Some(id) if ready.model.tokenizer.piece(id).is_empty() => format!("<[{id}]>"),
-        _ => quoted(mark),
-    };
     let text = form.grammar(one, mark) + &format!("call: {}\n", names.join(" | ")) + &rules;
     ready.compile("tools", &Language::Lark(text))
 }

@@ -3,6 +3,8 @@
 const at = (id) => document.getElementById(id);
 const conversation = [];
 let running = null;
+// Number of times that the conversation was cleared: answers to an earlier one are dropped.
+let generation = 0;
 
 /// A request to the server, with the key if one was given.
 async function ask(path, options = {}) {
@@ -51,14 +53,16 @@ async function send(text) {
     messages: conversation, stream: true, stream_options: { include_usage: true },
     temperature: number("temperature"), max_tokens: number("tokens"),
   };
-  running = new AbortController();
+  const own = generation;
+  const aborter = (running = new AbortController());
   at("send").hidden = true;
   at("stop").hidden = false;
   const start = performance.now();
   let answer = "", note = "";
   try {
-    const response = await ask("v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal: running.signal });
+    const response = await ask("v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal: aborter.signal });
     for await (const event of events(response)) {
+      if (own !== generation) return;
       if (event.error) throw new Error(event.error.message);
       answer += event.choices[0]?.delta.content ?? "";
       if (event.choices[0]?.finish_reason === "length") note = "cut off; ";
@@ -71,9 +75,11 @@ async function send(text) {
       }
     }
   } catch (error) {
+    if (own !== generation) return;
     if (error.name === "AbortError") note = "stopped";
     else show("error", error.message);
   }
+  if (own !== generation) return;
   const small = document.createElement("small");
   small.textContent = note;
   if (note) paragraph.after(small);
@@ -82,6 +88,11 @@ async function send(text) {
     conversation.pop();
     paragraph.remove();
   }
+  idle();
+}
+
+/// Lets the next message be sent.
+function idle() {
   running = null;
   at("send").hidden = false;
   at("stop").hidden = true;
@@ -136,8 +147,10 @@ at("text").addEventListener("keydown", (event) => {
 at("stop").addEventListener("click", () => running?.abort());
 at("clear").addEventListener("click", () => {
   running?.abort();
+  generation += 1;
   conversation.length = 0;
   at("messages").replaceChildren();
+  idle();
 });
 at("key").addEventListener("change", facts);
 facts();

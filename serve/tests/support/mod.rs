@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bespoke::engine::{EngineError, SamplingParams};
+use bespoke::engine::SamplingParams;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_chat::{Inputs, Template};
-use bespoke_serve::{ChatTemplate, Handle, Listen, Model, Options, Server};
+use bespoke_serve::{ChatTemplate, Handle, Listen, Model, Options, RunError, Server};
 pub use client::{Reply, Stream, send};
 pub use reciter::{Failure, Pace, Reciter, Sizes, reciter};
 
@@ -64,7 +64,7 @@ pub struct Running {
     pub address: String,
     pub handle: Handle,
     pub pace: Pace,
-    thread: Option<JoinHandle<Result<(), EngineError>>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 /// Starts a server with the reciter.
@@ -118,13 +118,13 @@ impl Running {
     }
 
     /// Shuts the server down, and returns how it ended.
-    pub fn end(mut self) -> Result<(), EngineError> {
+    pub fn end(mut self) -> Result<(), RunError> {
         self.handle.shut_down();
         self.ended()
     }
 
     /// Waits until the server has ended.
-    pub fn ended(&mut self) -> Result<(), EngineError> {
+    pub fn ended(&mut self) -> Result<(), RunError> {
         self.thread.take().unwrap().join().unwrap()
     }
 }

@@ -33,6 +33,8 @@ pub enum Failure {
     Once,
     /// All steps fail.
     Always,
+    /// The next step panics.
+    Panic,
     /// The logits of sequences that begin with this token are not finite.
     Poisoned(u32),
 }
@@ -79,6 +81,10 @@ impl Pace {
             state = self.0.1.wait_timeout(state, Duration::from_millis(50)).unwrap().0;
         }
         state.steps += 1;
+        if state.failure == Some(Failure::Panic) {
+            drop(state);
+            panic!("a bug with the text of a prompt");
+        }
         if matches!(state.failure, Some(Failure::Once | Failure::Always)) {
             state.failure = state.failure.filter(|&failure| failure == Failure::Always);
             return Err(device::Error::Access("the device is gone".to_owned()).into());
