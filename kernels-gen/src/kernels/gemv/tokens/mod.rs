@@ -26,6 +26,7 @@ use bespoke_codegen::prelude::*;
 pub use inputs::{InputForms, InputLayout};
 pub use prepare::{PrepareShape, prepare};
 pub use shape::TokenSchedule;
+pub(crate) use warpgroup::QUAD;
 
 use super::decode::LaneMap;
 use super::inputs::{UNIT, load_unit, sum_of_squares};
@@ -34,8 +35,10 @@ use super::ring::RingProducer;
 use super::shape::GemvShape;
 use crate::weights::{Layout, WeightType};
 use epilogue::TokenEpilogue;
-use inputs::{GRANULE, GROUP, store_unit};
+pub(crate) use inputs::GROUP;
+use inputs::{GRANULE, store_unit};
 use unit::StepWeights;
+use warpgroup::Turns;
 
 /// The rings of a CTA.
 #[derive(Clone, Copy)]
@@ -192,6 +195,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
     let lane_map = LaneMap::new();
     let mut stage = rings.weights.consumer();
     stage.advance_by(warp_index() / s.warps_per_stage());
+    let mut turns = Turns::new(s);
     // Without a ring of inputs, its consumer is not used.
     let mut inputs = rings.inputs.unwrap_or(rings.weights).consumer();
     for batch in s.batches() {
@@ -211,7 +215,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                     let run =
                         SliceRun { layout: &layouts[segment], tiles: [first, last], slice, inputs: from };
                     if s.has_warpgroups() {
-                        warpgroup::dot_slice(&run, partial, &lane_map, &mut stage, s);
+                        warpgroup::dot_slice(&run, partial, &lane_map, &mut stage, &mut turns, s);
                     } else {
                         dot_slice(&run, partial, &lane_map, &mut stage, s);
                     }
@@ -239,6 +243,9 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
             named_barrier(CONSUMER_BARRIER, s.consumers());
             first = last;
         }
+    }
+    if s.has_warpgroups() {
+        turns.end(s);
     }
     epilogue.end();
 }

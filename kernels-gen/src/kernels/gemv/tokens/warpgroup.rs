@@ -3,7 +3,11 @@
 //! The arithmetic is that of `unit`; what differs is who computes what. A warpgroup has a *quad* of four tiles, one for each
 //! warp, and all tokens of its part: it decodes the weights of a step into registers, operand A, and multiplies them with
 //! operand B, the inputs in shared memory, which it does not load. A stage of the ring of weights has a quad in a slice of the
-//! columns. The warpgroups take the stages in turn; those of several parts share a stage.
+//! columns.
+//!
+//! The warpgroups take the stages in turn, those of the parts of a quad together as a *team*. So several slices of a quad are
+//! multiplied at a time, and their sums have to be added in the order of columns: a team waits for its turn before it adds to the
+//! totals in shared memory, and then passes the turn on. Named barriers order the turns.
 //!
 //! Products of Q4_K and Q5_K are exact integers of a superblock, where scale · code has up to 11 bits. A is bytes, so the
 //! scale is split: scale = 8·high + low, and high · code is multiplied first.
@@ -17,6 +21,7 @@ use crate::kernels::gemv::decode::{
     ChunkScales, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, nibbles_in_place,
     six_bit_scales, weight_fragments,
 };
+use crate::kernels::gemv::operands::CONSUMER_BARRIER;
 use crate::kernels::gemv::ring::{RingProducer, policy};
 use crate::kernels::gemv::shape::{GemvShape, SQUARES_GROUP};
 use crate::weights::{Layout, WeightType};
@@ -30,6 +35,9 @@ const STEP: u32 = SQUARES_GROUP;
 /// Granules of a step.
 const GRANULES: u32 = STEP / GRANULE;
 
+/// Registers for the sums of products that run at a time.
+const SUMS_AT_ONCE: u32 = 32;
+
 /// Rows g and g + 8 of a tile, for a token.
 type Pair = [Val<f32>; 2];
 
@@ -42,6 +50,11 @@ impl GemvShape {
             && self.segments.iter().all(|segment| {
                 supported(segment.ty) && self.step(segment.ty) * segment.ty.block_cols() == STEP
             })
+    }
+
+    /// Whether several teams of warpgroups add to the totals in turn.
+    fn has_turns(&self) -> bool {
+        self.has_warpgroups() && self.schedule.groups > 1
     }
 }
 
@@ -60,32 +73,85 @@ pub(super) fn stream_slice(
     let policy = if s.schedule.several.blocks > 1 { None } else { policy(&s.schedule) };
     let mut from = weights.bytes(mul_wide(tiles[0], layout.tile_bytes())).bytes(slice * bytes);
     let mut tile = tiles[0];
-    let mut stages = val(0u32);
     while tile < tiles[1] {
         let count = (tiles[1] - tile).min(QUAD);
         producer.copy_rows(from, layout.tile_bytes(), bytes, count, policy, &s.schedule);
         from = from.bytes(QUAD * layout.tile_bytes());
         tile += QUAD;
-        stages += 1;
     }
-    // Each group of warpgroups gets the same number of stages.
-    let mut stage = stages % s.schedule.groups;
-    if stage > 0 {
-        while stage < s.schedule.groups {
-            producer.skip_stage(&s.schedule);
-            stage += 1;
+}
+
+/// The turns of the teams of warpgroups.
+#[derive(Clone, Copy, Carry)]
+pub(super) struct Turns {
+    /// Index of this warpgroup's team.
+    team: Val<u32>,
+    /// Number of stages before the team's next one.
+    until_own: Val<u32>,
+}
+
+/// Number of the named barrier of the first team's turn.
+const TURN_BARRIER: u8 = CONSUMER_BARRIER + 1;
+
+impl Turns {
+    /// The turns at the start: the first team's turn is the first. All consumer warps call it.
+    #[device]
+    pub fn new(s: &GemvShape) -> Turns {
+        let team = warp_index() / s.warps_per_stage();
+        let turns = Turns { team, until_own: team };
+        turns.pass_from(team == s.schedule.groups - 1, val(0u32), s);
+        turns
+    }
+
+    /// Waits for the turn of the warpgroup's team.
+    #[device]
+    fn wait(&self, s: &GemvShape) {
+        if s.has_turns() {
+            for team in 0..s.schedule.groups {
+                if self.team == team {
+                    named_barrier(TURN_BARRIER + team as u8, 2 * s.warps_per_stage() * WARP);
+                }
+            }
+        }
+    }
+
+    /// Passes the turn to the next team.
+    #[device]
+    fn pass(&self, s: &GemvShape) {
+        let next = select(self.team == s.schedule.groups - 1, 0u32, self.team + 1);
+        self.pass_from(val(true), next, s);
+    }
+
+    /// Passes the turn to team `to` if `passes`.
+    #[device]
+    fn pass_from(&self, passes: Val<bool>, to: Val<u32>, s: &GemvShape) {
+        if s.has_turns() {
+            for team in 0..s.schedule.groups {
+                if passes & (to == team) {
+                    arrive_at_barrier(TURN_BARRIER + team as u8, 2 * s.warps_per_stage() * WARP);
+                }
+            }
+        }
+    }
+
+    /// Ends the turns, after all stages: the team whose turn is next takes it.
+    #[device]
+    pub fn end(&self, s: &GemvShape) {
+        if self.until_own == 0 {
+            self.wait(s);
         }
     }
 }
 
 /// Multiplies this warpgroup's quads of a slice, and adds the sums of steps to the totals, f32
-/// `[tile][group of tokens][16][4]`. `stage` is that of the warpgroup.
+/// `[tile][group of tokens][16][4]`. `stage` is that of the warpgroup's team.
 #[device]
 pub(super) fn dot_slice(
     run: &SliceRun<'_>,
     totals: Ptr<Shared, f32>,
     lane_map: &LaneMap,
     stage: &mut Consumer,
+    turns: &mut Turns,
     s: &GemvShape,
 ) {
     let (layout, groups) = (run.layout, s.schedule.groups);
@@ -95,31 +161,33 @@ pub(super) fn dot_slice(
     let of_part = s.cta_groups() / s.schedule.several.parts;
     let tiles = run.tiles[1] - run.tiles[0];
     let quads = (tiles + (QUAD - 1)) / QUAD;
-    let end = (quads + (groups - 1)) / groups * groups;
-    let mut quad = warp_index() / s.warps_per_stage();
-    while quad < end {
+    let mut quad = turns.until_own;
+    while quad < quads {
         stage.wait();
-        if quad < quads {
-            // A warp without a tile multiplies that of the first warp, and stores nothing.
-            let tile = quad * QUAD + warp;
-            let slot = select(tile < tiles, warp, 0u32);
-            let mut unit = val(0u32);
-            while unit < units {
-                let block = stage.data().bytes((slot * units + unit) * unit_bytes);
-                let record = run.inputs.bytes(unit * (GRANULES * granule_bytes));
-                let step = Step { block, ty: layout.ty, record, part, map: lane_map, s };
-                let sums = step.sums();
-                let to = totals.at(tile * s.tile_sums() + part * (of_part * 64)).at(lane());
-                if tile < tiles {
-                    add_to_totals(&sums, to, (run.slice == 0) & (unit == 0));
-                }
-                unit += 1;
+        // A warp without a tile multiplies that of the first warp, and stores nothing.
+        let tile = quad * QUAD + warp;
+        let slot = select(tile < tiles, warp, 0u32);
+        let to = totals.at(tile * s.tile_sums() + part * (of_part * 64)).at(lane());
+        let mut unit = val(0u32);
+        while unit < units {
+            let block = stage.data().bytes((slot * units + unit) * unit_bytes);
+            let record = run.inputs.bytes(unit * (GRANULES * granule_bytes));
+            let step = Step { block, ty: layout.ty, record, part, map: lane_map, s };
+            let sums = step.sums();
+            if unit == 0 {
+                turns.wait(s);
             }
+            if tile < tiles {
+                add_to_totals(&sums, to, (run.slice == 0) & (unit == 0));
+            }
+            unit += 1;
         }
+        turns.pass(s);
         stage.release_by_warp();
         stage.advance_by(groups);
         quad += groups;
     }
+    turns.until_own = quad - quads;
 }
 
 /// Adds the sums of a step to the totals at `to`, `[group of tokens][16][4]`, or stores those of the first step.
@@ -167,6 +235,11 @@ impl Step<'_> {
     /// Number of groups of tokens of the part.
     fn groups(&self) -> u32 {
         self.s.cta_groups() / self.s.schedule.several.parts
+    }
+
+    /// Number of products with sums of their own that run at a time.
+    fn products_at_once(&self) -> usize {
+        (SUMS_AT_ONCE / (self.columns() / 2)).clamp(1, 2) as usize
     }
 
     /// Columns of operand B of the part.
@@ -222,8 +295,10 @@ impl Step<'_> {
                 }
             };
             let a = FragmentA::<u8, 4>::from_registers(words);
-            let offsets = scaled(&start_products(self.columns(), &[(a, b)]).wait(), factors.dmin);
+            // The products of the mins run beside those of the codes.
+            let offsets = start_products(self.columns(), &[(a, b)]);
             let products = scaled(&self.scaled_codes(groups, &scales), factors.d);
+            let offsets = scaled(&offsets.wait(), factors.dmin);
             let sums = products.iter().zip(&offsets).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]);
             totals = Some(match totals {
                 None => sums.collect(),
@@ -235,44 +310,34 @@ impl Step<'_> {
 
     /// Σ scale · code · input over groups of four chunks.
     fn scaled_codes(&self, groups: &[u32], scales: &[[Val<i32>; 2]]) -> WarpgroupSums<i32> {
-        let mut high: Option<WarpgroupSums<i32>> = None;
-        for is_high in [true, false] {
-            let mut running: Option<RunningSums<i32>> = None;
-            for &group in groups {
-                let mut fragments = weight_fragments(self.block, self.ty, group);
-                if nibbles_in_place(self.ty) {
-                    for odd in fragments.iter_mut().skip(1).step_by(2) {
-                        *odd = odd.map(|word| word >> 4);
-                    }
-                }
-                for (pair, fragments) in (0u32..).zip(fragments.chunks(2)) {
-                    let product = |(of_pair, words): (u32, &[Val<u32>; 4])| {
-                        let chunk = 4 * group + 2 * pair + of_pair;
-                        let factors = scales[chunk as usize].map(|scale| {
-                            let scale = scale.bitcast::<u32>();
-                            if is_high { scale >> 3 } else { scale & 7 }
-                        });
-                        let words = std::array::from_fn(|r| words[r] * factors[r % 2]);
-                        (FragmentA::<u8, 4>::from_registers(words), self.chunk(chunk))
-                    };
-                    let products: Vec<_> = (0u32..).zip(fragments).map(product).collect();
-                    running = Some(match (running, high.take()) {
-                        (Some(running), _) => running.multiply(&products),
-                        (None, Some(sums)) => sums.multiply(&products),
-                        (None, None) => start_products(self.columns(), &products),
-                    });
-                    // The registers of the products before these are free.
-                    wait_for_products(1);
-                }
+        let part = |of_scale: &dyn Fn(Val<u32>) -> Val<u32>| -> Vec<_> {
+            groups.iter().flat_map(|&group| self.codes(group, scales, of_scale)).collect()
+        };
+        let high = start_products(self.columns(), &part(&|scale| scale >> 3)).wait();
+        let shifted = high.fragments().iter().map(|fragment| FragmentC(fragment.0.map(|sum| sum << 3)));
+        WarpgroupSums::from_fragments(shifted.collect()).multiply(&part(&|scale| scale & 7)).wait()
+    }
+
+    /// Operands of the products of a group of four chunks with the codes times a part of their scales.
+    fn codes(
+        &self,
+        group: u32,
+        scales: &[[Val<i32>; 2]],
+        of_scale: &dyn Fn(Val<u32>) -> Val<u32>,
+    ) -> Vec<(FragmentA<u8, 4>, MatrixDescriptor<i8>)> {
+        let mut fragments = weight_fragments(self.block, self.ty, group);
+        if nibbles_in_place(self.ty) {
+            for odd in fragments.iter_mut().skip(1).step_by(2) {
+                *odd = odd.map(|word| word >> 4);
             }
-            let sums = running.expect("a group has chunks").wait();
-            if !is_high {
-                return sums;
-            }
-            let shifted = sums.fragments().iter().map(|fragment| FragmentC(fragment.0.map(|sum| sum << 3)));
-            high = Some(WarpgroupSums::from_fragments(shifted.collect()));
         }
-        unreachable!("the second half of the scales returns")
+        let operands = |(of_group, words): (u32, [Val<u32>; 4])| {
+            let chunk = 4 * group + of_group;
+            let factors = scales[chunk as usize].map(|scale| of_scale(scale.bitcast::<u32>()));
+            let words = std::array::from_fn(|r| words[r] * factors[r % 2]);
+            (FragmentA::from_registers(words), self.chunk(chunk))
+        };
+        (0u32..).zip(fragments).map(operands).collect()
     }
 
     /// The sums of other types, which have four chains: chain t has chunk t, or half chunk t, of each group of four.
@@ -281,14 +346,20 @@ impl Step<'_> {
         let chain = |part: u32| {
             let mut chain = vec![[val(0.0f32); 2]; self.groups() as usize];
             let mut bits = Bits::default();
-            for (group, scales) in (0u32..).zip(&scales) {
-                let (a, b) = self.product(group, part, &mut bits);
-                let sums = start_products(self.columns(), &[(a, b)]).wait();
-                let scale = scales.map(|scale| shuffle_lane(scale, (lane() & 28) + part));
-                for (chain, fragment) in chain.iter_mut().zip(sums.fragments()) {
-                    let products = join_bytes(fragment.0);
-                    for row in 0..2 {
-                        chain[row] = fma(products[row].cast::<f32>(), scale[row], chain[row]);
+            let indices: Vec<u32> = (0..scales.len() as u32).collect();
+            for groups in indices.chunks(self.products_at_once()) {
+                let running: Vec<RunningSums<i32>> = groups
+                    .iter()
+                    .map(|&group| start_products(self.columns(), &[self.product(group, part, &mut bits)]))
+                    .collect();
+                for (&group, running) in groups.iter().zip(running) {
+                    let quad = (lane() & 28) + part;
+                    let scale = scales[group as usize].map(|scale| shuffle_lane(scale, quad));
+                    for (chain, fragment) in chain.iter_mut().zip(running.wait().fragments()) {
+                        let products = join_bytes(fragment.0);
+                        for row in 0..2 {
+                            chain[row] = fma(products[row].cast::<f32>(), scale[row], chain[row]);
+                        }
                     }
                 }
             }
