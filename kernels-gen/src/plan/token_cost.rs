@@ -31,10 +31,10 @@ const ACCUMULATED_SLICE: u64 = 200;
 const SCHEDULERS: u64 = 4;
 
 /// Latency of device memory in cycles, as in [`Gpu::bytes_in_flight`].
-pub(super) const LATENCY: u64 = 1400;
+const LATENCY: u64 = 1400;
 
 /// Bytes per cycle that a multiprocessor loads from the L2 cache when all do, from times of the down projection on an H200.
-pub(super) const L2_BYTES: u64 = 26;
+const L2_BYTES: u64 = 26;
 
 /// Latency of the L2 cache in cycles when all multiprocessors load.
 const L2_LATENCY: u64 = 1500;

@@ -35,8 +35,7 @@ use super::ring::RingProducer;
 use super::shape::GemvShape;
 use crate::weights::{Layout, WeightType};
 use epilogue::TokenEpilogue;
-pub(crate) use inputs::GROUP;
-use inputs::{GRANULE, store_unit};
+use inputs::{GRANULE, GROUP, store_unit};
 use unit::StepWeights;
 use warpgroup::Turns;
 

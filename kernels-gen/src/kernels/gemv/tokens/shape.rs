@@ -95,15 +95,14 @@ impl GemvShape {
         self.is_prepared() && self.schedule.several.warpgroups > 0
     }
 
-    /// Tokens of a block of a product of warpgroups: whole groups for each part. 0 if warps multiply.
+    /// Tokens of a block of a product of warpgroups, in whole groups. 0 if warps multiply.
     fn block_tokens(&self) -> u32 {
         if !self.has_warpgroups() {
             return 0;
         }
-        let several = &self.schedule.several;
-        let of_part = self.tokens.div_ceil(several.blocks * several.parts);
+        let tokens = self.tokens.div_ceil(self.schedule.several.blocks);
         // Products of bytes with more than 32 columns have a multiple of 16.
-        several.parts * of_part.next_multiple_of(if of_part > 4 * GROUP { 2 * GROUP } else { GROUP })
+        tokens.next_multiple_of(if tokens > 4 * GROUP { 2 * GROUP } else { GROUP })
     }
 
     /// Number of groups of tokens of a CTA.

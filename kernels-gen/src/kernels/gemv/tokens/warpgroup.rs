@@ -1,16 +1,16 @@
-//! Products of several tokens by warpgroups, with `wgmma` on Hopper's tensor cores.
+//! Products of many tokens by warpgroups, with `wgmma` on Hopper's tensor cores: of types whose products are added up as integers
+//! ([`WeightType::exact_groups`]).
 //!
 //! The arithmetic is that of `unit`; what differs is who computes what. A warpgroup has a *quad* of four tiles, one for each
-//! warp, and all tokens of its part: it decodes the weights of a step into registers, operand A, and multiplies them with
+//! warp, and all tokens of the CTA: it decodes the weights of a step into registers, operand A, and multiplies them with
 //! operand B, the inputs in shared memory, which it does not load. A stage of the ring of weights has a quad in a slice of the
 //! columns.
 //!
-//! The warpgroups take the stages in turn, those of the parts of a quad together as a *team*. So several slices of a quad are
-//! multiplied at a time, and their sums have to be added in the order of columns: a team waits for its turn before it adds to the
-//! totals in shared memory, and then passes the turn on. Named barriers order the turns.
+//! The warpgroups take the stages in turn. So several slices of a quad are multiplied at a time, and their sums have to be added
+//! in the order of columns: a warpgroup waits for its turn before it adds to the totals in shared memory, and then passes the
+//! turn on. Named barriers order the turns.
 //!
-//! Products of Q4_K and Q5_K are exact integers of a superblock, where scale · code has up to 11 bits. A is bytes, so the
-//! scale is split: scale = 8·high + low, and high · code is multiplied first.
+//! Scale · code has up to 11 bits. A is bytes, so the scale is split: scale = 8·high + low, and high · code is multiplied first.
 
 use bespoke_codegen::prelude::*;
 
@@ -18,8 +18,7 @@ use super::SliceRun;
 use super::inputs::{GRANULE, GROUP, MIN_BYTES};
 use crate::kernels::gemv::blocks::join_bytes;
 use crate::kernels::gemv::decode::{
-    ChunkScales, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, nibbles_in_place,
-    six_bit_scales, weight_fragments,
+    LaneMap, SixBitIntegers, SuperFactors, nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments,
 };
 use crate::kernels::gemv::operands::CONSUMER_BARRIER;
 use crate::kernels::gemv::ring::{RingProducer, policy};
@@ -35,24 +34,16 @@ const STEP: u32 = SQUARES_GROUP;
 /// Granules of a step.
 const GRANULES: u32 = STEP / GRANULE;
 
-/// Registers for the sums of products that run at a time.
-const SUMS_AT_ONCE: u32 = 32;
-
 /// Rows g and g + 8 of a tile, for a token.
 type Pair = [Val<f32>; 2];
 
 impl GemvShape {
-    /// Whether warpgroups can multiply the matrices: steps have 256 columns, and weights are integers without an offset, or those of
-    /// exact sums.
+    /// Whether warpgroups can multiply the matrices: sums are exact, and steps have 256 columns.
     pub fn supports_warpgroups(&self) -> bool {
-        let supported = |ty: WeightType| ty.exact_groups() > 0 || ty.is_quantised() && !ty.has_offset();
-        self.cols.is_multiple_of(STEP)
-            && self.segments.iter().all(|segment| {
-                supported(segment.ty) && self.step(segment.ty) * segment.ty.block_cols() == STEP
-            })
+        self.cols.is_multiple_of(STEP) && self.segments.iter().all(|segment| segment.ty.exact_groups() > 0)
     }
 
-    /// Whether several teams of warpgroups add to the totals in turn.
+    /// Whether several warpgroups add to the totals in turn.
     fn has_turns(&self) -> bool {
         self.has_warpgroups() && self.schedule.groups > 1
     }
@@ -81,60 +72,63 @@ pub(super) fn stream_slice(
     }
 }
 
-/// The turns of the teams of warpgroups.
+/// The turns of the warpgroups.
 #[derive(Clone, Copy, Carry)]
 pub(super) struct Turns {
-    /// Index of this warpgroup's team.
-    team: Val<u32>,
-    /// Number of stages before the team's next one.
+    /// Index of this warpgroup.
+    warpgroup: Val<u32>,
+    /// Number of stages before the warpgroup's next one.
     until_own: Val<u32>,
 }
 
-/// Number of the named barrier of the first team's turn.
+/// Number of the named barrier of the first warpgroup's turn.
 const TURN_BARRIER: u8 = CONSUMER_BARRIER + 1;
 
+/// Threads at such a barrier: the warpgroup that passes the turn on, and the one that takes it.
+const TURN_THREADS: u32 = 2 * QUAD * WARP;
+
 impl Turns {
-    /// The turns at the start: the first team's turn is the first. All consumer warps call it.
+    /// The turns at the start: the first one is the first warpgroup's. All consumer warps call it.
     #[device]
     pub fn new(s: &GemvShape) -> Turns {
-        let team = warp_index() / s.warps_per_stage();
-        let turns = Turns { team, until_own: team };
-        turns.pass_from(team == s.schedule.groups - 1, val(0u32), s);
+        let warpgroup = warp_index() / QUAD;
+        let turns = Turns { warpgroup, until_own: warpgroup };
+        turns.pass_from(warpgroup == s.schedule.groups - 1, val(0u32), s);
         turns
     }
 
-    /// Waits for the turn of the warpgroup's team.
+    /// Waits for the turn of this warpgroup.
     #[device]
     fn wait(&self, s: &GemvShape) {
         if s.has_turns() {
-            for team in 0..s.schedule.groups {
-                if self.team == team {
-                    named_barrier(TURN_BARRIER + team as u8, 2 * s.warps_per_stage() * WARP);
+            for warpgroup in 0..s.schedule.groups {
+                if self.warpgroup == warpgroup {
+                    named_barrier(TURN_BARRIER + warpgroup as u8, TURN_THREADS);
                 }
             }
         }
     }
 
-    /// Passes the turn to the next team.
+    /// Passes the turn to the next warpgroup.
     #[device]
     fn pass(&self, s: &GemvShape) {
-        let next = select(self.team == s.schedule.groups - 1, 0u32, self.team + 1);
+        let next = select(self.warpgroup == s.schedule.groups - 1, 0u32, self.warpgroup + 1);
         self.pass_from(val(true), next, s);
     }
 
-    /// Passes the turn to team `to` if `passes`.
+    /// Passes the turn to warpgroup `to` if `passes`.
     #[device]
     fn pass_from(&self, passes: Val<bool>, to: Val<u32>, s: &GemvShape) {
         if s.has_turns() {
-            for team in 0..s.schedule.groups {
-                if passes & (to == team) {
-                    arrive_at_barrier(TURN_BARRIER + team as u8, 2 * s.warps_per_stage() * WARP);
+            for warpgroup in 0..s.schedule.groups {
+                if passes & (to == warpgroup) {
+                    arrive_at_barrier(TURN_BARRIER + warpgroup as u8, TURN_THREADS);
                 }
             }
         }
     }
 
-    /// Ends the turns, after all stages: the team whose turn is next takes it.
+    /// Ends the turns, after all stages: the warpgroup whose turn is next takes it.
     #[device]
     pub fn end(&self, s: &GemvShape) {
         if self.until_own == 0 {
@@ -144,7 +138,7 @@ impl Turns {
 }
 
 /// Multiplies this warpgroup's quads of a slice, and adds the sums of steps to the totals, f32
-/// `[tile][group of tokens][16][4]`. `stage` is that of the warpgroup's team.
+/// `[tile][group of tokens][16][4]`. `stage` is that of the warpgroup.
 #[device]
 pub(super) fn dot_slice(
     run: &SliceRun<'_>,
@@ -156,9 +150,8 @@ pub(super) fn dot_slice(
 ) {
     let (layout, groups) = (run.layout, s.schedule.groups);
     let (units, unit_bytes) = (s.slice_units(layout), s.depth() * layout.ty.block_bytes());
-    let (warp, part) = (warp_index() % QUAD, warp_index() / QUAD % s.schedule.several.parts);
+    let warp = warp_index() % QUAD;
     let granule_bytes = s.input_layout().granule_bytes();
-    let of_part = s.cta_groups() / s.schedule.several.parts;
     let tiles = run.tiles[1] - run.tiles[0];
     let quads = (tiles + (QUAD - 1)) / QUAD;
     let mut quad = turns.until_own;
@@ -167,12 +160,12 @@ pub(super) fn dot_slice(
         // A warp without a tile multiplies that of the first warp, and stores nothing.
         let tile = quad * QUAD + warp;
         let slot = select(tile < tiles, warp, 0u32);
-        let to = totals.at(tile * s.tile_sums() + part * (of_part * 64)).at(lane());
+        let to = totals.at(tile * s.tile_sums()).at(lane());
         let mut unit = val(0u32);
         while unit < units {
             let block = stage.data().bytes((slot * units + unit) * unit_bytes);
             let record = run.inputs.bytes(unit * (GRANULES * granule_bytes));
-            let step = Step { block, ty: layout.ty, record, part, map: lane_map, s };
+            let step = Step { block, ty: layout.ty, record, map: lane_map, s };
             let sums = step.sums();
             if unit == 0 {
                 turns.wait(s);
@@ -210,14 +203,13 @@ fn add_to_totals(sums: &[Pair], to: Ptr<Shared, f32>, is_first: Val<bool>) {
     }
 }
 
-/// A step of 256 columns of a warp's tile, and the inputs of its part of the tokens.
+/// A step of 256 columns of a warp's tile, and the inputs of the CTA's tokens.
 struct Step<'a> {
     /// The step's weights.
     block: Ptr<Shared, u8>,
     ty: WeightType,
     /// The block of tokens' inputs, from the step's first granule on.
     record: Ptr<Shared, u8>,
-    part: Val<u32>,
     map: &'a LaneMap,
     s: &'a GemvShape,
 }
@@ -225,40 +217,28 @@ struct Step<'a> {
 impl Step<'_> {
     /// The sums of rows g and g + 8 for token t of each group of tokens, in lane 4g + t.
     fn sums(&self) -> Vec<Pair> {
-        let sums = if self.ty.exact_groups() > 0 { self.exact() } else { self.chains() };
         let scales = self.record.bytes(self.s.input_layout().block_scales()).cast::<f32>();
-        let scales = scales.at(self.part * (self.groups() * GROUP)).at(self.map.quarter);
+        let scales = scales.at(self.map.quarter);
         let scale = |group: usize| scales.at(group as u32 * GROUP).load();
-        sums.into_iter().enumerate().map(|(group, pair)| pair.map(|sum| sum * scale(group))).collect()
+        let sums = self.exact().into_iter().enumerate();
+        sums.map(|(group, pair)| pair.map(|sum| sum * scale(group))).collect()
     }
 
-    /// Number of groups of tokens of the part.
-    fn groups(&self) -> u32 {
-        self.s.cta_groups() / self.s.schedule.several.parts
-    }
-
-    /// Number of products with sums of their own that run at a time.
-    fn products_at_once(&self) -> usize {
-        (SUMS_AT_ONCE / (self.columns() / 2)).clamp(1, 2) as usize
-    }
-
-    /// Columns of operand B of the part.
+    /// Columns of operand B.
     fn columns(&self) -> u32 {
-        2 * GROUP * self.groups()
+        self.s.input_layout().block_columns()
     }
 
     /// Operand B of chunk `chunk` of the step.
     fn chunk(&self, chunk: u32) -> MatrixDescriptor<i8> {
-        let layout = self.s.input_layout();
-        let columns = layout.block_columns();
-        let at = chunk / 4 * layout.granule_bytes() + chunk % 4 * (columns * 32);
+        let columns = self.columns();
+        let at = chunk / 4 * self.s.input_layout().granule_bytes() + chunk % 4 * (columns * 32);
         self.matrix(columns * 16).bytes(at)
     }
 
-    /// The descriptor of the part's columns at the start of the record.
+    /// The descriptor of a matrix at the start of the record.
     fn matrix(&self, along_k: u32) -> MatrixDescriptor<i8> {
-        let from = self.record.bytes(self.part * (self.columns() * 16));
-        MatrixDescriptor::new(from.cast(), along_k, 128)
+        MatrixDescriptor::new(self.record.cast(), along_k, 128)
     }
 
     /// Operand B with the sums of the chunks of all granules, or of granule `granule` twice.
@@ -268,13 +248,13 @@ impl Step<'_> {
         self.matrix(along_k).bytes(granule.unwrap_or(0) * layout.granule_bytes() + layout.block_mins())
     }
 
-    /// The sums of types whose scaled products are added up as integers.
+    /// The sums before the scale of the inputs.
     fn exact(&self) -> Vec<Pair> {
         let (block, ty, map) = (self.block, self.ty, self.map);
         let factors = SuperFactors::load(block, ty, map);
         let mins = SixBitIntegers::load(block, ty, map).mins;
         let mins = mins.map(|word| [(word & 0xFF) * MIN_BYTES, (word >> 8) * MIN_BYTES]);
-        let scales = six_bit_scales(block, ty, map);
+        let scales = six_bit_words(block, ty, map);
         let scaled = |sums: &WarpgroupSums<i32>, factors: Pair| -> Vec<Pair> {
             let of_group = |fragment: &FragmentC<i32>| {
                 let sums = join_bytes(fragment.0);
@@ -295,10 +275,15 @@ impl Step<'_> {
                 }
             };
             let a = FragmentA::<u8, 4>::from_registers(words);
-            // The products of the mins run beside those of the codes.
-            let offsets = start_products(self.columns(), &[(a, b)]);
-            let products = scaled(&self.scaled_codes(groups, &scales), factors.d);
-            let offsets = scaled(&offsets.wait(), factors.dmin);
+            // The products of the mins run beside those of the codes, if registers suffice for both.
+            let running = start_products(self.columns(), &[(a, b)]);
+            let (products, offsets) = if self.is_wide() {
+                let offsets = scaled(&running.wait(), factors.dmin);
+                (scaled(&self.scaled_codes(groups, scales), factors.d), offsets)
+            } else {
+                let products = scaled(&self.scaled_codes(groups, scales), factors.d);
+                (products, scaled(&running.wait(), factors.dmin))
+            };
             let sums = products.iter().zip(&offsets).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]);
             totals = Some(match totals {
                 None => sums.collect(),
@@ -308,23 +293,52 @@ impl Step<'_> {
         totals.expect("a superblock has a group")
     }
 
-    /// Σ scale · code · input over groups of four chunks.
-    fn scaled_codes(&self, groups: &[u32], scales: &[[Val<i32>; 2]]) -> WarpgroupSums<i32> {
-        let part = |of_scale: &dyn Fn(Val<u32>) -> Val<u32>| -> Vec<_> {
-            groups.iter().flat_map(|&group| self.codes(group, scales, of_scale)).collect()
-        };
-        let high = start_products(self.columns(), &part(&|scale| scale >> 3)).wait();
+    /// Σ scale · code · input over groups of four chunks, from the scales as [`six_bit_words`].
+    fn scaled_codes(&self, groups: &[u32], scales: [Val<u32>; 4]) -> WarpgroupSums<i32> {
+        let high = self.multiply(None, groups, &scales.map(|word| (word >> 3) & 0x0707_0707));
         let shifted = high.fragments().iter().map(|fragment| FragmentC(fragment.0.map(|sum| sum << 3)));
-        WarpgroupSums::from_fragments(shifted.collect()).multiply(&part(&|scale| scale & 7)).wait()
+        let shifted = WarpgroupSums::from_fragments(shifted.collect());
+        self.multiply(Some(shifted), groups, &scales.map(|word| word & 0x0707_0707))
+    }
+
+    /// Adds the products of groups of four chunks with a part of the scales to `sums`.
+    fn multiply(
+        &self,
+        sums: Option<WarpgroupSums<i32>>,
+        groups: &[u32],
+        scales: &[Val<u32>; 4],
+    ) -> WarpgroupSums<i32> {
+        let start = |before: Option<Started>, products: &[_]| match before {
+            Some(Started::Running(running)) => running.multiply(products),
+            Some(Started::Complete(sums)) => sums.multiply(products),
+            None => start_products(self.columns(), products),
+        };
+        let before = sums.map(Started::Complete);
+        if !self.is_wide() {
+            let products: Vec<_> = groups.iter().flat_map(|&group| self.codes(group, scales)).collect();
+            return start(before, &products).wait();
+        }
+        let mut started = before;
+        for &group in groups {
+            for product in self.codes(group, scales) {
+                started = Some(Started::Running(start(started, &[product])));
+                // The registers of the products before these are free.
+                wait_for_products(1);
+            }
+        }
+        match started {
+            Some(Started::Running(running)) => running.wait(),
+            _ => unreachable!("a group has chunks"),
+        }
+    }
+
+    /// Whether the sums leave few registers for operands.
+    fn is_wide(&self) -> bool {
+        self.columns() > 64
     }
 
     /// Operands of the products of a group of four chunks with the codes times a part of their scales.
-    fn codes(
-        &self,
-        group: u32,
-        scales: &[[Val<i32>; 2]],
-        of_scale: &dyn Fn(Val<u32>) -> Val<u32>,
-    ) -> Vec<(FragmentA<u8, 4>, MatrixDescriptor<i8>)> {
+    fn codes(&self, group: u32, scales: &[Val<u32>; 4]) -> Vec<(FragmentA<u8, 4>, MatrixDescriptor<i8>)> {
         let mut fragments = weight_fragments(self.block, self.ty, group);
         if nibbles_in_place(self.ty) {
             for odd in fragments.iter_mut().skip(1).step_by(2) {
@@ -333,94 +347,16 @@ impl Step<'_> {
         }
         let operands = |(of_group, words): (u32, [Val<u32>; 4])| {
             let chunk = 4 * group + of_group;
-            let factors = scales[chunk as usize].map(|scale| of_scale(scale.bitcast::<u32>()));
+            let factors = scale_of_chunk(scales, chunk);
             let words = std::array::from_fn(|r| words[r] * factors[r % 2]);
             (FragmentA::from_registers(words), self.chunk(chunk))
         };
         (0u32..).zip(fragments).map(operands).collect()
     }
-
-    /// The sums of other types, which have four chains: chain t has chunk t, or half chunk t, of each group of four.
-    fn chains(&self) -> Vec<Pair> {
-        let scales = self.scales();
-        let chain = |part: u32| {
-            let mut chain = vec![[val(0.0f32); 2]; self.groups() as usize];
-            let mut bits = Bits::default();
-            let indices: Vec<u32> = (0..scales.len() as u32).collect();
-            for groups in indices.chunks(self.products_at_once()) {
-                let running: Vec<RunningSums<i32>> = groups
-                    .iter()
-                    .map(|&group| start_products(self.columns(), &[self.product(group, part, &mut bits)]))
-                    .collect();
-                for (&group, running) in groups.iter().zip(running) {
-                    let quad = (lane() & 28) + part;
-                    let scale = scales[group as usize].map(|scale| shuffle_lane(scale, quad));
-                    for (chain, fragment) in chain.iter_mut().zip(running.wait().fragments()) {
-                        let products = join_bytes(fragment.0);
-                        for row in 0..2 {
-                            chain[row] = fma(products[row].cast::<f32>(), scale[row], chain[row]);
-                        }
-                    }
-                }
-            }
-            chain
-        };
-        let sum_of = |first: Vec<Pair>, second: Vec<Pair>| -> Vec<Pair> {
-            first.iter().zip(&second).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]).collect()
-        };
-        let pair = |first: u32| {
-            let one = chain(first);
-            sum_of(one, chain(first + 1))
-        };
-        let first = pair(0);
-        sum_of(first, pair(2))
-    }
-
-    /// The blocks of the step.
-    fn blocks(&self) -> impl Iterator<Item = Ptr<Shared, u8>> {
-        let (block, ty) = (self.block, self.ty);
-        (0..STEP / ty.block_cols()).map(move |index| block.bytes(index * ty.block_bytes()))
-    }
-
-    /// Scales of chunk t, or of half chunk t, of each group of four in lane 4g + t, for rows g and g + 8.
-    fn scales(&self) -> Vec<Pair> {
-        let of_block = |block| -> Vec<Pair> {
-            if self.ty.has_half_chunks() {
-                let scales = HalfChunkScales::load(block, self.ty, self.map);
-                let pair = |group| [scales.of_row(0, group).0, scales.of_row(1, group).0];
-                (0..self.ty.block_cols() / 64).map(pair).collect()
-            } else {
-                let scales = ChunkScales::load(block, self.ty, self.map);
-                (0..self.ty.block_cols() / 128).map(|group| scales.of_group(group).0).collect()
-            }
-        };
-        self.blocks().flat_map(of_block).collect()
-    }
-
-    /// Operands of the products of chunk `part`, or half chunk `part`, of group `group`.
-    fn product(&self, group: u32, part: u32, bits: &mut Bits) -> (FragmentA<i8, 4>, MatrixDescriptor<i8>) {
-        let (words, chunk) = if self.ty.has_half_chunks() {
-            let per_block = self.ty.block_cols() / 64;
-            let block = self.blocks().nth((group / per_block) as usize).expect("a block of the step");
-            if group.is_multiple_of(per_block) {
-                bits.half_chunks = HalfChunkBits::default();
-            }
-            let fragments = bits.half_chunks.weights(block, self.ty, group % per_block);
-            let [a, b, c, d] = fragments[part as usize / 2];
-            let zero = val(0u32);
-            let words = if part.is_multiple_of(2) { [a, b, zero, zero] } else { [zero, zero, c, d] };
-            (words, 2 * group + part / 2)
-        } else {
-            let per_block = self.ty.block_cols() / 128;
-            let block = self.blocks().nth((group / per_block) as usize).expect("a block of the step");
-            (weight_fragments(block, self.ty, group % per_block)[part as usize], 4 * group + part)
-        };
-        (FragmentA::from_registers(words), self.chunk(chunk))
-    }
 }
 
-/// Bits of half chunks that several groups share.
-#[derive(Default)]
-struct Bits {
-    half_chunks: HalfChunkBits,
+/// Sums to which products are added.
+enum Started {
+    Complete(WarpgroupSums<i32>),
+    Running(RunningSums<i32>),
 }
