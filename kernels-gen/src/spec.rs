@@ -209,7 +209,8 @@ impl KernelSpec {
         match self {
             KernelSpec::Embed(s) => Geometry { grid: s.grid(), ..flat(1, s.threads) },
             KernelSpec::Gemv(s) => {
-                Geometry { dynamic_shared: s.shared_bytes(), ..flat(s.schedule.grid, s.threads()) }
+                let grid = [s.schedule.grid, s.schedule.several.blocks, 1];
+                Geometry { grid, dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
             KernelSpec::Prepare(s) => flat(s.grid(), s.threads()),
             KernelSpec::Gemm(s) => {
@@ -365,7 +366,12 @@ fn several_name(s: &GemvShape) -> String {
     let several = &s.schedule.several;
     let slices =
         if several.prepared { format!("_c{}_b{}", several.slice, several.buffers) } else { String::new() };
-    format!("_n{}{slices}_p{}_t{}", s.tokens, several.parts, several.tiles)
+    let warpgroups = if s.has_warpgroups() {
+        format!("_g{}x{}", several.warpgroups, several.blocks)
+    } else {
+        String::new()
+    };
+    format!("_n{}{slices}_p{}_t{}{warpgroups}", s.tokens, several.parts, several.tiles)
 }
 
 /// Name of a preparation: inputs, tokens, and the forms in which products need the inputs.
@@ -381,7 +387,9 @@ fn prepare_name(s: &PrepareShape) -> String {
     ];
     let forms: String = forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect();
     let trigger = trigger_name(s.trigger);
-    format!("prepare_c{}{norm}_n{}_g{}_{forms}_{trigger}", s.cols, s.layout.tokens, s.layout.granules)
+    let block =
+        if s.layout.block_tokens > 0 { format!("_b{}", s.layout.block_tokens) } else { String::new() };
+    format!("prepare_c{}{norm}_n{}{block}_g{}_{forms}_{trigger}", s.cols, s.layout.tokens, s.layout.granules)
 }
 
 /// Part of a name for the rows of a step; empty for one.

@@ -1,6 +1,6 @@
 //! Matrix products of a warp.
 
-use super::rule::{ANY, F32, Rule, Slot, T, U32, U64, typed, untyped};
+use super::rule::{ANY, BITS_32, Rule, Slot, T, U32, U64, typed};
 use super::table::named_enum;
 use super::types::Type;
 
@@ -114,18 +114,26 @@ impl Mma {
     }
 }
 
-/// Rule of a product of a warpgroup with `columns` columns: operands are the sums, four registers of A, and the matrix
-/// descriptor of B; results are the sums.
-pub(super) fn wgmma_rule(element: MmaElement, columns: u32) -> Rule {
+/// Rule of a product of a warpgroup with `columns` columns and sums of type `ty`: operands are the sums, unless the product
+/// starts `from_zero`, four registers of A, and the matrix descriptor of B; results are the sums.
+pub(super) fn wgmma_rule([a, b]: [MmaElement; 2], columns: u32, from_zero: bool, ty: Type) -> Rule {
     let sums = wgmma_sums(columns);
-    let check = if !matches!(element, MmaElement::F16 | MmaElement::Bf16) {
-        Err(format!("no product of a warpgroup with elements of type {element}: only f16 and bf16"))
-    } else if columns == 0 || columns > 256 || !columns.is_multiple_of(8) {
-        Err(format!("a product of a warpgroup has 8, 16, … or 256 columns, not {columns}"))
+    let bytes = a.sum() == Type::I32 && b.sum() == Type::I32;
+    // Products of bytes have fewer sizes: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async".
+    let step = if bytes && columns > 32 { 16 } else { 8 };
+    let check = if a == MmaElement::Tf32 || !bytes && a != b {
+        Err(format!("no product of a warpgroup with elements of {a} and {b}: only bytes, f16 and bf16"))
+    } else if ty != a.sum() {
+        Err(format!("the sums of a product of {a} and {b} are {}, not {ty}", a.sum()))
+    } else if columns == 0 || columns > 256 || !columns.is_multiple_of(step) {
+        let sizes = if bytes { "8, 16, 24, 32, 48, 64, …" } else { "8, 16, …" };
+        Err(format!("a product of a warpgroup has {sizes} or 256 columns, not {columns}"))
     } else {
         Ok(())
     };
-    untyped(&[vec![F32; sums], vec![U32; 4], vec![U64]].concat(), &vec![F32; sums]).check(check)
+    let read = if from_zero { 0 } else { sums };
+    let operands = [vec![T; read], vec![U32; 4], vec![U64]].concat();
+    typed(BITS_32, &operands, &vec![T; sums]).check(check)
 }
 
 /// Registers per thread of the sums of a product of a warpgroup with `columns` columns.
@@ -133,8 +141,8 @@ pub(super) fn wgmma_sums(columns: u32) -> usize {
     columns as usize / 2
 }
 
-/// Rule of an instruction that returns its operands: `sums` f32 and `words` u32.
+/// Rule of an instruction that returns its operands: `sums` of the instruction's type and `words` u32.
 pub(super) fn pass_through(sums: u32, words: u32) -> Rule {
-    let slots: Vec<Slot> = [vec![F32; sums as usize], vec![U32; words as usize]].concat();
-    untyped(&slots, &slots)
+    let slots: Vec<Slot> = [vec![T; sums as usize], vec![U32; words as usize]].concat();
+    typed(BITS_32, &slots, &slots)
 }

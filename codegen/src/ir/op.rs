@@ -204,22 +204,27 @@ opcodes! {
         /// Orders the writes of registers before the products of a warpgroup that follow. Operands and results: `sums`
         /// registers of sums, then `words` of A.
         WgmmaFence {
-            /// Registers of sums (f32).
+            /// Registers of sums.
             sums: u32 as REGISTERS,
             /// Registers of A (u32).
             words: u32 as REGISTERS,
         } = "wgmma_fence": pass_through(sums, words);
             Sync; Warp { ptx: "wgmma.fence" }; since("wgmma.fence", Sm90, (8, 0)),
-        /// Starts D = A·B + D of a warpgroup: 64 × 16 elements by 16 × `columns`. Operands: the sums, four registers of A
-        /// (`Mma`'s fragment of 16 × 16; warp w of the warpgroup has rows 16·w and up), and the matrix descriptor of B in
+        /// Starts D = A·B + D of a warpgroup: 64 rows of 32 bytes by `columns` columns. Operands: the sums, four registers of A
+        /// (`Mma`'s fragment of 16 rows; warp w of the warpgroup has rows 16·w and up), and the matrix descriptor of B in
         /// shared memory, whose columns are contiguous along K. Results: the sums, which may be read after `WgmmaWait`.
         Wgmma {
-            /// Element type of A and B.
-            element: MmaElement as Variant,
+            /// Element type of A.
+            a: MmaElement as Variant,
+            /// Element type of B.
+            b: MmaElement as Variant,
             /// Columns of B.
             columns: u32 as COLUMNS,
-        } = "wgmma": wgmma_rule(element, columns);
-            Sync; Warp { ptx: "wgmma.mma_async" }; since("wgmma.mma_async", Sm90, (8, 0)),
+            /// Whether the sums start at zero: there are no operands of sums.
+            from_zero: bool as Flag("from_zero"),
+        } = "wgmma": wgmma_rule([a, b], columns, from_zero, ty);
+            Sync; Warp { ptx: "wgmma.mma_async" };
+            since("wgmma.mma_async", Sm90, if a == b { (8, 0) } else { (8, 4) }),
         /// Closes the current group of products: those that the thread started since its last commit.
         WgmmaCommit = "wgmma_commit": untyped(&[], &[]);
             Sync; Warp { ptx: "wgmma.commit_group" }; since("wgmma.commit_group", Sm90, (8, 0)),
@@ -228,7 +233,7 @@ opcodes! {
         WgmmaWait {
             /// Groups that may still be incomplete.
             pending: u32 as GROUPS,
-            /// Registers of sums (f32).
+            /// Registers of sums.
             sums: u32 as REGISTERS,
         } = "wgmma_wait": pass_through(sums, 0);
             Sync; Warp { ptx: "wgmma.wait_group" }; since("wgmma.wait_group", Sm90, (8, 0)),
@@ -292,7 +297,13 @@ impl Op {
     pub fn in_place(self) -> usize {
         match self {
             Op::WgmmaFence { sums, words } => (sums + words) as usize,
-            Op::Wgmma { columns, .. } => wgmma_sums(columns),
+            Op::Wgmma { columns, from_zero, .. } => {
+                if from_zero {
+                    0
+                } else {
+                    wgmma_sums(columns)
+                }
+            }
             Op::WgmmaWait { sums, .. } => sums as usize,
             _ => 0,
         }

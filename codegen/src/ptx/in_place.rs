@@ -87,7 +87,7 @@ fn live_at_start(
 impl Printer<'_> {
     /// Gives each result of an updating instruction the register of its operand, or a register with a copy of it.
     pub(super) fn update_in_place(&mut self, data: &InstData) {
-        for (index, &result) in data.results.iter().enumerate() {
+        for (index, &result) in data.results.iter().take(data.op.in_place()).enumerate() {
             let operand = data.args[index];
             // The register of a constant is new.
             let own = self.function.constant(operand).is_some()

@@ -108,7 +108,7 @@ impl Printer<'_> {
                 self.update_in_place(data);
                 self.line(format_args!("wgmma.fence.sync.aligned;"));
             }
-            Op::Wgmma { element, columns } => self.wgmma(element, columns, data),
+            Op::Wgmma { a, b, columns, .. } => self.wgmma([a, b], columns, data),
             Op::WgmmaCommit => self.line(format_args!("wgmma.commit_group.sync.aligned;")),
             Op::WgmmaWait { pending, .. } => {
                 self.update_in_place(data);

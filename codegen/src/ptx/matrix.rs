@@ -6,13 +6,6 @@ use crate::ir::{InstData, Mma, MmaElement};
 impl Printer<'_> {
     pub(super) fn mma(&mut self, mma: Mma, data: &InstData) {
         let [a, b, _] = mma.registers(data.ty);
-        let name = |element: MmaElement| match element {
-            MmaElement::U8 => "u8",
-            MmaElement::I8 => "s8",
-            MmaElement::F16 => "f16",
-            MmaElement::Bf16 => "bf16",
-            MmaElement::Tf32 => "tf32",
-        };
         let sum = super::operand::arithmetic(data.ty.half().unwrap_or(data.ty));
         let (left, rest) = data.args.split_at(a);
         let (right, sums) = rest.split_at(b);
@@ -25,17 +18,23 @@ impl Printer<'_> {
         ));
     }
 
-    pub(super) fn wgmma(&mut self, element: MmaElement, columns: u32, data: &InstData) {
+    pub(super) fn wgmma(&mut self, elements: [MmaElement; 2], columns: u32, data: &InstData) {
+        let in_place = data.op.in_place();
         self.update_in_place(data);
         let sums = self.tuple(&data.results);
-        let [a @ .., b] = &data.args[data.results.len()..] else {
+        let [fragment @ .., descriptor] = &data.args[in_place..] else {
             unreachable!("the verifier counts operands")
         };
-        let a = self.tuple(a);
-        let b = self.register(*b);
-        // Sums are added to, neither operand is negated, and B is stored along K.
+        let fragment = self.tuple(fragment);
+        let descriptor = self.register(*descriptor);
+        let [a, b] = elements.map(name);
+        let (depth, sum) = if elements[0].bits() == 8 { (32, "s32") } else { (16, "f32") };
+        let adds = u32::from(in_place > 0);
+        // Products of floats: neither operand is negated, and B is stored along K, as bytes always are.
+        let flags = if elements[0].bits() == 8 { "" } else { ", 1, 1, 0" };
         self.line(format_args!(
-            "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{element}.{element} {sums}, {a}, {b}, 1, 1, 1, 0;"
+            "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{sum}.{a}.{b} {sums}, {fragment}, {descriptor}, \
+             {adds}{flags};"
         ));
     }
 
@@ -46,5 +45,16 @@ impl Printer<'_> {
         self.line(format_args!(
             "ldmatrix.sync.aligned.m8n8.x{matrices}{transposed}.shared.b16 {to}, [{from}];"
         ));
+    }
+}
+
+/// Name of an element's type in PTX.
+fn name(element: MmaElement) -> &'static str {
+    match element {
+        MmaElement::U8 => "u8",
+        MmaElement::I8 => "s8",
+        MmaElement::F16 => "f16",
+        MmaElement::Bf16 => "bf16",
+        MmaElement::Tf32 => "tf32",
     }
 }

@@ -41,7 +41,7 @@ fn multiply(a: Ptr<Global, f16>, b: Ptr<Global, f16>, c: Ptr<Global, f32>, steps
             };
             let fragment = FragmentA::<f16, 4>::from_registers(std::array::from_fn(|i| word(i as u32)));
             consumer.wait();
-            let tile = MatrixDescriptor::new(consumer.data(), N * 16, 128);
+            let tile = MatrixDescriptor::new(consumer.data().cast::<f16>(), N * 16, 128);
             sums = sums.multiply(&[(fragment, tile)]).wait();
             consumer.release_by_warp();
             consumer.advance();

@@ -21,6 +21,7 @@ use crate::shape::{Attention, ModelShape};
 use super::gpu::Gpu;
 use super::token_cost;
 use super::tuning::Rule;
+use super::warpgroup_cost;
 
 /// Threads per CTA of elementwise kernels.
 pub(super) const ELEMENTWISE: u32 = 128;
@@ -67,7 +68,8 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     }
     if shape.tokens > 1 {
         let few = (shape.tokens <= FEW).then(|| divide_few(gpu, &shape)).flatten();
-        return few.unwrap_or_else(|| token_cost::divide(gpu, shape));
+        let divided = few.or_else(|| warpgroup_cost::divide(gpu, &shape));
+        return divided.unwrap_or_else(|| token_cost::divide(gpu, shape));
     }
     while rule.warps.is_none() && fitting_stages(gpu, &shape) < 2 {
         let half = shape.schedule.warps / 2;

@@ -16,6 +16,7 @@ pub mod occupancy;
 mod sampling;
 mod token_cost;
 pub mod tuning;
+mod warpgroup_cost;
 mod weights;
 
 use std::fmt;

@@ -52,7 +52,13 @@ pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape) -> GemvShape {
     let least = || Candidate {
         groups: 1,
         stages: 2,
-        several: TokenSchedule { prepared: true, slice: shape.least_slice(), buffers: 1, parts: 1, tiles: 1 },
+        several: TokenSchedule {
+            prepared: true,
+            slice: shape.least_slice(),
+            buffers: 1,
+            tiles: 1,
+            ..TokenSchedule::ONE
+        },
     };
     let Candidate { groups, stages, several } = found.unwrap_or_else(least);
     shape.schedule.groups = groups;
@@ -96,6 +102,7 @@ fn best(gpu: &Gpu, shape: &GemvShape, prepared: bool) -> Option<Candidate> {
                             buffers: if prepared { *buffers } else { 0 },
                             parts,
                             tiles: tiles.div_ceil(batches),
+                            ..TokenSchedule::ONE
                         };
                         let groups = warps / parts / strip;
                         (trial.schedule.several, trial.schedule.groups) = (several, groups);

@@ -280,7 +280,14 @@ mod tests {
 
     #[test]
     fn impossible_divisions_of_tokens_are_named() {
-        let several = TokenSchedule { prepared: true, slice: 512, buffers: 2, parts: 2, tiles: 4 };
+        let several = TokenSchedule {
+            prepared: true,
+            slice: 512,
+            buffers: 2,
+            parts: 2,
+            tiles: 4,
+            ..TokenSchedule::ONE
+        };
         let base = GemvShape {
             tokens: 64,
             cols: 4096,

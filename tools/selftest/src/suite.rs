@@ -286,8 +286,14 @@ fn several_tokens() -> Vec<KernelSpec> {
         ..Schedule::MINIMAL
     };
     let (whole, held) = (TokenSchedule::ONE, |tiles| TokenSchedule { tiles, ..TokenSchedule::ONE });
-    let sliced =
-        |slice, buffers, parts, tiles| TokenSchedule { prepared: true, slice, buffers, parts, tiles };
+    let sliced = |slice, buffers, parts, tiles| TokenSchedule {
+        prepared: true,
+        slice,
+        buffers,
+        parts,
+        tiles,
+        ..TokenSchedule::ONE
+    };
     let spec = |tokens, cols, segments: &[(WeightType, u32)], output, schedule, several| {
         KernelSpec::Gemv(GemvShape {
             tokens,

@@ -97,7 +97,8 @@ fn outputs_do_not_depend_on_the_number_of_tokens() {
     let several =
         Schedule { grid: 2, warps: 4, stages: 4, in_flight: 4, copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
     let held = TokenSchedule { tiles: 2, ..TokenSchedule::ONE };
-    let sliced = TokenSchedule { prepared: true, slice: 1024, buffers: 2, parts: 2, tiles: 1 };
+    let sliced =
+        TokenSchedule { prepared: true, slice: 1024, buffers: 2, parts: 2, tiles: 1, ..TokenSchedule::ONE };
     for ty in WeightType::ALL {
         let cols = if ty.ggml().block_elements() == 256 { 1280 } else { 1056 };
         for (tokens, several) in [
@@ -125,11 +126,45 @@ fn outputs_do_not_depend_on_the_slices() {
     let one = shape(2048, &segments, Input::Normed { eps: 1e-5 }, silu);
     for (slice, buffers, groups, parts) in [(512, 2, 2, 2), (1024, 1, 4, 1), (2048, 1, 1, 1), (1536, 2, 1, 2)]
     {
-        let several = TokenSchedule { prepared: true, slice, buffers, parts, tiles: 1 };
+        let several = TokenSchedule { prepared: true, slice, buffers, parts, tiles: 1, ..TokenSchedule::ONE };
         let bulk = Schedule { copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
         let schedule = Schedule { grid: 1, warps: 4, groups, stages: 4, in_flight: 4, several, ..bulk };
         let many = GemvShape { tokens: 6, schedule, ..one.clone() };
         let differing = differing_token(&*device, &many, &one).expect("the device has a target");
         assert_eq!(differing, None);
+    }
+}
+
+/// Products of warpgroups: blocks of tokens, quads that are not full, slices of one step and of several, batches of tiles, each
+/// output; columns for which all operands of a step are in registers, and more.
+#[test]
+fn outputs_of_warpgroups_equal_those_of_one_token() {
+    use WeightType::{Q4_K, Q5_K};
+    let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
+    let silu = Output::Glu(Activation::Silu);
+    let normed = Input::Normed { eps: 1e-5 };
+    let several = |slice, buffers, tiles, warpgroups, blocks| {
+        let several = TokenSchedule { prepared: true, slice, buffers, tiles, ..TokenSchedule::ONE };
+        TokenSchedule { warpgroups, blocks, ..several }
+    };
+    let mut cases = Vec::new();
+    for ty in [Q4_K, Q5_K] {
+        cases.push((8, several(256, 2, 4, 1, 1), shape(1280, &[(ty, 72)], normed, Output::Store)));
+        cases.push((19, several(512, 2, 3, 2, 1), shape(1024, &[(ty, 100)], Input::Plain, Output::Residual)));
+        cases.push((64, several(256, 2, 4, 2, 1), shape(512, &[(ty, 40)], normed, Output::Store)));
+    }
+    cases.push((64, several(256, 3, 8, 3, 2), shape(768, &[(Q4_K, 150)], normed, Output::Store)));
+    cases.push((32, several(256, 3, 4, 2, 2), shape(768, &[(Q4_K, 64), (Q5_K, 40)], normed, Output::Store)));
+    cases.push((12, several(512, 1, 2, 2, 1), shape(512, &[(Q5_K, 120), (Q4_K, 120)], normed, silu)));
+    cases.push((16, several(256, 2, 4, 4, 1), shape(512, &[(Q5_K, 300)], normed, Output::Argmax)));
+    for (tokens, several, one) in cases {
+        let (warps, groups) = (4 * several.warpgroups, several.warpgroups);
+        let stages = 2 * groups;
+        let bulk = Schedule { copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
+        let schedule = Schedule { grid: 2, warps, groups, stages, in_flight: stages, several, ..bulk };
+        let many = GemvShape { tokens, schedule, ..one.clone() };
+        let output = if one.output == Output::Argmax { Output::Store } else { one.output };
+        let differing = differing_token(&*device, &many, &GemvShape { output, ..one });
+        assert_eq!(differing.expect("the device has a target"), None);
     }
 }

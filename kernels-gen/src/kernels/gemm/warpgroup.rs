@@ -43,7 +43,7 @@ fn add_columns(
     for stage in 0..ty.block_cols() / s.stage_cols(ty) {
         inputs.wait();
         let from = inputs.data().bytes(part * (s.tiling.warp_tokens * 16));
-        let from = MatrixDescriptor::new(from, matrices, 128);
+        let from = MatrixDescriptor::new(from.cast::<f16>(), matrices, 128);
         for (decoder, sums) in decoders.iter_mut().zip(&mut sums) {
             for chunk in 0..stage_chunks {
                 let at = from.bytes(chunk * s.halve().chunk_bytes());
@@ -78,7 +78,7 @@ enum State {
 }
 
 impl State {
-    fn multiply(&self, products: &[(FragmentA<f16, 4>, MatrixDescriptor)]) -> RunningSums {
+    fn multiply(&self, products: &[(FragmentA<f16, 4>, MatrixDescriptor<f16>)]) -> RunningSums {
         match self {
             State::Complete(sums) => sums.clone().multiply(products),
             State::Running(sums) => sums.clone().multiply(products),

@@ -258,22 +258,20 @@ pub(super) fn low_bytes(word: Val<u32>) -> [Val<i32>; 2] {
     [word & 0xFF, word >> 8].map(|byte| byte.bitcast::<i32>())
 }
 
-/// The scales of all eight chunks of a superblock with mins, for rows g and g + 8.
+/// The scales of all eight chunks of a superblock with mins, for rows g and g + 8: see [`scale_of_chunk`].
 #[device]
-pub(super) fn six_bit_scales(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> Vec<[Val<i32>; 2]> {
+pub(super) fn six_bit_words(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> [Val<u32>; 4] {
     let arrays = block.bytes(ty.part(BlockPart::Scales6)).bytes(map.group * 8).cast::<u32>();
     let (a, c) = (arrays.load_vector::<2>(), arrays.at(32).load_vector::<2>());
-    let low = a.map(|a| a & 0x3F3F_3F3F);
     let high = [0, 1].map(|word| (c[word] & 0x0F0F_0F0F) | ((a[word] >> 2) & 0x3030_3030));
-    let mut scales = Vec::new();
-    // Byte 2i + r of a pair of words belongs to chunk i of a group and row g + 8r.
-    for word in low.into_iter().chain(high) {
-        for chunk in 0..2u32 {
-            let byte = |row: u32| permute_bytes(word, 0u32, 0x4440 | (2 * chunk + row)).bitcast::<i32>();
-            scales.push([byte(0), byte(1)]);
-        }
-    }
-    scales
+    [a[0] & 0x3F3F_3F3F, a[1] & 0x3F3F_3F3F, high[0], high[1]]
+}
+
+/// The bytes of chunk `chunk`, of rows g and g + 8, of words with two chunks each.
+#[device]
+pub(super) fn scale_of_chunk(words: &[Val<u32>; 4], chunk: u32) -> [Val<u32>; 2] {
+    let word = words[chunk as usize / 2];
+    [0, 1].map(|row: u32| permute_bytes(word, 0u32, 0x4440 | (2 * (chunk % 2) + row)))
 }
 
 /// The f16 factors of a superblock with mins, for rows g and g + 8.

@@ -39,6 +39,28 @@ impl RingProducer {
         self.next.advance();
     }
 
+    /// Copies `bytes` bytes of each of `count` rows, at most four, to the next stage. Rows are `stride` bytes apart at `from`,
+    /// and `bytes` apart in the stage.
+    #[device]
+    pub fn copy_rows(
+        &mut self,
+        from: Ptr<Global, u8>,
+        stride: u32,
+        bytes: u32,
+        count: Val<u32>,
+        policy: Option<CachePolicy>,
+        schedule: &Schedule,
+    ) {
+        self.acquire(count * bytes, schedule);
+        for row in 0..4u32 {
+            if count > row {
+                self.next.copy(row * bytes, from.bytes(row * stride), bytes, policy);
+            }
+        }
+        self.next.commit();
+        self.next.advance();
+    }
+
     /// Passes the next stage on empty.
     #[device]
     pub fn skip_stage(&mut self, schedule: &Schedule) {
@@ -62,7 +84,7 @@ impl RingProducer {
 }
 
 /// Policy of the copies: each weight is read once per step, so weights should not evict data that is read again.
-fn policy(schedule: &Schedule) -> Option<CachePolicy> {
+pub(super) fn policy(schedule: &Schedule) -> Option<CachePolicy> {
     (schedule.copy == CopyEngine::Bulk).then(CachePolicy::evict_first)
 }
 

@@ -261,7 +261,8 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
         schedule: Schedule { trigger: s.trigger, ..Schedule::MINIMAL },
     };
     let slice = product.least_slice();
-    product.schedule.several = TokenSchedule { prepared: true, slice, buffers: 1, parts: 1, tiles: 1 };
+    product.schedule.several =
+        TokenSchedule { prepared: true, slice, buffers: 1, parts: 1, tiles: 1, ..TokenSchedule::ONE };
     gemv(&product)
 }
 

@@ -132,7 +132,7 @@ fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &
     let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
     let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
     let at = group * TILE_GROUP + element;
-    if s.slices() > 1 {
+    if s.has_totals() {
         return shared.bytes(map.totals).cast::<f32>().at((tile + rows.place * held) * of_tile + at).load();
     }
     let most = s.most_slice_steps();
@@ -174,7 +174,7 @@ impl Element {
         s: &GemvShape,
     ) -> Element {
         let row = (tiles[0] + tile) * TILE_ROWS + index / GROUP;
-        let token = group * GROUP + index % GROUP;
+        let token = s.first_token() + group * GROUP + index % GROUP;
         let inside = (tiles[0] + tile < tiles[1]) & (row < rows.layout.rows) & (token < s.tokens);
         Element { tile, group, index, row, token, inside }
     }
@@ -242,7 +242,7 @@ fn finish_rows(rows: &Rows, up: Option<&Rows>, tiles: [Val<u32>; 2], operands: &
 fn finish_logits(rows: &Rows, tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
     let of_group = (tiles[1] - tiles[0]) * TILE_GROUP;
     let mut group = val(0u32);
-    while group < s.input_layout().groups() {
+    while group < s.cta_groups() {
         let mut best = no_candidate();
         // A thread has one token of the group.
         let mut index = thread_index();

@@ -13,6 +13,14 @@
 //! | 128 | i32 `[token][half chunk]`: Σq, for types with an offset per half chunk |
 //! | 2048 | f32 `[token][column]`: the inputs as they are, for float types |
 //!
+//! For warpgroups the tokens are divided into blocks of T, and the granules of a block follow each other. N = 2T columns of
+//! operand B are the high and low bytes of each token. A granule of a block has these parts:
+//!
+//! | bytes | contents |
+//! | --- | --- |
+//! | 128·N | operands B of `wgmma` for the four chunks, each `[half of the chunk][column][16 bytes]` |
+//! | 16·N | Σq of each chunk, for types with exact sums: half of operand B of another product, `[column][chunk][4 bytes]` |
+//! | 4·T | f32 `[token]`: the scale d |
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -72,12 +80,40 @@ pub struct InputLayout {
     pub granules: u32,
     /// Forms of the inputs.
     pub forms: InputForms,
+    /// Tokens of a block in the order of warpgroups, a multiple of 4; 0 in the order of warps.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub block_tokens: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl InputLayout {
-    /// Number of groups of four tokens, rounded up.
+    /// Number of groups of four tokens, rounded up to whole blocks.
     pub fn groups(&self) -> u32 {
-        self.tokens.div_ceil(GROUP)
+        self.tokens.next_multiple_of(self.block_tokens.max(GROUP)) / GROUP
+    }
+
+    /// Number of columns of operand B of a block: the high and the low bytes of each token.
+    pub(super) fn block_columns(&self) -> u32 {
+        2 * self.block_tokens
+    }
+
+    /// Offset of the sums of chunks, operand B of another product, in a record of a block, in bytes.
+    pub(super) fn block_mins(&self) -> u32 {
+        self.block_columns() * GRANULE
+    }
+
+    /// Offset of the scales in a record of a block, in bytes.
+    pub(super) fn block_scales(&self) -> u32 {
+        self.block_mins() + if self.forms.mins { self.block_columns() * 16 } else { 0 }
+    }
+
+    /// Size of the inputs of a block of tokens, in bytes.
+    pub(super) fn block_bytes(&self) -> u32 {
+        self.granule_bytes() * self.granules
     }
 
     /// Offset of the operand with the sums of chunks in a record, in bytes.
@@ -105,14 +141,18 @@ impl InputLayout {
         self.floats() + if self.forms.floats { GROUP * GRANULE * 4 } else { 0 }
     }
 
-    /// Size of the records of a granule in bytes.
+    /// Size of the records of a granule in bytes: of all tokens, or of a block.
     pub fn granule_bytes(&self) -> u32 {
+        if self.block_tokens > 0 {
+            return self.block_scales() + self.block_tokens * 4;
+        }
         self.record_bytes() * self.groups()
     }
 
     /// Size of all records in bytes.
     pub fn bytes(&self) -> u32 {
-        self.granule_bytes() * self.granules
+        let blocks = if self.block_tokens > 0 { self.groups() * GROUP / self.block_tokens } else { 1 };
+        self.block_bytes() * blocks
     }
 
     /// Number of units of eight inputs per token.
@@ -140,6 +180,13 @@ pub(super) fn store_unit<S: Space>(
     let sums = forms.mins || forms.sums;
     let quantised = forms.chunks.then(|| QuantisedUnit::new(values, unit, forms.mins, sums, forms.half_sums));
     let granule = unit / (GRANULE / UNIT);
+    if layout.block_tokens > 0 {
+        let quantised = quantised.as_ref().expect("warpgroups multiply quantised inputs");
+        if granule < layout.granules {
+            store_in_block(quantised, unit, token, to, layout);
+        }
+        return;
+    }
     if granule < layout.granules {
         let record = granule * layout.granule_bytes() + token / GROUP * layout.record_bytes();
         let to = to.bytes(record);
@@ -181,6 +228,39 @@ pub(super) fn store_unit<S: Space>(
             let at = to.bytes(layout.floats()).bytes((row * GRANULE + column) * 4).cast::<f32>();
             at.store_vector([values[0], values[1], values[2], values[3]]);
             at.at(4).store_vector([values[4], values[5], values[6], values[7]]);
+        }
+    }
+}
+
+/// Stores a unit in the order of warpgroups.
+#[device]
+fn store_in_block<S: Space>(
+    quantised: &QuantisedUnit,
+    unit: Val<u32>,
+    token: Val<u32>,
+    to: Ptr<S, u8>,
+    layout: &InputLayout,
+) {
+    let granule = unit / (GRANULE / UNIT);
+    let (block, within) = (token / layout.block_tokens, token % layout.block_tokens);
+    let to = to.bytes(block * layout.block_bytes() + granule * layout.granule_bytes());
+    let (part, chunk) = (unit & 3, (unit >> 2) & 3);
+    let columns = layout.block_columns();
+    // The lanes of the first half of the chunk have high bytes, those of the second half low bytes.
+    let column = within * 2 + (part >> 1);
+    let at = to.bytes(chunk * (columns * 32) + column * 16 + (part & 1) * 8).cast::<u32>();
+    at.store_vector([quantised.words[0], quantised.words[2]]);
+    at.bytes(columns * 16).store_vector([quantised.words[1], quantised.words[3]]);
+    if (unit & 15) == 0 {
+        to.bytes(layout.block_scales()).bytes(within * 4).cast::<f32>().store(quantised.scale);
+    }
+    if layout.forms.mins {
+        let sum = quantised.sum.expect("the sum of a chunk");
+        if part == 0 {
+            let at = to.bytes(layout.block_mins()).bytes(within * 32 + chunk * 4).cast::<u32>();
+            let [high, low] = min_words(sum);
+            at.store(high);
+            at.bytes(16).store(low);
         }
     }
 }

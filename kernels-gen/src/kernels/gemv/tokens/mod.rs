@@ -19,12 +19,14 @@ mod inputs;
 mod prepare;
 mod shape;
 mod unit;
+mod warpgroup;
 
 use bespoke_codegen::prelude::*;
 
 pub use inputs::{InputForms, InputLayout};
 pub use prepare::{PrepareShape, prepare};
 pub use shape::TokenSchedule;
+pub(crate) use warpgroup::QUAD;
 
 use super::decode::LaneMap;
 use super::inputs::{UNIT, load_unit, sum_of_squares};
@@ -35,6 +37,7 @@ use crate::weights::{Layout, WeightType};
 use epilogue::TokenEpilogue;
 use inputs::{GRANULE, GROUP, store_unit};
 use unit::StepWeights;
+use warpgroup::Turns;
 
 /// The rings of a CTA.
 #[derive(Clone, Copy)]
@@ -78,7 +81,12 @@ pub(super) fn load_weights(operands: &Operands, rings: Rings, tiles: &[[Val<u32>
             while slice < s.slices() {
                 for &segment in &batch {
                     let weights = operands.w.bytes(offsets.segments[segment]);
-                    stream_slice(weights, &layouts[segment], [first, last], slice, &mut producer, s);
+                    let layout = &layouts[segment];
+                    if s.has_warpgroups() {
+                        warpgroup::stream_slice(weights, layout, [first, last], slice, &mut producer, s);
+                    } else {
+                        stream_slice(weights, layout, [first, last], slice, &mut producer, s);
+                    }
                 }
                 slice += 1;
             }
@@ -138,13 +146,17 @@ fn stream_slice(
 pub(super) fn load_inputs(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]], s: &GemvShape) {
     let (ring, layout) = (rings.inputs.expect("the inputs are prepared"), s.input_layout());
     let granules = s.schedule.several.slice / GRANULE;
+    let mut x = operands.x.cast::<u8>();
+    if s.schedule.several.blocks > 1 {
+        x = x.bytes(mul_wide(block_index_y(), layout.block_bytes()));
+    }
     s.schedule.trigger.wait();
     let mut producer = ring.producer(lane());
     if s.slices() == 1 {
         let count = tiles.iter().fold(val(0u32), |count, tiles| count + (tiles[1] - tiles[0]));
         if count > 0 {
-            producer.acquire(layout.bytes());
-            producer.copy(0, operands.x.cast(), layout.bytes(), None);
+            producer.acquire(layout.block_bytes());
+            producer.copy(0, x, layout.block_bytes(), None);
             producer.commit();
         }
         return;
@@ -156,7 +168,7 @@ pub(super) fn load_inputs(operands: &Operands, rings: Rings, tiles: &[[Val<u32>;
             while granule < layout.granules {
                 let bytes = (layout.granules - granule).min(granules) * layout.granule_bytes();
                 producer.acquire(bytes);
-                let from = operands.x.cast::<u8>().bytes(mul_wide(granule, layout.granule_bytes()));
+                let from = x.bytes(mul_wide(granule, layout.granule_bytes()));
                 producer.copy(0, from, bytes, None);
                 producer.commit();
                 producer.advance();
@@ -182,6 +194,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
     let lane_map = LaneMap::new();
     let mut stage = rings.weights.consumer();
     stage.advance_by(warp_index() / s.warps_per_stage());
+    let mut turns = Turns::new(s);
     // Without a ring of inputs, its consumer is not used.
     let mut inputs = rings.inputs.unwrap_or(rings.weights).consumer();
     for batch in s.batches() {
@@ -200,7 +213,11 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                 for &segment in &batch {
                     let run =
                         SliceRun { layout: &layouts[segment], tiles: [first, last], slice, inputs: from };
-                    dot_slice(&run, partial, &lane_map, &mut stage, s);
+                    if s.has_warpgroups() {
+                        warpgroup::dot_slice(&run, partial, &lane_map, &mut stage, &mut turns, s);
+                    } else {
+                        dot_slice(&run, partial, &lane_map, &mut stage, s);
+                    }
                     partial = partial.at(s.schedule.several.tiles * s.most_slice_steps() * s.tile_sums());
                 }
                 if s.slices() > 1 {
@@ -225,6 +242,9 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
             named_barrier(CONSUMER_BARRIER, s.consumers());
             first = last;
         }
+    }
+    if s.has_warpgroups() {
+        turns.end(s);
     }
     epilogue.end();
 }

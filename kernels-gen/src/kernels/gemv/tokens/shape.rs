@@ -1,10 +1,11 @@
 //! Compile-time parameters of a product of several tokens, and the sizes derived from them.
 
-use bespoke_codegen::dsl::WARP;
+use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::inputs::{GRANULE, GROUP, InputForms, InputLayout};
 use super::prepare::PrepareShape;
+use super::warpgroup::QUAD;
 use crate::kernels::gemv::shape::{GemvShape, Output};
 use crate::kernels::launching::Trigger;
 use crate::weights::{Layout, TILE_ROWS};
@@ -24,12 +25,33 @@ pub struct TokenSchedule {
     pub parts: u32,
     /// Number of tiles of a segment whose sums shared memory has room for.
     pub tiles: u32,
+    /// Number of consumer warpgroups, which multiply with `wgmma` ([`super::warpgroup`]): on devices of compute capability 9.0
+    /// only. 0 if warps multiply.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub warpgroups: u32,
+    /// Number of blocks into which the tokens are divided among CTAs; more than 1 with warpgroups only.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub blocks: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl TokenSchedule {
     /// The schedule of a product in the loop of one token, which does not use it.
     pub const ONE: TokenSchedule =
-        TokenSchedule { prepared: false, slice: 0, buffers: 0, parts: 1, tiles: 0 };
+        TokenSchedule { prepared: false, slice: 0, buffers: 0, parts: 1, tiles: 0, warpgroups: 0, blocks: 1 };
 }
 
 /// Offsets in a CTA's dynamic shared memory, in bytes. The ring of weights comes first.
@@ -64,7 +86,33 @@ impl GemvShape {
             half_sums: self.has_half_offsets(),
             floats: self.floats(),
         };
-        InputLayout { tokens: self.tokens, granules: self.padded_cols().div_ceil(GRANULE), forms }
+        let granules = self.padded_cols().div_ceil(GRANULE);
+        InputLayout { tokens: self.tokens, granules, forms, block_tokens: self.block_tokens() }
+    }
+
+    /// Whether warpgroups multiply.
+    pub fn has_warpgroups(&self) -> bool {
+        self.is_prepared() && self.schedule.several.warpgroups > 0
+    }
+
+    /// Tokens of a block of a product of warpgroups, in whole groups. 0 if warps multiply.
+    fn block_tokens(&self) -> u32 {
+        if !self.has_warpgroups() {
+            return 0;
+        }
+        let tokens = self.tokens.div_ceil(self.schedule.several.blocks);
+        // Products of bytes with more than 32 columns have a multiple of 16.
+        tokens.next_multiple_of(if tokens > 4 * GROUP { 2 * GROUP } else { GROUP })
+    }
+
+    /// Number of groups of tokens of a CTA.
+    pub(crate) fn cta_groups(&self) -> u32 {
+        if self.has_warpgroups() { self.block_tokens() / GROUP } else { self.input_layout().groups() }
+    }
+
+    /// Index of the first token of this CTA.
+    pub(super) fn first_token(&self) -> Val<u32> {
+        if self.schedule.several.blocks > 1 { block_index_y() * self.block_tokens() } else { val(0) }
     }
 
     /// The launch that prepares the inputs, if the product needs one.
@@ -116,9 +164,16 @@ impl GemvShape {
         self.layouts().iter().map(steps).max().unwrap_or(1)
     }
 
-    /// Whether a warp adds the sums of its unit to the totals: a slice has one unit of each tile.
+    /// Whether a warp adds the sums of its unit to the totals: a slice has one unit of each tile, or the warp is part of a
+    /// warpgroup.
     pub(crate) fn accumulates(&self) -> bool {
-        self.slices() > 1 && self.layouts().iter().all(|layout| self.slice_units(layout) == 1)
+        self.has_warpgroups()
+            || self.slices() > 1 && self.layouts().iter().all(|layout| self.slice_units(layout) == 1)
+    }
+
+    /// Whether shared memory has totals, which sums of steps are added to.
+    pub(super) fn has_totals(&self) -> bool {
+        self.slices() > 1 || self.has_warpgroups()
     }
 
     /// Number of warps that share a stage of the ring.
@@ -126,8 +181,12 @@ impl GemvShape {
         self.schedule.warps.div_ceil(self.schedule.groups)
     }
 
-    /// Number of units in a stage of the ring, with several tokens.
+    /// Number of units in a stage of the ring, with several tokens. With warpgroups, those of four tiles in a slice.
     pub(crate) fn strip(&self) -> u32 {
+        if self.has_warpgroups() {
+            let units = self.layouts().iter().map(|layout| self.slice_units(layout)).max();
+            return QUAD * units.unwrap_or(1);
+        }
         self.warps_per_stage().div_ceil(self.schedule.several.parts)
     }
 
@@ -138,7 +197,7 @@ impl GemvShape {
 
     /// Number of sums per tile: of 16 rows, and of the tokens rounded up to whole groups.
     pub(super) fn tile_sums(&self) -> u32 {
-        TILE_ROWS * GROUP * self.input_layout().groups()
+        TILE_ROWS * GROUP * self.cta_groups()
     }
 
     /// Size of the inputs of a slice in bytes.
@@ -168,7 +227,7 @@ impl GemvShape {
         let segments = if self.is_gated() { 2 } else { 1 };
         let sums = segments * several.tiles * self.tile_sums() * 4;
         let partial = place(if self.accumulates() { 0 } else { sums * self.most_slice_steps() });
-        let totals = place(if self.slices() > 1 { sums } else { 0 });
+        let totals = place(if self.has_totals() { sums } else { 0 });
         let best = place(if self.output == Output::Argmax { self.schedule.warps * tokens * 8 } else { 0 });
         TokenMap { inputs, squares, factors, partial, totals, best, bytes: end }
     }

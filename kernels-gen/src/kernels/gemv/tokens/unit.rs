@@ -11,7 +11,7 @@ use super::inputs::{GRANULE, GROUP, InputLayout, MIN_BYTES, SCALES};
 use crate::kernels::gemv::blocks::{Sums, join_bytes};
 use crate::kernels::gemv::decode::{
     ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, float_runs,
-    nibbles_in_place, six_bit_scales, weight_fragments, weights_are_signed,
+    nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments, weights_are_signed,
 };
 use crate::weights::WeightType;
 
@@ -76,7 +76,9 @@ impl Exact {
         let mins = SixBitIntegers::load(block, ty, map)
             .mins
             .map(|word| [(word & 0xFF) * MIN_BYTES, (word >> 8) * MIN_BYTES]);
-        let scales = six_bit_scales(block, ty, map);
+        let words = six_bit_words(block, ty, map);
+        let scales =
+            (0..8).map(|chunk| scale_of_chunk(&words, chunk).map(|scale| scale.bitcast::<i32>())).collect();
         Exact { fragments, scales, mins, factors: SuperFactors::load(block, ty, map) }
     }
 

@@ -1,0 +1,362 @@
+//! Products of many tokens by warpgroups, with `wgmma` on Hopper's tensor cores: of types whose products are added up as integers
+//! ([`WeightType::exact_groups`]).
+//!
+//! The arithmetic is that of `unit`; what differs is who computes what. A warpgroup has a *quad* of four tiles, one for each
+//! warp, and all tokens of the CTA: it decodes the weights of a step into registers, operand A, and multiplies them with
+//! operand B, the inputs in shared memory, which it does not load. A stage of the ring of weights has a quad in a slice of the
+//! columns.
+//!
+//! The warpgroups take the stages in turn. So several slices of a quad are multiplied at a time, and their sums have to be added
+//! in the order of columns: a warpgroup waits for its turn before it adds to the totals in shared memory, and then passes the
+//! turn on. Named barriers order the turns.
+//!
+//! Scale · code has up to 11 bits. A is bytes, so the scale is split: scale = 8·high + low, and high · code is multiplied first.
+
+use bespoke_codegen::prelude::*;
+
+use super::SliceRun;
+use super::inputs::{GRANULE, GROUP, MIN_BYTES};
+use crate::kernels::gemv::blocks::join_bytes;
+use crate::kernels::gemv::decode::{
+    LaneMap, SixBitIntegers, SuperFactors, nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments,
+};
+use crate::kernels::gemv::operands::CONSUMER_BARRIER;
+use crate::kernels::gemv::ring::{RingProducer, policy};
+use crate::kernels::gemv::shape::{GemvShape, SQUARES_GROUP};
+use crate::weights::{Layout, WeightType};
+
+/// Tiles of a stage: one for each warp of a warpgroup.
+pub(crate) const QUAD: u32 = 4;
+
+/// Columns of a step: those with one scale of the inputs.
+const STEP: u32 = SQUARES_GROUP;
+
+/// Granules of a step.
+const GRANULES: u32 = STEP / GRANULE;
+
+/// Rows g and g + 8 of a tile, for a token.
+type Pair = [Val<f32>; 2];
+
+impl GemvShape {
+    /// Whether warpgroups can multiply the matrices: sums are exact, and steps have 256 columns.
+    pub fn supports_warpgroups(&self) -> bool {
+        self.cols.is_multiple_of(STEP) && self.segments.iter().all(|segment| segment.ty.exact_groups() > 0)
+    }
+
+    /// Whether several warpgroups add to the totals in turn.
+    fn has_turns(&self) -> bool {
+        self.has_warpgroups() && self.schedule.groups > 1
+    }
+}
+
+/// Producer warp: streams a slice of the columns of some tiles of a segment, a quad a stage.
+#[device]
+pub(super) fn stream_slice(
+    weights: Ptr<Global, u8>,
+    layout: &Layout,
+    tiles: [Val<u32>; 2],
+    slice: Val<u32>,
+    producer: &mut RingProducer,
+    s: &GemvShape,
+) {
+    let bytes = s.slice_units(layout) * s.depth() * layout.ty.block_bytes();
+    // CTAs with other tokens read the same weights.
+    let policy = if s.schedule.several.blocks > 1 { None } else { policy(&s.schedule) };
+    let mut from = weights.bytes(mul_wide(tiles[0], layout.tile_bytes())).bytes(slice * bytes);
+    let mut tile = tiles[0];
+    while tile < tiles[1] {
+        let count = (tiles[1] - tile).min(QUAD);
+        producer.copy_rows(from, layout.tile_bytes(), bytes, count, policy, &s.schedule);
+        from = from.bytes(QUAD * layout.tile_bytes());
+        tile += QUAD;
+    }
+}
+
+/// The turns of the warpgroups.
+#[derive(Clone, Copy, Carry)]
+pub(super) struct Turns {
+    /// Index of this warpgroup.
+    warpgroup: Val<u32>,
+    /// Number of stages before the warpgroup's next one.
+    until_own: Val<u32>,
+}
+
+/// Number of the named barrier of the first warpgroup's turn.
+const TURN_BARRIER: u8 = CONSUMER_BARRIER + 1;
+
+/// Threads at such a barrier: the warpgroup that passes the turn on, and the one that takes it.
+const TURN_THREADS: u32 = 2 * QUAD * WARP;
+
+impl Turns {
+    /// The turns at the start: the first one is the first warpgroup's. All consumer warps call it.
+    #[device]
+    pub fn new(s: &GemvShape) -> Turns {
+        let warpgroup = warp_index() / QUAD;
+        let turns = Turns { warpgroup, until_own: warpgroup };
+        turns.pass_from(warpgroup == s.schedule.groups - 1, val(0u32), s);
+        turns
+    }
+
+    /// Waits for the turn of this warpgroup.
+    #[device]
+    fn wait(&self, s: &GemvShape) {
+        if s.has_turns() {
+            for warpgroup in 0..s.schedule.groups {
+                if self.warpgroup == warpgroup {
+                    named_barrier(TURN_BARRIER + warpgroup as u8, TURN_THREADS);
+                }
+            }
+        }
+    }
+
+    /// Passes the turn to the next warpgroup.
+    #[device]
+    fn pass(&self, s: &GemvShape) {
+        let next = select(self.warpgroup == s.schedule.groups - 1, 0u32, self.warpgroup + 1);
+        self.pass_from(val(true), next, s);
+    }
+
+    /// Passes the turn to warpgroup `to` if `passes`.
+    #[device]
+    fn pass_from(&self, passes: Val<bool>, to: Val<u32>, s: &GemvShape) {
+        if s.has_turns() {
+            for warpgroup in 0..s.schedule.groups {
+                if passes & (to == warpgroup) {
+                    arrive_at_barrier(TURN_BARRIER + warpgroup as u8, TURN_THREADS);
+                }
+            }
+        }
+    }
+
+    /// Ends the turns, after all stages: the warpgroup whose turn is next takes it.
+    #[device]
+    pub fn end(&self, s: &GemvShape) {
+        if self.until_own == 0 {
+            self.wait(s);
+        }
+    }
+}
+
+/// Multiplies this warpgroup's quads of a slice, and adds the sums of steps to the totals, f32
+/// `[tile][group of tokens][16][4]`. `stage` is that of the warpgroup.
+#[device]
+pub(super) fn dot_slice(
+    run: &SliceRun<'_>,
+    totals: Ptr<Shared, f32>,
+    lane_map: &LaneMap,
+    stage: &mut Consumer,
+    turns: &mut Turns,
+    s: &GemvShape,
+) {
+    let (layout, groups) = (run.layout, s.schedule.groups);
+    let (units, unit_bytes) = (s.slice_units(layout), s.depth() * layout.ty.block_bytes());
+    let warp = warp_index() % QUAD;
+    let granule_bytes = s.input_layout().granule_bytes();
+    let tiles = run.tiles[1] - run.tiles[0];
+    let quads = (tiles + (QUAD - 1)) / QUAD;
+    let mut quad = turns.until_own;
+    while quad < quads {
+        stage.wait();
+        // A warp without a tile multiplies that of the first warp, and stores nothing.
+        let tile = quad * QUAD + warp;
+        let slot = select(tile < tiles, warp, 0u32);
+        let to = totals.at(tile * s.tile_sums()).at(lane());
+        let mut unit = val(0u32);
+        while unit < units {
+            let block = stage.data().bytes((slot * units + unit) * unit_bytes);
+            let record = run.inputs.bytes(unit * (GRANULES * granule_bytes));
+            let step = Step { block, ty: layout.ty, record, map: lane_map, s };
+            let sums = step.sums();
+            if unit == 0 {
+                turns.wait(s);
+            }
+            if tile < tiles {
+                add_to_totals(&sums, to, (run.slice == 0) & (unit == 0));
+            }
+            unit += 1;
+        }
+        turns.pass(s);
+        stage.release_by_warp();
+        stage.advance_by(groups);
+        quad += groups;
+    }
+    turns.until_own = quad - quads;
+}
+
+/// Adds the sums of a step to the totals at `to`, `[group of tokens][16][4]`, or stores those of the first step.
+#[device]
+fn add_to_totals(sums: &[Pair], to: Ptr<Shared, f32>, is_first: Val<bool>) {
+    let places = (0..).zip(sums).flat_map(|(group, pair): (u32, &Pair)| {
+        let to = to.at(group * 64);
+        [(to, pair[0]), (to.at(32), pair[1])]
+    });
+    let places: Vec<_> = places.collect();
+    if is_first {
+        for (place, sum) in &places {
+            place.store(*sum);
+        }
+    } else {
+        let before: Vec<_> = places.iter().map(|(place, _)| place.load()).collect();
+        for ((place, sum), before) in places.iter().zip(before) {
+            place.store(before + *sum);
+        }
+    }
+}
+
+/// A step of 256 columns of a warp's tile, and the inputs of the CTA's tokens.
+struct Step<'a> {
+    /// The step's weights.
+    block: Ptr<Shared, u8>,
+    ty: WeightType,
+    /// The block of tokens' inputs, from the step's first granule on.
+    record: Ptr<Shared, u8>,
+    map: &'a LaneMap,
+    s: &'a GemvShape,
+}
+
+impl Step<'_> {
+    /// The sums of rows g and g + 8 for token t of each group of tokens, in lane 4g + t.
+    fn sums(&self) -> Vec<Pair> {
+        let scales = self.record.bytes(self.s.input_layout().block_scales()).cast::<f32>();
+        let scales = scales.at(self.map.quarter);
+        let scale = |group: usize| scales.at(group as u32 * GROUP).load();
+        let sums = self.exact().into_iter().enumerate();
+        sums.map(|(group, pair)| pair.map(|sum| sum * scale(group))).collect()
+    }
+
+    /// Columns of operand B.
+    fn columns(&self) -> u32 {
+        self.s.input_layout().block_columns()
+    }
+
+    /// Operand B of chunk `chunk` of the step.
+    fn chunk(&self, chunk: u32) -> MatrixDescriptor<i8> {
+        let columns = self.columns();
+        let at = chunk / 4 * self.s.input_layout().granule_bytes() + chunk % 4 * (columns * 32);
+        self.matrix(columns * 16).bytes(at)
+    }
+
+    /// The descriptor of a matrix at the start of the record.
+    fn matrix(&self, along_k: u32) -> MatrixDescriptor<i8> {
+        MatrixDescriptor::new(self.record.cast(), along_k, 128)
+    }
+
+    /// Operand B with the sums of the chunks of all granules, or of granule `granule` twice.
+    fn mins(&self, granule: Option<u32>) -> MatrixDescriptor<i8> {
+        let layout = self.s.input_layout();
+        let along_k = if granule.is_some() { 0 } else { layout.granule_bytes() };
+        self.matrix(along_k).bytes(granule.unwrap_or(0) * layout.granule_bytes() + layout.block_mins())
+    }
+
+    /// The sums before the scale of the inputs.
+    fn exact(&self) -> Vec<Pair> {
+        let (block, ty, map) = (self.block, self.ty, self.map);
+        let factors = SuperFactors::load(block, ty, map);
+        let mins = SixBitIntegers::load(block, ty, map).mins;
+        let mins = mins.map(|word| [(word & 0xFF) * MIN_BYTES, (word >> 8) * MIN_BYTES]);
+        let scales = six_bit_words(block, ty, map);
+        let scaled = |sums: &WarpgroupSums<i32>, factors: Pair| -> Vec<Pair> {
+            let of_group = |fragment: &FragmentC<i32>| {
+                let sums = join_bytes(fragment.0);
+                [sums[0].cast::<f32>() * factors[0], sums[1].cast::<f32>() * factors[1]]
+            };
+            sums.fragments().iter().map(of_group).collect()
+        };
+        let mut totals: Option<Vec<Pair>> = None;
+        for groups in [0u32, 1].chunks(ty.exact_groups() as usize) {
+            let (words, b) = match *groups {
+                [first, second] => {
+                    let [[a, b], [c, d]] = [mins[first as usize], mins[second as usize]];
+                    ([a, b, c, d], self.mins(None))
+                }
+                _ => {
+                    let [a, b] = mins[groups[0] as usize];
+                    ([a, b, val(0), val(0)], self.mins(Some(groups[0])))
+                }
+            };
+            let a = FragmentA::<u8, 4>::from_registers(words);
+            // The products of the mins run beside those of the codes, if registers suffice for both.
+            let running = start_products(self.columns(), &[(a, b)]);
+            let (products, offsets) = if self.is_wide() {
+                let offsets = scaled(&running.wait(), factors.dmin);
+                (scaled(&self.scaled_codes(groups, scales), factors.d), offsets)
+            } else {
+                let products = scaled(&self.scaled_codes(groups, scales), factors.d);
+                (products, scaled(&running.wait(), factors.dmin))
+            };
+            let sums = products.iter().zip(&offsets).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]);
+            totals = Some(match totals {
+                None => sums.collect(),
+                Some(totals) => totals.iter().zip(sums).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]).collect(),
+            });
+        }
+        totals.expect("a superblock has a group")
+    }
+
+    /// Σ scale · code · input over groups of four chunks, from the scales as [`six_bit_words`].
+    fn scaled_codes(&self, groups: &[u32], scales: [Val<u32>; 4]) -> WarpgroupSums<i32> {
+        let high = self.multiply(None, groups, &scales.map(|word| (word >> 3) & 0x0707_0707));
+        let shifted = high.fragments().iter().map(|fragment| FragmentC(fragment.0.map(|sum| sum << 3)));
+        let shifted = WarpgroupSums::from_fragments(shifted.collect());
+        self.multiply(Some(shifted), groups, &scales.map(|word| word & 0x0707_0707))
+    }
+
+    /// Adds the products of groups of four chunks with a part of the scales to `sums`.
+    fn multiply(
+        &self,
+        sums: Option<WarpgroupSums<i32>>,
+        groups: &[u32],
+        scales: &[Val<u32>; 4],
+    ) -> WarpgroupSums<i32> {
+        let start = |before: Option<Started>, products: &[_]| match before {
+            Some(Started::Running(running)) => running.multiply(products),
+            Some(Started::Complete(sums)) => sums.multiply(products),
+            None => start_products(self.columns(), products),
+        };
+        let before = sums.map(Started::Complete);
+        if !self.is_wide() {
+            let products: Vec<_> = groups.iter().flat_map(|&group| self.codes(group, scales)).collect();
+            return start(before, &products).wait();
+        }
+        let mut started = before;
+        for &group in groups {
+            for product in self.codes(group, scales) {
+                started = Some(Started::Running(start(started, &[product])));
+                // The registers of the products before these are free.
+                wait_for_products(1);
+            }
+        }
+        match started {
+            Some(Started::Running(running)) => running.wait(),
+            _ => unreachable!("a group has chunks"),
+        }
+    }
+
+    /// Whether the sums leave few registers for operands.
+    fn is_wide(&self) -> bool {
+        self.columns() > 64
+    }
+
+    /// Operands of the products of a group of four chunks with the codes times a part of their scales.
+    fn codes(&self, group: u32, scales: &[Val<u32>; 4]) -> Vec<(FragmentA<u8, 4>, MatrixDescriptor<i8>)> {
+        let mut fragments = weight_fragments(self.block, self.ty, group);
+        if nibbles_in_place(self.ty) {
+            for odd in fragments.iter_mut().skip(1).step_by(2) {
+                *odd = odd.map(|word| word >> 4);
+            }
+        }
+        let operands = |(of_group, words): (u32, [Val<u32>; 4])| {
+            let chunk = 4 * group + of_group;
+            let factors = scale_of_chunk(scales, chunk);
+            let words = std::array::from_fn(|r| words[r] * factors[r % 2]);
+            (FragmentA::from_registers(words), self.chunk(chunk))
+        };
+        (0u32..).zip(fragments).map(operands).collect()
+    }
+}
+
+/// Sums to which products are added.
+enum Started {
+    Complete(WarpgroupSums<i32>),
+    Running(RunningSums<i32>),
+}

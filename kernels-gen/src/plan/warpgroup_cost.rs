@@ -1,0 +1,83 @@
+//! Cost model of products of many tokens by warpgroups: divides the tokens among CTAs.
+
+use super::gpu::Gpu;
+use crate::kernels::gemv::tokens::{QUAD, TokenSchedule};
+use crate::kernels::gemv::{GemvShape, Output};
+use crate::kernels::launching::CopyEngine;
+
+/// Fewest tokens for which warpgroups are faster than warps, on an H200 with the matrices of Llama-3.1-8B.
+const FEWEST_TOKENS: u32 = 33;
+
+/// Columns of a step.
+const STEP: u32 = 256;
+
+/// Consumer warpgroups of a CTA. With three, 128 columns of operand B would leave too few registers.
+const WARPGROUPS: u32 = 2;
+
+/// Slices of the inputs in shared memory: one for each warpgroup, and one that is being loaded, if they fit.
+const BUFFERS: [u32; 2] = [3, 2];
+
+/// Largest number of stages of the ring of weights.
+const MAX_STAGES: u32 = 16;
+
+/// Cycles in which a CTA multiplies a step of a quad: for each column of operand B, and besides. From times of launches on an H200
+/// with 64 and 128 columns; two CTAs that read the same weights are not slower than one.
+const COLUMN: u64 = 15;
+const QUAD_STEP: u64 = 400;
+
+/// Divides `shape` among warpgroups, if they are faster than warps and the division fits.
+pub(super) fn divide(gpu: &Gpu, shape: &GemvShape) -> Option<GemvShape> {
+    let is_worthwhile = gpu.warpgroups && shape.tokens >= FEWEST_TOKENS;
+    if !is_worthwhile || shape.schedule.copy != CopyEngine::Bulk || !shape.supports_warpgroups() {
+        return None;
+    }
+    // An argmax has one CTA for each share of the rows.
+    let most_blocks = if shape.output == Output::Argmax { 1 } else { 2.min(gpu.multiprocessors) };
+    let divisions = (1..=most_blocks).flat_map(|blocks| BUFFERS.map(|buffers| (blocks, buffers)));
+    let fitting = divisions.filter_map(|(blocks, buffers)| division(gpu, shape, blocks, buffers));
+    fitting.min_by_key(time)
+}
+
+/// The division with `blocks` blocks of tokens, if it fits in shared memory: the largest batches of tiles with two stages for each
+/// warpgroup.
+fn division(gpu: &Gpu, shape: &GemvShape, blocks: u32, buffers: u32) -> Option<GemvShape> {
+    let mut shape = shape.clone();
+    let most_tiles = shape.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
+    shape.schedule.grid = (gpu.multiprocessors / blocks).min(most_tiles);
+    shape.schedule.warps = WARPGROUPS * QUAD;
+    shape.schedule.groups = WARPGROUPS;
+    let buffers = if shape.cols == STEP { 1 } else { buffers };
+    let several = TokenSchedule { prepared: true, slice: STEP, buffers, ..TokenSchedule::ONE };
+    shape.schedule.several = TokenSchedule { warpgroups: WARPGROUPS, blocks, ..several };
+    let tiles = tiles(&shape);
+    for batches in 1..=tiles.div_ceil(QUAD) {
+        let batch = tiles.div_ceil(batches);
+        // Batches of whole quads, unless there is one.
+        shape.schedule.several.tiles = if batches == 1 { batch } else { batch.next_multiple_of(QUAD) };
+        shape.schedule.stages = 0;
+        let Some(free) = gpu.shared_budget(1).checked_sub(shape.token_bytes()) else { continue };
+        let stages = (free / shape.stage_bytes()).min(MAX_STAGES) / WARPGROUPS * WARPGROUPS;
+        if stages >= 2 * WARPGROUPS {
+            (shape.schedule.stages, shape.schedule.in_flight) = (stages, stages);
+            return Some(shape);
+        }
+    }
+    None
+}
+
+/// Tiles of each segment that a CTA has at most.
+fn tiles(shape: &GemvShape) -> u32 {
+    shape.most_tiles().div_ceil(segments(shape)).max(1)
+}
+
+/// Segments whose tiles a CTA has side by side.
+fn segments(shape: &GemvShape) -> u32 {
+    if matches!(shape.output, Output::Glu(_)) { 2 } else { 1 }
+}
+
+/// Estimated time of the CTA with the most tiles, in cycles.
+fn time(shape: &GemvShape) -> u64 {
+    let columns = u64::from(shape.input_layout().block_tokens) * 2;
+    let quads = u64::from(segments(shape) * tiles(shape).div_ceil(QUAD));
+    quads * u64::from(shape.cols / STEP) * (QUAD_STEP + COLUMN * columns)
+}
