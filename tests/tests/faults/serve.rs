@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots};
+use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
 use bespoke::tokenizer::Tokenizer;
 use bespoke_kernels::shape::ModelShape;
-use bespoke_serve::{Handle, Listen, Model, Options, Server};
+use bespoke_serve::{Handle, Listen, Model, Options, RunError, Server};
 use serde_json::Value;
 
 use super::device::{Fault, Faults, Manner};
@@ -25,7 +25,7 @@ struct Running {
     address: String,
     handle: Handle,
     faults: Arc<Faults>,
-    thread: Option<JoinHandle<Result<(), EngineError>>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 impl Running {
@@ -115,7 +115,7 @@ impl Running {
         value.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
     }
 
-    fn ended(mut self) -> Result<(), EngineError> {
+    fn ended(mut self) -> Result<(), RunError> {
         self.thread.take().unwrap().join().unwrap()
     }
 }
