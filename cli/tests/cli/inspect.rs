@@ -39,7 +39,7 @@ fn inspect_shows_a_kernel_at_every_stage() {
         output(&["inspect", &model, "swiglu", "--stage", "ir"]),
     );
     for ir in [&recorded, &optimised] {
-        assert!(ir.starts_with("kernel @gemv_q80r352_q80r352_c128"), "{ir}");
+        assert!(ir.starts_with("bespoke-ir 1\nkernel @gemv_q80r352_q80r352_c128"), "{ir}");
     }
     assert!(optimised.lines().count() < recorded.lines().count());
 
