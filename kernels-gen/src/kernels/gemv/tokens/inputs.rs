@@ -151,8 +151,7 @@ impl InputLayout {
 
     /// Size of all records in bytes.
     pub fn bytes(&self) -> u32 {
-        let blocks = if self.block_tokens > 0 { self.groups() * GROUP / self.block_tokens } else { 1 };
-        self.block_bytes() * blocks
+        self.block_bytes() * (self.groups() * GROUP).checked_div(self.block_tokens).unwrap_or(1)
     }
 
     /// Number of units of eight inputs per token.
