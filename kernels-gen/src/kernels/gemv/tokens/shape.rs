@@ -25,7 +25,7 @@ pub struct TokenSchedule {
     pub parts: u32,
     /// Number of tiles of a segment whose sums shared memory has room for.
     pub tiles: u32,
-    /// Number of consumer warpgroups, which multiply with `wgmma` ([`super::warpgroup`]): on devices of compute capability 9.0
+    /// Number of consumer warpgroups, which multiply with `wgmma` (`tokens/warpgroup.rs`): on devices of compute capability 9.0
     /// only. 0 if warps multiply.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub warpgroups: u32,
