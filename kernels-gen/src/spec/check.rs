@@ -6,6 +6,7 @@ use crate::kernels::attention::{AppendShape, AttentionShape, Rope};
 use crate::kernels::gemm::{GemmShape, HalveShape};
 use crate::kernels::gemv::tokens::InputLayout;
 use crate::kernels::gemv::{GemvShape, Output};
+use crate::kernels::launching::CopyEngine;
 use crate::kernels::sample::SampleShape;
 use crate::plan::PlanParams;
 use crate::weights::{Layout, WeightType};
@@ -156,9 +157,7 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
         let (tokens, cols) = (tiling.warp_tokens, tiling.stage_cols);
         return Err(format!("a warp has {tokens} tokens and a stage {cols} columns: see `Tiling`"));
     }
-    if tiling.warpgroups
-        && (!tiling.warps[0].is_multiple_of(4) || tiling.copy != crate::kernels::launching::CopyEngine::Bulk)
-    {
+    if tiling.warpgroups && (!tiling.warps[0].is_multiple_of(4) || tiling.copy != CopyEngine::Bulk) {
         return Err("warpgroups need a multiple of four warps along rows, and bulk copies".to_owned());
     }
     Ok(())
@@ -180,6 +179,7 @@ fn halve(s: &HalveShape) -> Result<(), String> {
 /// Checks the division of a product of several tokens.
 fn tokens(s: &GemvShape) -> Result<(), String> {
     let (schedule, several) = (&s.schedule, &s.schedule.several);
+    within(&[("schedule.several.blocks", several.blocks, s.tokens)])?;
     if !s.is_sliced() {
         return Ok(());
     }
@@ -187,6 +187,7 @@ fn tokens(s: &GemvShape) -> Result<(), String> {
         ("schedule.several.parts", several.parts, schedule.warps),
         ("schedule.several.tiles", several.tiles, GRID),
     ])?;
+    warpgroups(s)?;
     let layout = s.input_layout();
     inputs(&layout)?;
     let per_group = several.parts.saturating_mul(schedule.groups);
@@ -217,8 +218,43 @@ fn tokens(s: &GemvShape) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the division of a product among warpgroups, if they multiply, and of the tokens among CTAs.
+fn warpgroups(s: &GemvShape) -> Result<(), String> {
+    let (schedule, several) = (&s.schedule, &s.schedule.several);
+    if several.warpgroups == 0 {
+        return match several.blocks {
+            1 => Ok(()),
+            blocks => Err(format!("`schedule.several.blocks` is {blocks} without warpgroups, not 1")),
+        };
+    }
+    // Each warpgroup has a named barrier.
+    within(&[("schedule.several.warpgroups", several.warpgroups, 4)])?;
+    let is_divided = [schedule.warps, 4 * schedule.groups] == [4 * several.warpgroups; 2];
+    if !is_divided || several.parts != 1 || !several.prepared || schedule.copy != CopyEngine::Bulk {
+        return Err(format!(
+            "{} warpgroups have four warps and a group each, one part, prepared inputs and bulk copies",
+            several.warpgroups
+        ));
+    }
+    if !s.supports_warpgroups() || several.slice == 0 || !s.cols.is_multiple_of(several.slice) {
+        return Err(format!(
+            "warpgroups cannot multiply these matrices with slices of {} columns: types with exact sums and whole slices",
+            several.slice
+        ));
+    }
+    // The largest product of a warpgroup has 256 columns, two for each token.
+    let most = 128 * several.blocks;
+    if s.tokens > most {
+        return Err(format!("`tokens` is {}, more than {most} for {} blocks", s.tokens, several.blocks));
+    }
+    Ok(())
+}
+
 /// Checks the size of the inputs of several tokens.
 fn inputs(layout: &InputLayout) -> Result<(), String> {
+    if !layout.block_tokens.is_multiple_of(4) || layout.block_tokens > 256 {
+        return Err(format!("`block_tokens` is {}, not a multiple of 4 up to 256", layout.block_tokens));
+    }
     let bytes = u64::from(layout.granule_bytes()) * u64::from(layout.granules);
     if bytes > u64::from(u32::MAX / 2) {
         return Err(format!("the inputs of {} tokens have {bytes} bytes: too many", layout.tokens));
@@ -317,6 +353,10 @@ mod tests {
             ),
             (TokenSchedule { tiles: GRID, slice: 1 << 23, ..several }, "bytes of shared memory"),
             (TokenSchedule { tiles: 0, ..several }, "`schedule.several.tiles` is 0"),
+            (TokenSchedule { blocks: 0, ..several }, "`schedule.several.blocks` is 0"),
+            (TokenSchedule { blocks: 2, ..several }, "`schedule.several.blocks` is 2 without warpgroups"),
+            (TokenSchedule { warpgroups: 5, ..several }, "`schedule.several.warpgroups` is 5"),
+            (TokenSchedule { warpgroups: 2, ..several }, "2 warpgroups have four warps and a group each"),
         ] {
             let error = check(several).expect_err(expected);
             assert!(error.contains(expected), "{error}");

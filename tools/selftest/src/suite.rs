@@ -275,7 +275,7 @@ fn stacks() -> Vec<KernelSpec> {
 /// prepared; every output; stacks of types with several forms of inputs; slices that do not divide the columns, and units
 /// that strips do not divide; tokens divided among warps; batches of tiles; both copy engines.
 fn several_tokens() -> Vec<KernelSpec> {
-    use WeightType::{F16, F32, Q2_K, Q3_K, Q4_K, Q6_K, Q8_0};
+    use WeightType::{F16, F32, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_0};
     let bulk = Schedule {
         grid: 2,
         warps: 4,
@@ -294,6 +294,7 @@ fn several_tokens() -> Vec<KernelSpec> {
         tiles,
         ..TokenSchedule::ONE
     };
+    let of_warpgroups = |tiles, blocks| TokenSchedule { warpgroups: 2, blocks, ..sliced(256, 2, 1, tiles) };
     let spec = |tokens, cols, segments: &[(WeightType, u32)], output, schedule, several| {
         KernelSpec::Gemv(GemvShape {
             tokens,
@@ -310,6 +311,7 @@ fn several_tokens() -> Vec<KernelSpec> {
     let in_turns = |groups| Schedule { groups, ..bulk };
     let asynchronous = Schedule { copy: CopyEngine::Async, trigger: Trigger::Never, ..bulk };
     let wraps = Schedule { stages: 2, in_flight: 2, ..asynchronous };
+    let two_warpgroups = Schedule { warps: 8, groups: 2, ..bulk };
     let mut specs = Vec::new();
     for ty in WeightType::ALL {
         let cols = 3 * ty.block_cols().max(128);
@@ -331,6 +333,8 @@ fn several_tokens() -> Vec<KernelSpec> {
         spec(8, 1056, &[(Q8_0, 70)], Output::Argmax, in_turns(2), sliced(512, 1, 2, 2)),
         spec(8, 512 * 5, &[(Q4_K, 20), (Q6_K, 33)], Output::Store, bulk, sliced(1024, 2, 1, 4)),
         spec(32, 1024, &[(Q4_K, 40), (Q4_K, 40)], silu, in_turns(2), sliced(512, 2, 2, 1)),
+        spec(40, 768, &[(Q4_K, 72), (Q5_K, 150)], Output::Residual, two_warpgroups, of_warpgroups(4, 1)),
+        spec(64, 512, &[(Q4_K, 50), (Q4_K, 50)], silu, two_warpgroups, of_warpgroups(2, 2)),
         // Rings that wrap.
         spec(6, 1536, &[(Q6_K, 150)], Output::Argmax, in_turns(2), sliced(512, 2, 1, 1)),
         spec(16, 3584, &[(Q4_K, 150)], Output::Residual, in_turns(2), sliced(1024, 2, 2, 2)),
@@ -457,7 +461,8 @@ fn norm_adds() -> Vec<KernelSpec> {
 
 /// Shapes of attention: one to eight query heads per key/value head, and a group of heads in two CTAs; full and partial
 /// rotation, of pairs and of halves, and none; norms of heads and of projections; windows within a tile, and over the
-/// borders of pages and splits; rows of different sequences, and of one; other scales, and bounded scores; splits of one page and of several; rings of one stage
+/// borders of pages and splits; rows of one sequence and of several; other scales; soft caps; splits of one page and of several;
+/// rings of one stage
 /// and of more, with both copy engines, whose stages hold a page and less; caches of f16 and of bytes.
 fn attentions() -> Vec<AttentionShape> {
     use NormSpan::{Head, Projection};

@@ -262,7 +262,15 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
     };
     let slice = product.least_slice();
     product.schedule.several =
-        TokenSchedule { prepared: true, slice, buffers: 1, parts: 1, tiles: 1, ..TokenSchedule::ONE };
+        TokenSchedule { prepared: true, slice, buffers: 1, tiles: 1, ..TokenSchedule::ONE };
+    if s.layout.block_tokens > 0 {
+        // Warpgroups multiply blocks of tokens.
+        let blocks = s.layout.tokens.div_ceil(s.layout.block_tokens);
+        let several = TokenSchedule { warpgroups: 1, blocks, slice: 256, ..product.schedule.several };
+        let bulk = Schedule { warps: 4, copy: CopyEngine::Bulk, ..product.schedule };
+        product.segments = vec![Segment { ty: Q4_K, rows: 16 }];
+        product.schedule = Schedule { several, ..bulk };
+    }
     gemv(&product)
 }
 
