@@ -76,6 +76,12 @@ impl<T: WarpgroupElement> MatrixDescriptor<T> {
     /// - Example: [`RunningSums`]
     #[track_caller]
     pub fn bytes(self, bytes: u32) -> MatrixDescriptor<T> {
+        if !bytes.is_multiple_of(16) {
+            super::record::fail(
+                Location::caller(),
+                format!("{bytes} bytes behind a matrix: the address of a matrix is a multiple of 16"),
+            );
+        }
         MatrixDescriptor { low: self.low + (bytes >> 4), ..self }
     }
 
@@ -148,6 +154,12 @@ impl<S: Scalar + Default> WarpgroupSums<S> {
     /// - PTX: none: constants
     #[track_caller]
     pub fn zero(columns: u32) -> WarpgroupSums<S> {
+        if !columns.is_multiple_of(8) || !(8..=256).contains(&columns) {
+            super::record::fail(
+                Location::caller(),
+                format!("sums of {columns} columns: a product has 8, 16, … or 256"),
+            );
+        }
         WarpgroupSums { fragments: vec![FragmentC::zero(); columns as usize / 8] }
     }
 

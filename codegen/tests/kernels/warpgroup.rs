@@ -98,3 +98,25 @@ fn products_of_warpgroups_are_for_one_compute_capability() {
         assert!(error.contains("sm_90a, which later targets do not include"), "{error}");
     }
 }
+
+/// A product whose sums have `columns` columns, of a matrix `bytes` behind another.
+#[kernel(threads = 128)]
+fn misshapen(c: Ptr<Global, f32>, columns: u32, bytes: u32) {
+    let tile = shared_array::<f16>(N * 16);
+    let b = MatrixDescriptor::new(tile, N * 16, 128).bytes(bytes);
+    let a = FragmentA::<f16, 4>::from_registers([val(0u32); 4]);
+    let sums = WarpgroupSums::zero(columns).multiply(&[(a, b)]).wait();
+    c.at(thread_index()).store(sums.fragments()[0].0[0]);
+}
+
+#[test]
+fn shapes_that_no_product_has_are_errors() {
+    for (columns, bytes, expected) in [
+        (12, 0, "sums of 12 columns: a product has 8, 16, … or 256"),
+        (0, 0, "sums of 0 columns: a product has 8, 16, … or 256"),
+        (264, 0, "sums of 264 columns: a product has 8, 16, … or 256"),
+        (8, 24, "24 bytes behind a matrix: the address of a matrix is a multiple of 16"),
+    ] {
+        assert_eq!(misshapen(columns, bytes).err().map(|error| error.message).as_deref(), Some(expected));
+    }
+}
