@@ -529,5 +529,6 @@ fn trigger_name(trigger: Trigger) -> &'static str {
         Trigger::Never => "n",
         Trigger::AtStart => "s",
         Trigger::AfterWait => "w",
+        Trigger::AfterLoads => "l",
     }
 }

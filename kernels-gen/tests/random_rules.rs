@@ -49,7 +49,12 @@ impl Random {
                 (_, 5) => rule.in_flight = self.number(12),
                 (_, 6) => rule.resident = self.number(3),
                 _ => {
-                    rule.trigger = Some(self.one_of(&[Trigger::Never, Trigger::AtStart, Trigger::AfterWait]))
+                    rule.trigger = Some(self.one_of(&[
+                        Trigger::Never,
+                        Trigger::AtStart,
+                        Trigger::AfterWait,
+                        Trigger::AfterLoads,
+                    ]))
                 }
             }
         }

@@ -39,6 +39,9 @@ pub enum Trigger {
     AtStart,
     /// The end of all earlier launches. The next launch then sees their results without a wait.
     AfterWait,
+    /// The end of all earlier launches and the issue of this launch's last load of weights, whichever is later. The
+    /// next launch then sees the results of earlier launches without a wait, and its loads do not delay this launch's.
+    AfterLoads,
 }
 
 impl Trigger {
@@ -58,6 +61,15 @@ impl Trigger {
             wait_for_dependencies();
         }
         if self == Trigger::AfterWait {
+            launch_dependents();
+        }
+    }
+
+    /// Triggers the next launch if this is [`Trigger::AfterLoads`]. Call in the producer, after its last load.
+    #[track_caller]
+    pub(crate) fn after_loads(self) {
+        if self == Trigger::AfterLoads {
+            wait_for_dependencies();
             launch_dependents();
         }
     }

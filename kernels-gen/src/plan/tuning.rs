@@ -259,11 +259,11 @@ impl Rule {
 
     fn check_trigger(&self, gpu: &Gpu, trigger: Trigger) -> Result<(), TuningError> {
         let limit = match trigger {
-            Trigger::AtStart | Trigger::AfterWait if !gpu.is_programmatic() => {
+            Trigger::AtStart | Trigger::AfterWait | Trigger::AfterLoads if !gpu.is_programmatic() => {
                 "the target has no programmatic dependent launch; only never is possible"
             }
             Trigger::AtStart if self.role == LaunchRole::AttnQkv => {
-                "attention reads the position before it waits; only after_wait and never are possible"
+                "attention reads the position before it waits; only after_wait, after_loads and never are possible"
             }
             _ => return Ok(()),
         };
@@ -287,6 +287,7 @@ pub fn trigger_name(trigger: Trigger) -> &'static str {
         Trigger::Never => "never",
         Trigger::AtStart => "at_start",
         Trigger::AfterWait => "after_wait",
+        Trigger::AfterLoads => "after_loads",
     }
 }
 

@@ -226,6 +226,7 @@ fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
         spec(8, &[150], Output::Residual, Schedule { resident: 4, in_flight: 3, ..async_copies }),
         spec(6, &[16 * 70], Output::Argmax, bulk),
         spec(10, &[70, 70], Output::Glu(Activation::Silu), Schedule { stages: 2, ..bulk }),
+        spec(8, &[150], Output::Store, Schedule { trigger: Trigger::AfterLoads, ..bulk }),
     ]
 }
 
@@ -326,6 +327,14 @@ fn several_tokens() -> Vec<KernelSpec> {
         spec(2, 600 * 4, &[(F32, 20)], Output::Argmax, bulk, whole),
         spec(3, 1536, &[(Q6_K, 700)], Output::Argmax, in_turns(2), whole),
         spec(4, 1536, &[(Q4_K, 100), (Q6_K, 30)], Output::Argmax, in_turns(4), whole),
+        spec(
+            16,
+            1024,
+            &[(Q6_K, 40)],
+            Output::Store,
+            Schedule { trigger: Trigger::AfterLoads, ..bulk },
+            sliced(512, 2, 1, 1),
+        ),
         spec(4, 512, &[(Q2_K, 84), (Q4_K, 88), (Q3_K, 81), (F16, 73)], Output::Store, wraps, whole),
         spec(2, 1024, &[(Q4_K, 50), (Q4_K, 50)], silu, asynchronous, held(1)),
         spec(2, 600 * 4, &[(F32, 20)], Output::Argmax, bulk, held(4)),

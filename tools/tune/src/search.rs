@@ -15,6 +15,7 @@ use bespoke_kernels::spec::KernelSpec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     Warps(u32),
+    Groups(u32),
     Resident(u32),
     Stages(u32),
     InFlight(u32),
@@ -28,6 +29,7 @@ impl Setting {
     pub fn knob(self) -> &'static str {
         match self {
             Setting::Warps(_) => "warps",
+            Setting::Groups(_) => "groups",
             Setting::Resident(_) => "resident",
             Setting::Stages(_) => "stages",
             Setting::InFlight(_) => "in_flight",
@@ -42,6 +44,7 @@ impl Setting {
         match self {
             Setting::Trigger(trigger) => trigger_name(trigger).to_owned(),
             Setting::Warps(n)
+            | Setting::Groups(n)
             | Setting::Resident(n)
             | Setting::Stages(n)
             | Setting::InFlight(n)
@@ -54,6 +57,7 @@ impl Setting {
         match self {
             // The number of stages follows from their size and the share of shared memory.
             Setting::Warps(n) => (rule.warps, rule.stages, rule.in_flight) = (Some(n), None, None),
+            Setting::Groups(n) => (rule.groups, rule.stages, rule.in_flight) = (Some(n), None, None),
             Setting::Resident(n) => (rule.resident, rule.stages, rule.in_flight) = (Some(n), None, None),
             Setting::Stages(n) => rule.stages = Some(n),
             Setting::InFlight(n) => rule.in_flight = Some(n),
@@ -69,6 +73,7 @@ impl Setting {
         for launch in plan.launches.iter().filter(|launch| launch.label.role == role) {
             let value = match (&plan.kernels[launch.kernel].spec, self) {
                 (KernelSpec::Gemv(s), Setting::Warps(_)) => Setting::Warps(s.schedule.warps),
+                (KernelSpec::Gemv(s), Setting::Groups(_)) => Setting::Groups(s.schedule.groups),
                 (KernelSpec::Gemv(s), Setting::Resident(_)) => Setting::Resident(s.schedule.resident),
                 (KernelSpec::Gemv(s), Setting::Stages(_)) => Setting::Stages(s.schedule.stages),
                 (KernelSpec::Gemv(s), Setting::InFlight(_)) => Setting::InFlight(s.schedule.in_flight),
@@ -98,9 +103,10 @@ pub fn knobs(role: LaunchRole, quick: bool) -> Vec<Vec<Setting>> {
             some(Setting::Stages, &[1, 2, 3, 4, 6], &[2, 3]),
         ];
     }
-    let triggers = [Trigger::AtStart, Trigger::AfterWait, Trigger::Never];
+    let triggers = [Trigger::AtStart, Trigger::AfterWait, Trigger::AfterLoads, Trigger::Never];
     vec![
         some(Setting::Warps, &[4, 6, 8, 12, 16], &[4, 8, 16]),
+        some(Setting::Groups, &[1, 2, 4], &[1, 2]),
         some(Setting::Resident, &[1, 2, 3], &[1, 2]),
         some(Setting::Stages, &[2, 3, 4, 5, 6, 8, 10, 12, 16, 24], &[2, 3, 4, 6]),
         some(Setting::InFlight, &[1, 2, 3, 4, 6], &[1, 2, 4]),

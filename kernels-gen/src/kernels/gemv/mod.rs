@@ -169,6 +169,7 @@ fn load(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvShape) 
             stream(&TileRun { layout, weights, tiles }, &mut producer, s);
         }
     }
+    s.schedule.trigger.after_loads();
 }
 
 /// Consumer warps: load the input, multiply, and write the outputs.

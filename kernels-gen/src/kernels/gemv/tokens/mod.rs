@@ -93,6 +93,7 @@ pub(super) fn load_weights(operands: &Operands, rings: Rings, tiles: &[[Val<u32>
             first = last;
         }
     }
+    s.schedule.trigger.after_loads();
 }
 
 /// Number of units of a tile in slice `slice`.

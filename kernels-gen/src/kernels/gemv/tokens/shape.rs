@@ -119,7 +119,7 @@ impl GemvShape {
     pub fn prepare(&self) -> Option<PrepareShape> {
         let trigger = match self.schedule.trigger {
             Trigger::Never => Trigger::Never,
-            Trigger::AtStart | Trigger::AfterWait => Trigger::AtStart,
+            Trigger::AtStart | Trigger::AfterWait | Trigger::AfterLoads => Trigger::AtStart,
         };
         let layout = self.input_layout();
         let shape = || PrepareShape { cols: self.cols, normed: self.normed(), layout, trigger };
