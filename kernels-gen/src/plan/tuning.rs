@@ -209,7 +209,7 @@ impl Rule {
     /// Checks a GEMV divided by this rule. `shared` is the shared memory of a CTA, in bytes.
     fn check_gemv(&self, gpu: &Gpu, s: &GemvShape, shared: u32) -> Result<(), TuningError> {
         let schedule = &s.schedule;
-        let tiles = s.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
+        let tiles = s.shared_tiles();
         if schedule.grid > tiles {
             self.reject_first(&["grid"], format!("there are {tiles} tiles of 16 rows"))?;
         }

@@ -439,7 +439,9 @@ impl GemvShape {
         let layouts = self.layouts();
         let whole = self.is_gated();
         let divisor = layouts.iter().map(Layout::tile_bytes).fold(0, gcd).max(1);
-        let lengths = layouts.iter().map(|layout| if whole { 1 } else { layout.tile_bytes() / divisor });
+        // If there is a CTA for every tile, each has one.
+        let equal = whole || self.shared_tiles() <= self.schedule.grid;
+        let lengths = layouts.iter().map(|layout| if equal { 1 } else { layout.tile_bytes() / divisor });
         let mut start = 0;
         let mut segments = Vec::new();
         for (layout, tile_length) in layouts.iter().zip(lengths) {
@@ -464,6 +466,12 @@ impl GemvShape {
         ranges.into_iter().flatten()
     }
 
+    /// Number of tiles that the CTAs share: those of all segments, and of a gated product those of gate or up.
+    pub(crate) fn shared_tiles(&self) -> u32 {
+        let tiles = self.layouts().into_iter().map(|layout| layout.tiles);
+        if self.is_gated() { tiles.max().unwrap_or(0) } else { tiles.sum() }
+    }
+
     /// Number of tiles of the CTA with the most tiles.
     pub(crate) fn most_tiles(&self) -> u32 {
         self.most(|_| 1)
@@ -483,7 +491,7 @@ impl GemvShape {
 }
 
 /// Division of the tiles of all segments among CTAs. The tiles are laid out on a line, each tile with a length
-/// proportional to its bytes, and the line is cut into `grid` equal parts, one per CTA. A CTA has the tiles that begin
+/// proportional to its bytes (or the same, if there is a CTA for each tile), and the line is cut into `grid` equal parts, one per CTA. A CTA has the tiles that begin
 /// in its part.
 pub(super) struct Cut {
     pub segments: Vec<CutSegment>,
