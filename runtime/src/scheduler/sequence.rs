@@ -55,17 +55,23 @@ impl Sequence<'_> {
         }
     }
 
-    /// What further rows of the slot in the next step are worth: those of tokens that are given, or of a draft.
-    pub fn promise(&self, slot: &Slot) -> Option<Promise> {
+    /// What further rows of the slot in the next step are worth: those of tokens that are given, or of a draft. A draft model
+    /// can draft at most `model_most` tokens.
+    pub fn promise(&self, slot: &Slot, model_most: u32) -> Option<Promise> {
         let given = slot.given.saturating_sub(slot.enqueued + 1);
         if given > 0 {
             // A grammar decides about the token after the last one.
             let given = given - u32::from(self.guide.is_some());
-            return (given > 0).then_some(Promise { probability: 1.0, most: given, always: false });
+            return (given > 0).then_some(Promise {
+                probability: 1.0,
+                most: given,
+                always: false,
+                source: None,
+            });
         }
         // The last token needs no position, and one is chosen without a draft.
         let most = self.answer.tokens_left().saturating_sub(1);
-        self.speculator.as_ref()?.promise(most)
+        self.speculator.as_ref()?.promise(most, model_most)
     }
 
     /// The tokens that prefill steps process: all of the prompt but the last.
