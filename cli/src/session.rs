@@ -8,6 +8,7 @@ use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
 use bespoke::speculation::{DraftCounts, Source, SourceCounts, Speculation};
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_perplexity::{VocabularyError, check_vocabularies};
+use clap::ArgGroup;
 use miette::{WrapErr, miette};
 
 use crate::model::{self, LoadArgs, Model};
@@ -144,6 +145,7 @@ pub struct Sizes {
 
 /// Speculation.
 #[derive(clap::Args, Clone, Debug)]
+#[command(group(ArgGroup::new("drafts").args(["speculate", "draft"]).multiple(true)))]
 pub struct SpeculationArgs {
     /// Draft up to N tokens from repeated text, and check them in one step, where that is faster; answers do not change
     /// [default: off; without N: 7]
@@ -153,6 +155,9 @@ pub struct SpeculationArgs {
     /// do not change
     #[arg(long, value_name = "FILE")]
     draft: Option<PathBuf>,
+    /// Draft as many tokens as allowed, also where that is slower: to measure how many are accepted
+    #[arg(long, requires = "drafts")]
+    draft_always: bool,
 }
 
 /// Default number of drafted tokens: with the last token, the rows of a step of eight.
@@ -165,7 +170,7 @@ impl SpeculationArgs {
     /// Whether and how tokens are drafted.
     pub fn speculation(&self) -> Speculation {
         let most = self.speculate.unwrap_or(if self.draft.is_some() { DRAFTS } else { 0 });
-        Speculation { lookup: self.speculate.is_some(), ..Speculation::up_to(most) }
+        Speculation { most, always: self.draft_always, lookup: self.speculate.is_some() }
     }
 
     /// Loads the draft model, if there is one.

@@ -123,6 +123,7 @@ impl<'t> DraftModel<'t> {
         wanted: &[Wanted<'_>],
         costs: &mut StepCosts,
     ) -> Result<Vec<Vec<u32>>, EngineError> {
+        let since = Instant::now();
         let mut drafting = Vec::new();
         // Sequences whose last two tokens the first step processes.
         let mut behind = Vec::new();
@@ -149,7 +150,6 @@ impl<'t> DraftModel<'t> {
         if longest == 0 {
             return Ok(drafts);
         }
-        let since = Instant::now();
         self.first_step(&drafting, &behind)?;
         let mut last = if behind.is_empty() { drafting.len() } else { 0 };
         for place in 1..longest {
@@ -190,9 +190,11 @@ impl<'t> DraftModel<'t> {
         }
         let slot = &mut self.slots[want.slot as usize];
         let needed = positions.div_ceil(PAGE);
+        if needed.saturating_sub(slot.pages.len() as u32) > self.free.len() as u32 {
+            return Ok(false);
+        }
         while (slot.pages.len() as u32) < needed {
-            let Some(page) = self.free.pop() else { return Ok(false) };
-            slot.pages.push(page);
+            slot.pages.extend(self.free.pop());
         }
         if is_new {
             self.steps.start(want.slot, want.tokens, &SamplingParams::default())?;
