@@ -81,10 +81,10 @@ const OPTIONS: [(&[&str], &str); 46] = [
         "adapters are not supported; merge them into the model",
     ),
     (&["-mm", "--mmproj", "--image", "--audio"], "only text is supported"),
-    (&["-md", "--model-draft"], "--draft FILE drafts with a small model, in `batch` and `serve`"),
+    (&["-md", "--model-draft"], "--draft FILE is the option for a draft model"),
     (
         &["--draft-max", "--draft-n"],
-        "--speculate=N sets the most drafted tokens, in `batch` and `serve`; fewer are drafted where that is faster",
+        "--speculate=N sets the largest number of drafted tokens; fewer are drafted where that is faster",
     ),
     (
         &["--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx"],

@@ -151,7 +151,7 @@ pub struct SpeculationArgs {
     /// [default: off; without N: 7]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "7", require_equals = true, value_parser = clap::value_parser!(u32).range(1..=63))]
     speculate: Option<u32>,
-    /// Draft with a small model FILE of the same vocabulary, up to 7 tokens or the N of --speculate, where that is faster; answers
+    /// A small model with the same vocabulary that drafts tokens: up to 7, or the N of --speculate, where that is faster; answers
     /// do not change
     #[arg(long, value_name = "FILE")]
     draft: Option<PathBuf>,
