@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::SequenceId;
 use super::steps::{Limits, PAGE, PageEntry, StepRow, Steps};
 use crate::engine::{Backoff, EngineError, Pause, SamplingParams};
-use crate::speculation::{Kind, ModelPrior, StepCosts};
+use crate::speculation::{Kind, ModelPrior, Offer, StepCosts};
 
 /// A draft model with the state of its slots.
 pub(super) struct DraftModel<'t> {
@@ -35,6 +35,9 @@ struct DraftSlot {
     /// The tokens drafted last, from position `processed` on.
     drafted: Vec<u32>,
 }
+
+/// Smallest number of tokens in prefill steps by which the time of a token is measured.
+const MEASURED: u32 = 128;
 
 /// A draft that is wanted.
 pub(super) struct Wanted<'a> {
@@ -83,13 +86,16 @@ impl<'t> DraftModel<'t> {
         self.limits.pages - self.free.len() as u32
     }
 
-    /// Largest number of tokens that can be drafted for a sequence with `known` tokens in a slot: bounded by the context and
-    /// by the free pages.
-    pub fn room(&self, slot: u32, sequence: SequenceId, known: u32) -> u32 {
-        let Some(of) = self.slots.get(slot as usize) else { return 0 };
-        let own = if of.sequence == Some(sequence) { of.pages.len() } else { 0 };
-        let pages = (own + self.free.len()) as u32;
-        self.limits.context.min(pages.saturating_mul(PAGE)).saturating_sub(known - 1)
+    /// What the model can draft for a sequence with `known` tokens in a slot: bounded by the context and by the free pages.
+    pub fn offer(&self, slot: u32, sequence: SequenceId, known: u32) -> Offer {
+        let of = self.slots.get(slot as usize);
+        let of = of.filter(|of| of.sequence == Some(sequence));
+        let pages = (of.map_or(0, |of| of.pages.len()) + self.free.len()) as u32;
+        let most = self.limits.context.min(pages.saturating_mul(PAGE)).saturating_sub(known - 1);
+        // Most of the tokens that were drafted last were processed.
+        let processed = of.map_or(0, |of| of.processed + of.drafted.len() as u32);
+        let behind = (known - 1).saturating_sub(processed);
+        Offer { most, behind }
     }
 
     /// Releases the pages of a slot.
@@ -127,10 +133,11 @@ impl<'t> DraftModel<'t> {
         let mut drafting = Vec::new();
         // Sequences whose last two tokens the first step processes.
         let mut behind = Vec::new();
-        let mut prefilled = false;
+        // Number of tokens that prefill steps process.
+        let mut prefilled = 0;
         for (index, want) in wanted.iter().enumerate() {
             let known = want.tokens.len() as u32;
-            let count = want.count.min(self.room(want.slot, want.sequence, known));
+            let count = want.count.min(self.offer(want.slot, want.sequence, known).most);
             if count == 0 || !self.prepare(want, known + count - 1)? {
                 continue;
             }
@@ -140,7 +147,7 @@ impl<'t> DraftModel<'t> {
                 1 => behind.push(index),
                 _ => {
                     self.prefill(want.slot, known)?;
-                    prefilled = true;
+                    prefilled += missing;
                 }
             }
             drafting.push((index, Drafting { slot: want.slot, known, count }));
@@ -174,9 +181,12 @@ impl<'t> DraftModel<'t> {
                 None => self.lose(it.slot)?,
             }
         }
-        let rows = drafting.len() as u32;
-        if let Some(&size) = self.limits.decode.iter().find(|&&size| size >= rows).filter(|_| !prefilled) {
-            costs.observe(Kind::Draft, size, since.elapsed() / longest);
+        let size = self.limits.decode.iter().copied().find(|&size| size as usize >= drafting.len());
+        match size {
+            Some(size) if prefilled == 0 => costs.observe(Kind::Draft, size, since.elapsed() / longest),
+            // The steps that draft take little of the time.
+            _ if prefilled >= MEASURED => costs.observe(Kind::CatchUp, 1, since.elapsed() / prefilled),
+            _ => {}
         }
         Ok(drafts)
     }

@@ -9,7 +9,7 @@ use super::steps::{Draft, Limits, PageEntry, ROW_GROUP, StepRow, Steps};
 use super::{Scheduler, SequenceId, Slot};
 use crate::engine::{EngineError, MAX_STEPS_AHEAD};
 use crate::generation::{FinishReason, Next};
-use crate::speculation::{Kind, Source, StepSizes, drafts};
+use crate::speculation::{Kind, Offer, Source, StepSizes, drafts};
 
 /// Largest number of steps in flight while sequences wait for a slot, or may have drafts. Two keep the device busy; with more, a
 /// slot whose sequence has ended would be wasted for more steps, and a draft would come later.
@@ -64,11 +64,9 @@ impl<S: Steps> Scheduler<'_, S> {
             let sequence = &self.sequences[id];
             let slot = self.slots[sequence.slot? as usize].as_ref()?;
             let known = sequence.tokens.len() as u32;
-            // Without a draft model, synthetic drafts need no room.
-            let room =
-                self.draft_model.as_ref().map(|model| model.room(sequence.slot.unwrap_or(0), *id, known));
-            may_decode(sequence, slot)
-                .then(|| (index, sequence.promise(slot, room.unwrap_or(u32::MAX)), slot))
+            let model = self.draft_model.as_ref().zip(sequence.slot);
+            let offer = model.map_or(Offer::default(), |(model, slot)| model.offer(slot, *id, known));
+            may_decode(sequence, slot).then(|| (index, sequence.promise(slot, offer), slot))
         });
         let ready: Vec<_> = ready.collect();
         let promises: Vec<_> = ready.iter().map(|(_, promise, _)| *promise).collect();

@@ -50,7 +50,7 @@ const FIRST_PAUSE: u32 = 32;
 /// Largest such number: it doubles with each try that fails.
 const LONGEST_PAUSE: u32 = 1024;
 
-/// Number of tokens that a try must be worth drafting for, to count as successful.
+/// Number of right tokens, with fading weights, after which a try counts as successful.
 const SUCCESS: f64 = 8.0;
 
 /// Share of right tokens of a draft model in all sequences: what is assumed in a new one.

@@ -16,6 +16,10 @@ pub(crate) struct Promise {
     pub always: bool,
     /// Where the tokens come from; none for tokens that are given.
     pub source: Option<Source>,
+    /// Number of the sequence's tokens that the draft model must process first.
+    pub behind: u32,
+    /// Largest number of tokens that may follow.
+    pub left: u32,
 }
 
 /// Numbers of rows of an engine's steps, ascending.
@@ -28,15 +32,17 @@ pub(crate) struct StepSizes<'a> {
     pub draft: &'a [u32],
 }
 
-/// Kind of a step that chooses tokens.
+/// What takes a measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A row for each sequence.
+    /// A decode step: a row for each sequence.
     Decode,
-    /// Several rows for a sequence.
+    /// A verify step: several rows for a sequence.
     Verify,
     /// A step of the draft model.
     Draft,
+    /// A token that the draft model processes before it drafts, in steps of many.
+    CatchUp,
 }
 
 /// Measured times of steps by kind and number of rows.
@@ -63,6 +69,10 @@ const MOST: f64 = 2.0;
 /// Number of measurements of other steps after which a time is measured anew: it may have been disturbed, or the context has
 /// become longer.
 const RENEWAL: u64 = 1000;
+
+/// Number of tokens among which the time that a draft model needs to catch up is divided, if so many may follow: most answers end
+/// before their limit.
+const HORIZON: u32 = 256;
 
 /// Gain below which nothing is drafted: a wrong estimate must not cost more than it may gain.
 const LEAST_GAIN: f64 = 1.03;
@@ -119,7 +129,7 @@ pub(crate) fn drafts(promises: &[Option<Promise>], sizes: &StepSizes<'_>, costs:
     for &size in sizes.verify.iter().filter(|&&size| size > sequences) {
         verifying = costs.of(Kind::Verify, size).unwrap_or(verifying);
         while sequences + shares.rows < size && shares.add_row() {
-            let seconds = verifying + shares.drafting(sizes.draft, costs);
+            let seconds = verifying + shares.drafting(sizes.draft, costs) + shares.catching_up(costs);
             let rate = (f64::from(sequences) + shares.expected) / seconds;
             if rate > best_rate {
                 (best, best_rate) = (shares.counts.clone(), rate);
@@ -162,6 +172,19 @@ impl<'a> Shares<'a> {
         true
     }
 
+    /// A step's share of the time in which the draft model processes tokens that it has not seen. That time is divided among the
+    /// tokens that may follow.
+    fn catching_up(&self, costs: &StepCosts) -> f64 {
+        let Some(token) = costs.of(Kind::CatchUp, 1) else { return 0.0 };
+        let of_one = |(promise, &count): (&Option<Promise>, &u32)| {
+            let promise = promise.filter(|it| count > 0 && it.source == Some(Source::Model))?;
+            let given = 1.0 + (1..=count as i32).map(|place| promise.probability.powi(place)).sum::<f64>();
+            let part = given / f64::from(promise.left.clamp(1, HORIZON));
+            Some(f64::from(promise.behind) * token * part.min(1.0))
+        };
+        self.promises.iter().zip(&self.counts).filter_map(of_one).sum()
+    }
+
     /// Time of the draft model's steps: each drafts the next token of all sequences whose drafts are that long.
     fn drafting(&self, sizes: &[u32], costs: &StepCosts) -> f64 {
         let counts = self.counts.iter().zip(self.promises);
@@ -182,7 +205,7 @@ impl<'a> Shares<'a> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{ModelPrior, Speculation, Speculator, Synthetic};
+    use super::super::{ModelPrior, Offer, Speculation, Speculator, Synthetic};
     use super::*;
 
     const DECODE: [u32; 4] = [1, 2, 4, 8];
@@ -190,7 +213,14 @@ mod tests {
     const SIZES: StepSizes<'_> = StepSizes { decode: &DECODE, verify: &VERIFY, draft: &DECODE };
 
     fn promise(probability: f64, most: u32) -> Option<Promise> {
-        Some(Promise { probability, most, always: false, source: Some(Source::Lookup) })
+        Some(Promise {
+            probability,
+            most,
+            always: false,
+            source: Some(Source::Lookup),
+            behind: 0,
+            left: 1000,
+        })
     }
 
     fn of_model(probability: f64, most: u32) -> Option<Promise> {
@@ -234,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_draft_that_must_be_as_long_as_possible_is() {
-        let always = Some(Promise { probability: 0.0, most: 7, always: true, source: None });
+        let always =
+            Some(Promise { probability: 0.0, most: 7, always: true, source: None, behind: 0, left: 7 });
         let none = StepCosts::default();
         assert_eq!(drafts(&[always], &SIZES, &none), [7]);
         assert_eq!(drafts(&[always, None, always, always], &SIZES, &none).iter().sum::<u32>(), 12);
@@ -307,6 +338,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_draft_model_must_process_first_counts() {
+        #[rustfmt::skip]
+        let cases = [
+            // tokens to process, tokens that may follow, length; each takes 20 microseconds
+            (   0,    5, 3),
+            (  10,    5, 3),
+            (2000,    5, 0), // 40 ms before at most five tokens of 1 ms each
+            ( 100,    5, 0), // 2 ms for 5 tokens, of which each gains 0.4 ms at most
+            ( 100,   20, 3),
+            ( 100, 1000, 3),
+            (2000, 1000, 3), // 40 ms for 256 tokens
+            (9000, 1000, 0), // 180 ms for 256 tokens
+        ];
+        for (behind, left, length) in cases {
+            let mut costs = measured(1000, [1050, 1100, 1200], 150);
+            assert_eq!(drafts(&[of_model(0.7, 7)], &SIZES, &costs), [3], "nothing is known about it");
+            costs.observe(Kind::CatchUp, 1, Duration::from_micros(20));
+            let promise = of_model(0.7, 7).map(|promise| Promise { behind, left, ..promise });
+            assert_eq!(drafts(&[promise], &SIZES, &costs), [length], "{behind} {left}");
+        }
+    }
+
+    #[test]
     fn drafts_of_several_sequences_share_the_steps_of_the_model() {
         let mut costs = linear(1000, 10);
         DECODE.iter().for_each(|&size| costs.observe(Kind::Draft, size, Duration::from_micros(300)));
@@ -341,7 +395,7 @@ mod tests {
                 Speculator::new(speculation, &[1], Some(&prior), Some(synthetic.clone())).unwrap();
             let (mut generated, mut time) = (0, 0);
             while generated < 4000 {
-                let promise = speculator.promise(u32::MAX, u32::MAX);
+                let promise = speculator.promise(u32::MAX, Offer::default());
                 let count = drafts(&[promise], &SIZES, &costs)[0];
                 let (kind, size) = if count == 0 {
                     (Kind::Decode, 1)

@@ -109,6 +109,22 @@ impl IndexMut<Source> for SourceCounts {
     }
 }
 
+/// What a draft model can do for a sequence.
+#[derive(Clone, Copy)]
+pub(crate) struct Offer {
+    /// Largest number of tokens that it can draft.
+    pub most: u32,
+    /// Number of the sequence's tokens that it must process first.
+    pub behind: u32,
+}
+
+impl Default for Offer {
+    /// That of synthetic drafts, which no model makes.
+    fn default() -> Offer {
+        Offer { most: u32::MAX, behind: 0 }
+    }
+}
+
 /// Decides about the drafts of a sequence, and guesses its next tokens by look-up.
 pub(crate) struct Speculator {
     speculation: Speculation,
@@ -213,19 +229,21 @@ impl Speculator {
         self.lookup.find().map(|(source, matched)| Guess { source, matched })
     }
 
-    /// What a draft of at most `most` tokens is expected to be worth; none if there is no guess. A draft model can draft at most
-    /// `model_most` tokens. Of two sources the one that is more often right is taken.
-    pub fn promise(&self, most: u32, model_most: u32) -> Option<Promise> {
-        let most = most.min(self.speculation.most);
+    /// What a draft is expected to be worth, if at most `left` tokens may follow besides one; none if there is no guess. Of two
+    /// sources the one that is more often right is taken.
+    pub fn promise(&self, left: u32, offer: Offer) -> Option<Promise> {
+        let most = left.min(self.speculation.most);
         let promise = |probability, most, source| Promise {
             probability,
             most,
             always: self.speculation.always,
             source: Some(source),
+            behind: offer.behind,
+            left,
         };
         let lookup = self.guess.map(|guess| promise(self.acceptance.of(guess.matched), most, Source::Lookup));
         let model =
-            self.model.as_ref().map(|model| promise(model.estimate(), most.min(model_most), Source::Model));
+            self.model.as_ref().map(|model| promise(model.estimate(), most.min(offer.most), Source::Model));
         // Of equals the last one: look-up costs nothing.
         let of = [model, lookup].into_iter().flatten().filter(|promise| promise.most > 0);
         of.max_by(|a, b| a.probability.total_cmp(&b.probability))
@@ -270,6 +288,10 @@ mod tests {
         Speculator::new(Speculation::up_to(8), tokens, None, None).unwrap()
     }
 
+    fn offer(most: u32) -> Offer {
+        Offer { most, behind: 0 }
+    }
+
     fn push(speculator: &mut Speculator, token: u32) {
         speculator.push(token, &mut ModelPrior::default());
     }
@@ -282,7 +304,7 @@ mod tests {
         assert_eq!(speculator.look_up(3), [4, 5, 6]);
         push(&mut speculator, 7);
         assert!(speculator.look_up(3).is_empty());
-        assert_eq!(speculator.promise(3, 3), None);
+        assert_eq!(speculator.promise(3, offer(3)), None);
         speculator.restart(&[5, 6, 7, 5, 6]);
         assert_eq!(speculator.look_up(2), [7, 5]);
         assert!(Speculator::new(Speculation::default(), &[1, 1, 1], None, None).is_none());
@@ -292,18 +314,18 @@ mod tests {
     fn right_guesses_raise_the_probability_and_wrong_ones_lower_it() {
         let period = [4, 8, 1, 6, 2];
         let mut repeated = of(&period.repeat(2));
-        let first = repeated.promise(4, 0).unwrap().probability;
+        let first = repeated.promise(4, offer(0)).unwrap().probability;
         period.repeat(6).iter().for_each(|&token| push(&mut repeated, token));
-        assert!(repeated.promise(4, 0).unwrap().probability > first.max(0.9));
-        assert_eq!(repeated.promise(99, 0).unwrap().most, 8);
+        assert!(repeated.promise(4, offer(0)).unwrap().probability > first.max(0.9));
+        assert_eq!(repeated.promise(99, offer(0)).unwrap().most, 8);
 
         // The pair (1, 2) is followed by another token each time.
         let mut changing = of(&[1, 2, 50, 1, 2]);
-        let first = changing.promise(4, 0).unwrap().probability;
+        let first = changing.promise(4, offer(0)).unwrap().probability;
         for next in 60..80 {
             [next, 1, 2].iter().for_each(|&token| push(&mut changing, token));
         }
-        assert!(changing.promise(4, 0).unwrap().probability < first.min(0.2));
+        assert!(changing.promise(4, offer(0)).unwrap().probability < first.min(0.2));
     }
 
     #[test]
@@ -313,8 +335,9 @@ mod tests {
             let speculation = Speculation { lookup, ..Speculation::up_to(8) };
             Speculator::new(speculation, tokens, Some(&model), None).unwrap()
         };
-        let source =
-            |speculator: &Speculator| speculator.promise(5, 3).map(|promise| (promise.source, promise.most));
+        let source = |speculator: &Speculator| {
+            speculator.promise(5, offer(3)).map(|promise| (promise.source, promise.most))
+        };
         // A match of two tokens is less certain than a model at first; one of 20 tokens is more certain.
         let short = [1, 2, 7, 1, 2];
         let long: Vec<u32> = (0..20).chain([99]).chain(0..20).collect();
@@ -324,7 +347,7 @@ mod tests {
         long[25..].iter().for_each(|&token| push(&mut matched, token));
         assert_eq!(source(&matched), Some((Some(Source::Lookup), 5)));
         // A draft model without room does not draft.
-        assert_eq!(of(false, &long).promise(5, 0), None);
+        assert_eq!(of(false, &long).promise(5, offer(0)), None);
     }
 
     #[test]
@@ -332,16 +355,16 @@ mod tests {
         let mut prior = ModelPrior::default();
         let speculation = Speculation { lookup: false, ..Speculation::up_to(8) };
         let mut speculator = Speculator::new(speculation, &[1], Some(&prior), None).unwrap();
-        let before = speculator.promise(8, 8).unwrap().probability;
+        let before = speculator.promise(8, offer(8)).unwrap().probability;
         speculator.drafted(Source::Model, &[5, 6, 7]);
         speculator.push(5, &mut prior);
-        let right = speculator.promise(8, 8).unwrap().probability;
+        let right = speculator.promise(8, offer(8)).unwrap().probability;
         assert!(right > before);
         speculator.push(9, &mut prior);
-        let wrong = speculator.promise(8, 8).unwrap().probability;
+        let wrong = speculator.promise(8, offer(8)).unwrap().probability;
         assert!(wrong < right);
         // The last drafted token was never compared: it says nothing.
         speculator.push(7, &mut prior);
-        assert_eq!(speculator.promise(8, 8).unwrap().probability, wrong);
+        assert_eq!(speculator.promise(8, offer(8)).unwrap().probability, wrong);
     }
 }

@@ -3,8 +3,9 @@
 use super::fake::{BAD, Fake, alone};
 use crate::engine::SamplingParams;
 use crate::generation::{FinishReason, Request};
-use crate::scheduler::{Event, Scheduler, SequenceId, StepCounts};
-use crate::speculation::{Source, Speculation};
+use crate::scheduler::draft_model::{DraftModel, Wanted};
+use crate::scheduler::{Event, PAGE, Scheduler, SequenceId, StepCounts};
+use crate::speculation::{Source, Speculation, StepCosts};
 
 /// Positions of a context.
 const CONTEXT: u32 = 300;
@@ -135,4 +136,25 @@ fn a_draft_whose_logits_are_not_finite_is_empty_and_its_pages_are_cleared() {
     // The fake engine refuses a page that is used again and was not cleared.
     add(&mut scheduler, &prompt(100), 0, 30);
     assert_eq!(finish(&mut scheduler), [alone(&prompt(100), 0, 30)]);
+}
+
+#[test]
+fn an_offer_says_how_many_tokens_the_model_has_not_seen_and_how_many_it_can_draft() {
+    let mut model = DraftModel::new(Box::new(Fake::new(2, 4, CONTEXT, &[16, 64]).greedy_only()));
+    let (sequence, other) = (SequenceId(3), SequenceId(4));
+    let offer = |model: &DraftModel<'_>, sequence, known| {
+        let offer = model.offer(0, sequence, known);
+        (offer.behind, offer.most)
+    };
+    assert_eq!(offer(&model, sequence, 100), (99, 4 * PAGE - 99));
+    let tokens = [prompt(100), alone(&prompt(100), 0, 60)].concat();
+    let wanted = Wanted { slot: 0, sequence, tokens: &tokens[..100], count: 3 };
+    let drafts = model.draft(&[wanted], &mut StepCosts::default()).unwrap();
+    assert_eq!(drafts, [&tokens[100..103]]);
+    // Accepted tokens of the draft and one more are no reason to catch up.
+    assert_eq!([101, 104, 150].map(|known| offer(&model, sequence, known).0), [0, 0, 46]);
+    // The pages of another sequence are not free.
+    assert_eq!(offer(&model, other, 100), (99, 2 * PAGE - 99));
+    model.release(0);
+    assert_eq!(offer(&model, sequence, 150), (149, 4 * PAGE - 149));
 }
