@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::model::is_hf_folder;
 
 /// Options with the same meaning, and what to write instead.
-const OPTIONS: [(&[&str], &str); 45] = [
+const OPTIONS: [(&[&str], &str); 46] = [
     (
         &["-m", "--model"],
         "the model is an argument without an option: `bespoke run MODEL.gguf -p TEXT`, `bespoke serve MODEL.gguf`",
@@ -81,9 +81,10 @@ const OPTIONS: [(&[&str], &str); 45] = [
         "adapters are not supported; merge them into the model",
     ),
     (&["-mm", "--mmproj", "--image", "--audio"], "only text is supported"),
+    (&["-md", "--model-draft"], "--draft FILE is the option for a draft model"),
     (
-        &["-md", "--model-draft", "--draft-max", "--draft"],
-        "draft models are not supported; `batch` and `serve` draft from repeated text with --speculate",
+        &["--draft-max", "--draft-n"],
+        "--speculate=N sets the largest number of drafted tokens; fewer are drafted where that is faster",
     ),
     (
         &["--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx"],

@@ -9,6 +9,7 @@
 mod chat_template;
 mod commands;
 mod console;
+mod decoder;
 mod foreign_options;
 mod interrupt;
 mod model;

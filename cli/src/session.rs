@@ -1,13 +1,17 @@
 //! Opening a device and loading a model, for the commands that decode.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bespoke::device::{self, Checks, Kind, Opened, Selector};
 use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
+use bespoke::speculation::{DraftCounts, Source, SourceCounts, Speculation};
 use bespoke_kernels::kernels::attention::KvType;
-use miette::miette;
+use bespoke_perplexity::{VocabularyError, check_vocabularies};
+use clap::ArgGroup;
+use miette::{WrapErr, miette};
 
-use crate::model::{LoadArgs, Model};
+use crate::model::{self, LoadArgs, Model};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
 
@@ -135,27 +139,90 @@ pub struct Sizes {
     pub prefill: bool,
     /// Largest number of drafted tokens of a sequence in a step; 0 for none.
     pub drafts: u32,
+    /// Part of the free memory that the KV cache takes at most, as [`EngineOptions::kv_share`].
+    pub kv_share: u32,
 }
 
 /// Speculation.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Debug)]
+#[command(group(ArgGroup::new("drafts").args(["speculate", "draft"]).multiple(true)))]
 pub struct SpeculationArgs {
     /// Draft up to N tokens from repeated text, and check them in one step, where that is faster; answers do not change
     /// [default: off; without N: 7]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "7", require_equals = true, value_parser = clap::value_parser!(u32).range(1..=63))]
     speculate: Option<u32>,
+    /// A small model with the same vocabulary that drafts tokens: up to 7, or the N of --speculate, where that is faster; answers
+    /// do not change
+    #[arg(long, value_name = "FILE")]
+    draft: Option<PathBuf>,
+    /// Draft as many tokens as allowed, also where that is slower: to measure how many are accepted
+    #[arg(long, requires = "drafts")]
+    draft_always: bool,
 }
 
+/// Default number of drafted tokens: with the last token, the rows of a step of eight.
+const DRAFTS: u32 = 7;
+
+/// Part of the free memory that the draft model's KV cache takes at most: one part of this many.
+const DRAFT_SHARE: u32 = 8;
+
 impl SpeculationArgs {
-    /// Largest number of drafted tokens of a sequence in a step; 0 for none.
-    pub fn drafts(self) -> u32 {
-        self.speculate.unwrap_or(0)
+    /// Whether and how tokens are drafted.
+    pub fn speculation(&self) -> Speculation {
+        let most = self.speculate.unwrap_or(if self.draft.is_some() { DRAFTS } else { 0 });
+        Speculation { most, always: self.draft_always, lookup: self.speculate.is_some() }
+    }
+
+    /// Loads the draft model, if there is one.
+    pub fn load_draft(
+        &self,
+        model: &Model,
+        args: &DecodeArgs,
+        context: u32,
+        parallel: u32,
+    ) -> miette::Result<Option<Engine>> {
+        self.draft.as_ref().map(|path| load_draft(path, model, args, context, parallel)).transpose()
     }
 
     /// What the summary of a command says; nothing without speculation.
-    pub fn summary(self, drafted: u64, accepted: u64) -> String {
-        self.speculate.map_or(String::new(), |_| format!("; {drafted} tokens drafted, {accepted} accepted"))
+    pub fn summary(&self, counts: &SourceCounts) -> String {
+        let asked = [(Source::Lookup, self.speculate.is_some()), (Source::Model, self.draft.is_some())];
+        let of = asked.into_iter().filter(|(_, asked)| *asked).map(|(source, _)| {
+            let DraftCounts { drafted, accepted } = counts[source];
+            let by = match source {
+                Source::Lookup => "by look-up",
+                Source::Model => "by the draft model",
+            };
+            format!("; {drafted} tokens drafted {by}, {accepted} accepted")
+        });
+        of.collect()
     }
+}
+
+/// Opens and loads a draft model for `parallel` sequences of `model`, before `model` is loaded.
+pub fn load_draft(
+    path: &Path,
+    model: &Model,
+    args: &DecodeArgs,
+    context: u32,
+    parallel: u32,
+) -> miette::Result<Engine> {
+    let draft = model::open_model_with(path, args.load)?;
+    let sizes = (draft.shape.dimensions.vocab, model.shape.dimensions.vocab);
+    let checked = match sizes.0 == sizes.1 {
+        true => check_vocabularies(&draft.gguf, &model.gguf),
+        false => Err(VocabularyError::Size(sizes.0 as usize, sizes.1 as usize)),
+    };
+    checked.map_err(|error| {
+        let help = "a draft model has the same tokens under the same ids, as models of one family do";
+        miette!(help = help, "{} cannot draft for {}: {error}", path.display(), model.path.display())
+    })?;
+    tracing::info!("draft model: {}", path.display());
+    let context = context.min(draft.shape.dimensions.context);
+    // A second row catches up with a token; the context's pages leave room for those of the model.
+    let sizes = Sizes { parallel, prefill: true, drafts: 1, kv_share: DRAFT_SHARE, kv_memory: None };
+    load_sampling(&draft, args, context, SamplingParams::default(), &sizes)
+        .wrap_err_with(|| format!("the draft model {}", path.display()))
 }
 
 impl Sizes {
@@ -191,6 +258,7 @@ pub fn load_sampling(
         parallel: sizes.parallel,
         prefill: sizes.prefill,
         kv_memory: sizes.kv_memory,
+        kv_share: sizes.kv_share,
         drafts: sizes.drafts,
         step_limit: None,
     };

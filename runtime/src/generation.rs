@@ -9,10 +9,11 @@ mod shift;
 mod stop;
 
 use std::ops::AddAssign;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Engine, EngineError, OnPromptToken, SamplingParams};
-use crate::speculation::{DraftCounts, Speculation};
+use crate::speculation::{SourceCounts, Speculation, Synthetic};
 use crate::tokenizer::Tokenizer;
 pub(crate) use answer::Answer;
 pub use grammar::{Grammar, GrammarState, Next};
@@ -47,6 +48,8 @@ pub struct Request<'a> {
     /// Whether tokens are drafted, so that a step can choose several. It does not change the answer. Needs an engine with verify
     /// steps; without effect with a grammar.
     pub speculation: Speculation,
+    /// Drafts of which a given share is right, in place of those of a draft model: for measurements.
+    pub synthetic: Option<Arc<Synthetic>>,
     /// Callback with the position of each prompt token except the first, called once the token is processed; tokens that
     /// the cache holds already are left out. A break cancels the generation.
     pub on_prompt_token: Option<&'a OnPromptToken<'a>>,
@@ -71,6 +74,7 @@ impl<'a> Request<'a> {
             logprobs: None,
             grammar: None,
             speculation: Speculation::default(),
+            synthetic: None,
             on_prompt_token: None,
         }
     }
@@ -124,7 +128,7 @@ pub struct Summary {
     /// Full pages of the prompt that had to be processed, if pages are shared.
     pub missed: MissedPages,
     /// Numbers of tokens that were drafted and accepted.
-    pub drafts: DraftCounts,
+    pub drafts: SourceCounts,
     /// Number of times that the context was full and older tokens were dropped ([`Request::keep`]).
     pub shifts: u32,
     /// Time from the start to the first token.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bespoke::generation::{MissedPages, Summary};
 use bespoke::scheduler::{Scheduler, StepCounts, Steps};
+use bespoke::speculation::Source;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -170,8 +171,8 @@ struct SchedulerMetrics {
     decode_rows: Counter,
     prefill_rows: Counter,
     preemptions: Counter,
-    drafted: Counter,
-    accepted: Counter,
+    /// Drafted and accepted tokens of each source.
+    drafts: Vec<(Source, Counter, Counter)>,
 }
 
 impl SchedulerMetrics {
@@ -186,6 +187,11 @@ impl SchedulerMetrics {
         let kind = |family: &Family<Labels, Counter>, kind: &str| {
             family.get_or_create_owned(&vec![("kind", kind.to_owned())])
         };
+        let (drafted, accepted) =
+            (Family::<Labels, Counter>::default(), Family::<Labels, Counter>::default());
+        let source = |family: &Family<Labels, Counter>, source: Source| {
+            family.get_or_create_owned(&vec![("source", source.name().to_owned())])
+        };
         let metrics = SchedulerMetrics {
             running: state(&sequences, "running"),
             waiting: state(&sequences, "waiting"),
@@ -197,11 +203,10 @@ impl SchedulerMetrics {
             decode_rows: kind(&rows, "decode"),
             prefill_rows: kind(&rows, "prefill"),
             preemptions: Counter::default(),
-            drafted: Counter::default(),
-            accepted: Counter::default(),
+            drafts: Source::ALL.map(|it| (it, source(&drafted, it), source(&accepted, it))).into(),
         };
-        let (drafted, accepted) = (metrics.drafted.clone(), metrics.accepted.clone());
-        registry.register("drafted_tokens", "Tokens that were drafted", drafted);
+        let help = "Tokens that were drafted, by look-up of n-grams or by a draft model";
+        registry.register("drafted_tokens", help, drafted);
         registry.register("accepted_tokens", "Drafted tokens that were accepted", accepted);
         let help = "Sequences that gave their pages to others and were processed again";
         registry.register("preemptions", help, metrics.preemptions.clone());
@@ -221,16 +226,18 @@ impl SchedulerMetrics {
         self.used.set(pages.used.into());
         let StepCounts { decode_steps, decode_rows, prefill_steps, prefill_rows, .. } =
             scheduler.step_counts();
-        let StepCounts { preemptions, drafted, accepted, .. } = scheduler.step_counts();
-        for (counter, count) in [
+        let StepCounts { preemptions, drafts, .. } = scheduler.step_counts();
+        let drafts = self.drafts.iter().flat_map(|(source, drafted, accepted)| {
+            [(drafted, drafts[*source].drafted), (accepted, drafts[*source].accepted)]
+        });
+        let counts = [
             (&self.decode_steps, decode_steps),
             (&self.prefill_steps, prefill_steps),
             (&self.decode_rows, decode_rows),
             (&self.prefill_rows, prefill_rows),
             (&self.preemptions, preemptions),
-            (&self.drafted, drafted),
-            (&self.accepted, accepted),
-        ] {
+        ];
+        for (counter, count) in counts.into_iter().chain(drafts) {
             counter.inner().store(count, Ordering::Relaxed);
         }
     }

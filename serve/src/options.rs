@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bespoke::speculation::Speculation;
+
 use crate::Keys;
 
 /// Options of a server.
@@ -20,8 +22,8 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// Number of sequences that may wait for a slot; further ones are refused (429).
     pub queue: u32,
-    /// Largest number of drafted tokens of a sequence in a step, if the engine has verify steps; 0 for none.
-    pub drafts: u32,
+    /// Whether and how tokens are drafted, if the engine has verify steps.
+    pub speculation: Speculation,
     /// Largest body of a request, in bytes.
     pub body_bytes: usize,
     /// Time in which a body must have arrived.
@@ -52,7 +54,7 @@ impl Default for Options {
             origins: Vec::new(),
             hosts: Vec::new(),
             queue: 64,
-            drafts: 0,
+            speculation: Speculation::default(),
             body_bytes: 4 << 20,
             body_timeout: Duration::from_secs(30),
             head_timeout: Duration::from_secs(10),

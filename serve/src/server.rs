@@ -133,7 +133,8 @@ impl Server {
         let sequences = u64::from(slots) + u64::from(options.queue);
         // A token is held by the job, by the scheduler and by its answer, with its text. With drafts it also ends three
         // n-grams, each an entry of a hash table of up to 39 bytes.
-        let token = if options.drafts > 0 { 32 + 128 } else { 32 };
+        let Speculation { most, lookup, .. } = options.speculation;
+        let token = if lookup && most > 0 { 32 + 128 } else { 32 };
         // A token that waits for its reader has up to 128 bytes.
         let tokens = u64::from(context) * token + options.backlog as u64 * 128;
         RequestMemory {
@@ -152,11 +153,27 @@ impl Server {
     /// # Errors
     /// If the engine fails and does not recover, or the decoding thread panics. Requests that run are ended with an error.
     pub fn run<S: Steps>(self, model: Model, steps: S) -> Result<(), RunError> {
+        self.run_with_draft_model(model, steps, None)
+    }
+
+    /// As [`Server::run`], with the steps of a draft model
+    /// ([`Scheduler::with_draft_model`](bespoke::scheduler::Scheduler::with_draft_model)).
+    ///
+    /// # Errors
+    /// As [`Server::run`].
+    pub fn run_with_draft_model<S: Steps>(
+        self,
+        model: Model,
+        steps: S,
+        draft_model: Option<Box<dyn Steps + '_>>,
+    ) -> Result<(), RunError> {
         let Server { app, runtime, connections, .. } = self;
         let limits = steps.limits().clone();
         let tokenizer = Arc::clone(&model.tokenizer);
-        let speculation = Speculation::up_to(app.options.drafts);
-        let mut scheduler = Scheduler::new(steps, Some(&tokenizer)).with_speculation(speculation);
+        let mut scheduler = Scheduler::new(steps, Some(&tokenizer)).with_speculation(app.options.speculation);
+        if let Some(steps) = draft_model {
+            scheduler = scheduler.with_draft_model(steps);
+        }
         let (queue, commands) = Queue::new(scheduler.slots(), app.options.queue);
         app.serve(Ready::new(model, limits, queue));
         let Some(ready) = app.loaded() else { return Ok(()) };

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use bespoke::speculation::Speculation;
 use bespoke_serve::{Keys, Listen, Options, Server};
 use support::{Failure, Sizes, Stream, TEXT, model, options, reciter, send, serve, start, tokenizer};
 
@@ -443,7 +444,10 @@ fn connections_that_send_nothing_make_room_for_others() {
 
 #[test]
 fn drafts_and_grammars_count_in_the_memory_of_requests() {
-    let memory = |drafts| Server::start(Options { drafts, ..options() }).unwrap().request_memory(2, 1000);
+    let memory = |drafts| {
+        let speculation = Speculation::up_to(drafts);
+        Server::start(Options { speculation, ..options() }).unwrap().request_memory(2, 1000)
+    };
     let (without, with) = (memory(0), memory(4));
     // Two slots and a queue of four, and the lookup tables of 1000 tokens each.
     assert_eq!(with.tokens - without.tokens, 6 * 1000 * 128);

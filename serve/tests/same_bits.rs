@@ -9,6 +9,8 @@ use std::sync::Arc;
 use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
 use bespoke::generation::{Generation, Request};
+use bespoke::scheduler::Steps;
+use bespoke::speculation::Speculation;
 use bespoke_kernels::shape::ModelShape;
 use bespoke_serve::Server;
 use serde_json::{Value, json};
@@ -20,12 +22,12 @@ const CONTEXT: u32 = 128;
 const PROMPTS: [&str; 4] =
     ["17 + 25 =", "The old fox", "86 * 7 =", "The old fox lives in the tower. It wants"];
 
-fn engine(parallel: u32) -> Engine {
+fn engine(parallel: u32, drafts: u32) -> Engine {
     let gguf = bespoke_demo::model().unwrap();
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
     let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
     let (context, prefill) = (Some(CONTEXT), true);
-    let options = EngineOptions { context, prefill, parallel, sampling, ..EngineOptions::default() };
+    let options = EngineOptions { context, prefill, parallel, drafts, sampling, ..EngineOptions::default() };
     let device = open_with(Selector::Emulator, Checks::NONE).unwrap().device;
     Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
@@ -36,14 +38,14 @@ fn request(client: usize) -> (&'static str, f32, u64, u32) {
     (PROMPTS[client % PROMPTS.len()], temperature, client as u64, 3 + client as u32 % 4)
 }
 
-#[test]
-fn thirty_two_clients_get_the_answers_of_each_alone() {
+/// The answers of clients, each alone.
+fn alone(clients: usize) -> Vec<String> {
     let tokenizer = tokenizer();
-    let mut alone = engine(1);
+    let mut alone = engine(1, 0);
     // Clients with the same prompt one after another, so that the engine keeps its keys and values.
-    let mut order: Vec<usize> = (0..CLIENTS).collect();
+    let mut order: Vec<usize> = (0..clients).collect();
     order.sort_by_key(|client| client % PROMPTS.len());
-    let mut expected = vec![String::new(); CLIENTS];
+    let mut expected = vec![String::new(); clients];
     for client in order {
         let (text, temperature, seed, max_tokens) = request(client);
         let prompt = tokenizer.encode(text).unwrap();
@@ -54,31 +56,60 @@ fn thirty_two_clients_get_the_answers_of_each_alone() {
         (&mut generation).for_each(|token| drop(token.unwrap()));
         expected[client] = generation.finish().text;
     }
+    expected
+}
 
+/// Starts a server with a number of slots, and compares the answers of clients at the same time with those of each alone.
+/// If the server speculates, it has a draft model. Returns the metrics.
+fn check(slots: u32, clients: usize, speculation: Speculation) -> String {
+    let expected = alone(clients);
     let timeout = std::time::Duration::from_secs(600);
-    let server = Server::start(bespoke_serve::Options { queue: 32, timeout, ..options() }).unwrap();
+    let options = bespoke_serve::Options { queue: 32, timeout, speculation, ..options() };
+    let server = Server::start(options).unwrap();
     let (address, handle) = (Arc::new(server.address().to_owned()), server.handle());
     let thread = std::thread::spawn(move || {
-        let mut engine = engine(8);
-        server.run(model(), Slots::new(&mut engine).unwrap()).unwrap();
+        let mut target = engine(slots, speculation.most);
+        let mut draft = (speculation.most > 0).then(|| engine(slots, 1));
+        let draft = draft.as_mut().map(|draft| Box::new(Slots::new(draft).unwrap()) as Box<dyn Steps + '_>);
+        server.run_with_draft_model(model(), Slots::new(&mut target).unwrap(), draft).unwrap();
     });
     while send(&address, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").status != 200
     {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let clients: Vec<_> = (0..CLIENTS)
+    let clients: Vec<_> = (0..clients)
         .map(|client| {
             let address = Arc::clone(&address);
             std::thread::spawn(move || answer(&address, client))
         })
         .collect();
     let found: Vec<String> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let metrics =
+        send(&address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").body;
     handle.shut_down();
     thread.join().unwrap();
     for (client, (found, expected)) in found.iter().zip(&expected).enumerate() {
         assert_eq!(found, expected, "client {client}: {:?}", request(client));
     }
     assert!(expected.contains(&" 42".to_owned()), "{expected:?}");
+    metrics
+}
+
+#[test]
+fn thirty_two_clients_get_the_answers_of_each_alone() {
+    check(8, CLIENTS, Speculation::default());
+}
+
+#[test]
+fn clients_of_a_server_with_a_draft_model_get_the_same_answers() {
+    // As long as possible: on the emulator the times of steps would forbid drafts.
+    let metrics = check(3, 6, Speculation { most: 3, always: true, lookup: true });
+    for name in ["drafted", "accepted"] {
+        let name = format!("bespoke_{name}_tokens_total{{source=\"model\"}} ");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(name.as_str()));
+        assert!(count.is_some_and(|count| count.parse::<f64>().unwrap() > 0.0), "{name}{metrics}");
+    }
+    assert!(metrics.contains("bespoke_drafted_tokens_total{source=\"lookup\"} "), "{metrics}");
 }
 
 /// The text that a client gets: every second one by chat, every fourth one as a stream.

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use bespoke::engine::{self, Slots};
 use bespoke::scheduler::Scheduler;
-use bespoke::speculation::Speculation;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_batch::{Defaults, Failure, Job, Kept, Prompt, parse, run};
 use bespoke_files::LineFile;
@@ -235,16 +234,27 @@ impl Answers<'_> {
         let default = most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32;
         let context = args.decode.context(model).unwrap_or(default);
         let parallel = args.parallel.min(missing.len() as u32);
-        let drafts = args.speculation.drafts();
-        let sizes = session::Sizes { parallel, kv_memory: args.kv_memory, prefill: true, drafts };
+        let speculation = args.speculation.speculation();
+        let sizes = session::Sizes {
+            parallel,
+            kv_memory: args.kv_memory,
+            prefill: true,
+            drafts: speculation.most,
+            kv_share: 1,
+        };
         // A plan that can sample also decodes greedily.
         let sampling = missing.iter().map(|&index| &self.jobs[index].sampling);
         let sampling = sampling.max_by_key(|sampling| sampling.launches() == Sampling::Sampled);
         let sampling = sampling.cloned().unwrap_or_default();
+        let mut draft = args.speculation.load_draft(model, &args.decode, context, parallel)?;
         let mut engine = session::load_sampling(model, &args.decode, context, sampling, &sizes)?;
         let device = engine.device().info().name.clone();
         let steps = Slots::new(&mut engine).map_err(session::engine_error)?;
-        let mut scheduler = Scheduler::new(steps, tokenizer).with_speculation(Speculation::up_to(drafts));
+        let mut scheduler = Scheduler::new(steps, tokenizer).with_speculation(speculation);
+        if let Some(draft) = &mut draft {
+            let steps = Slots::new(draft).map_err(session::engine_error)?;
+            scheduler = scheduler.with_draft_model(Box::new(steps));
+        }
 
         let (jobs, all) = (self.jobs, self.jobs.len() as u64);
         let bar = Progress::count("prompts", all);
@@ -280,7 +290,7 @@ impl Answers<'_> {
             "{} in {seconds:.2} s, {:.2} tokens/s, on {device}{}",
             counted(tokens.get() as usize, "token"),
             tokens.get() as f64 / seconds.max(1e-9),
-            args.speculation.summary(counts.drafted, counts.accepted)
+            args.speculation.summary(&counts.drafts)
         );
         Ok(())
     }

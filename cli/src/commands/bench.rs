@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use bespoke::builtin;
 use bespoke::device::Kind;
 use bespoke::engine;
-use bespoke_bench::{Build, Results, Subject, Workload, text};
+use bespoke_bench::{Build, Results, SpeculationError, SpeculationWorkload, Subject, Workload, text};
 use clap::ValueEnum;
-use miette::IntoDiagnostic;
+use miette::{IntoDiagnostic, miette};
 
 use crate::console::{self, out};
 use crate::model;
@@ -24,6 +24,7 @@ use crate::session::{self, DecodeArgs};
   bespoke bench model.gguf --profile --trace token.json
   bespoke bench model.gguf -b 8,64 -p 512 --profile
   bespoke bench model.gguf --ceiling
+  bespoke bench model.gguf --speculate=0.7 --draft small.gguf
 
 Speed is tokens a second by the host's clock, over N tokens that the host reads as `run` does, after a warm-up. \
 Bytes a token are all weights (of an embedding that is not also the head, one row) and the keys and values of earlier \
@@ -43,6 +44,16 @@ pub struct BenchArgs {
     /// Also process prompts of these lengths
     #[arg(short = 'p', long, value_delimiter = ',', value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: Vec<u32>,
+    /// Also decode with synthetic drafts whose tokens are right with these probabilities: what speculation gains on this
+    /// device, whatever drafts [without RATES: 0.5,0.7,0.9]
+    #[arg(long, value_delimiter = ',', value_name = "RATES", num_args = 0..=1, require_equals = true, default_missing_values = ["0.5", "0.7", "0.9"], value_parser = rate)]
+    pub speculate: Option<Vec<f64>>,
+    /// Lengths of the drafts of --speculate, besides a chosen one
+    #[arg(long, value_delimiter = ',', default_value = "1,3,7", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=63))]
+    pub draft_lengths: Vec<u32>,
+    /// Run the steps of this draft model for --speculate; its tokens are replaced by the synthetic ones
+    #[arg(long, value_name = "FILE", requires = "speculate")]
+    pub draft: Option<PathBuf>,
     /// Positions in the cache at the start
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "0", value_name = "DEPTHS")]
     pub depth: Vec<u32>,
@@ -73,6 +84,15 @@ pub struct BenchArgs {
     pub decode: DecodeArgs,
 }
 
+/// Smallest number of prompt tokens before drafts.
+const PROMPT: u32 = 16;
+
+/// Parses a probability.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
+    rate.ok_or_else(|| "a number from 0 to 1 is needed".to_owned())
+}
+
 /// Format of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -96,6 +116,7 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         device: None,
         measurements: Vec::new(),
         rows: Vec::new(),
+        speculation: Vec::new(),
         profiles: Vec::new(),
         matrices: Vec::new(),
     };
@@ -125,14 +146,20 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     let decoded = args.n.saturating_add(bespoke_bench::WARM_UP).max(bespoke_bench::BATCH_POSITIONS);
     let longest = args.prompt.iter().copied().max().unwrap_or(0);
     let needed = deepest.saturating_add(decoded).max(longest.saturating_add(1));
+    let of_speculation = args.speculate.as_ref().map_or(0, |_| PROMPT.max(deepest).saturating_add(args.n));
+    let needed = needed.max(of_speculation);
     let context = args.decode.context(&model).unwrap_or(needed);
     let sampling = args.sampling.params(None)?;
+    let longest_draft = args.draft_lengths.iter().copied().max().unwrap_or(1);
     let sizes = session::Sizes {
         parallel: args.batch.iter().copied().max().unwrap_or(1),
         prefill: !args.prompt.is_empty(),
-        drafts: 0,
+        drafts: args.speculate.as_ref().map_or(0, |_| longest_draft),
         kv_memory: None,
+        kv_share: 1,
     };
+    let draft = args.draft.as_deref().map(|path| session::load_draft(path, &model, &args.decode, context, 1));
+    let mut draft = draft.transpose()?;
     let engine = session::load_sampling(&model, &args.decode, context, sampling, &sizes)?;
     let ceiling = match engine.device().info().kind {
         Kind::Emulator => None,
@@ -179,6 +206,25 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
             let profiles = bespoke_bench::profile_prompt(&mut subject, length);
             results.profiles.extend(profiles.map_err(session::engine_error)?);
         }
+    }
+    for &depth in args.speculate.iter().flat_map(|_| &args.depth) {
+        let workload = SpeculationWorkload {
+            tokens: args.n.max(2),
+            prompt: PROMPT.max(depth),
+            repetitions: args.repetitions,
+            rates: args.speculate.clone().unwrap_or_default(),
+            lengths: args.draft_lengths.clone(),
+        };
+        let name = args.draft.as_deref().map(model::model_name);
+        let draft = name.as_deref().zip(draft.as_mut());
+        let bar = Progress::count("answers", workload.runs());
+        let measured =
+            bespoke_bench::measure_speculation(&mut subject, draft, &workload, &|runs| bar.set(runs));
+        bar.finish();
+        results.speculation.extend(measured.map_err(|error| match error {
+            SpeculationError::Engine(error) => session::engine_error(error),
+            differs => miette!("{differs}"),
+        })?);
     }
     if args.ceiling {
         results.matrices.extend(bespoke_bench::matrix_ceilings(&mut subject).map_err(session::engine_error)?);

@@ -12,8 +12,9 @@ use miette::IntoDiagnostic;
 use crate::chat_template::{ChatFormat, TemplateArgs};
 use crate::commands::run::token_limit;
 use crate::console::note;
+use crate::decoder::Decoder;
 use crate::sampling::SamplingArgs;
-use crate::session::{self, DecodeArgs};
+use crate::session::{self, DecodeArgs, SpeculationArgs};
 use crate::{interrupt, model};
 use command::Command;
 use conversation::Conversation;
@@ -52,6 +53,9 @@ pub struct ChatArgs {
     /// Neither read nor write the file with earlier input lines
     #[arg(long)]
     pub no_history: bool,
+    /// Speculation.
+    #[command(flatten)]
+    pub speculation: SpeculationArgs,
     /// Template and system prompt.
     #[command(flatten)]
     pub template: TemplateArgs,
@@ -80,9 +84,13 @@ pub fn execute(args: &ChatArgs) -> miette::Result<()> {
         return Err(session::engine_error(EngineError::KeepTooLarge { keep, context }));
     }
     let mut input = Input::new(!args.no_history)?;
-    let engine =
-        session::load_sampling(&model, &args.decode, context, sampling.clone(), &session::Sizes::prompt())?;
-    let mut conversation = Conversation::new(engine, &tokenizer, &format, sampling, args, messages);
+    let speculation = args.speculation.speculation();
+    let mut draft = args.speculation.load_draft(&model, &args.decode, context, 1)?;
+    let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
+    let mut engine = session::load_sampling(&model, &args.decode, context, sampling.clone(), &sizes)?;
+    let decoder = Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer))
+        .map_err(session::engine_error)?;
+    let mut conversation = Conversation::new(decoder, &tokenizer, &format, sampling, args, messages);
     if input.is_terminal() {
         note!("/help lists the commands; Ctrl-C stops an answer; Ctrl-D ends the program");
     }

@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bespoke::engine::{self, Engine, EngineError};
-use bespoke::generation::{FinishReason, Generation, Request, Summary, room};
+use bespoke::engine::{self, EngineError};
+use bespoke::generation::{FinishReason, Request, Summary, room};
 use bespoke_chat::Message;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, ValueEnum};
@@ -19,11 +19,12 @@ use serde::Serialize;
 
 use crate::chat_template::{ChatFormat, TemplateArgs};
 use crate::console::{self, note};
+use crate::decoder::Decoder;
 use crate::interrupt;
 use crate::model;
 use crate::progress::DelayedBar;
 use crate::sampling::SamplingArgs;
-use crate::session::{self, DecodeArgs};
+use crate::session::{self, DecodeArgs, SpeculationArgs};
 use crate::text::{self, FinalNewline, TokenIds, counted};
 
 /// Decode a model, greedily or (with --temp) sampling
@@ -77,6 +78,9 @@ pub struct RunArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Speculation.
+    #[command(flatten)]
+    pub speculation: SpeculationArgs,
     /// Template and system prompt, for `--chat`.
     #[command(flatten)]
     pub template: TemplateArgs,
@@ -249,8 +253,12 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     }
     let sampling = args.sampling.params(tokenizer.as_ref())?;
     let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
-    let mut engine =
-        session::load_sampling(&model, &args.decode, context, sampling.clone(), &session::Sizes::prompt())?;
+    let speculation = args.speculation.speculation();
+    let mut draft = args.speculation.load_draft(&model, &args.decode, context, 1)?;
+    let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
+    let mut engine = session::load_sampling(&model, &args.decode, context, sampling.clone(), &sizes)?;
+    let mut decoder = Decoder::new(&mut engine, draft.as_mut(), speculation, tokenizer.as_ref())
+        .map_err(session::engine_error)?;
     let load_seconds = start.elapsed().as_secs_f64();
 
     let streamed = match args.format {
@@ -270,7 +278,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         logprobs: args.logprobs,
         ..Request::new(&prompt)
     };
-    let generated = generate(&mut engine, &request, &mut printer, Some(&bar))?;
+    let generated = generate(&mut decoder, &request, &mut printer, Some(&bar))?;
     let prompt_seconds = generated.prompt_time.as_secs_f64();
     let decode_seconds = generated.decode_time.as_secs_f64();
     let stopped = Stop::from(generated.reason);
@@ -304,16 +312,17 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     match args.format {
         Format::Text => {
             note!(
-                "{} after a prompt of {} on {}",
+                "{} after a prompt of {} on {}{}",
                 at_rate(counted(generated.tokens.len(), "token"), timings.tokens_per_second),
                 at_rate(prompt.len().to_string(), timings.prompt_tokens_per_second),
-                engine.device().info().name
+                decoder.device(),
+                args.speculation.summary(&generated.drafts)
             );
         }
         Format::Json => {
             let output = Output {
                 model: model.shape.name.clone(),
-                device: engine.device().info().name.clone(),
+                device: decoder.device().to_owned(),
                 text: tokenizer.is_some().then_some(generated.text),
                 logprobs: args.logprobs.map(|_| printer.logprobs),
                 stopped,
@@ -364,7 +373,7 @@ impl From<FinishReason> for Stop {
 /// Generates tokens, and prints each token when it is chosen, until generation ends or Ctrl-C requests a stop. `bar` is
 /// the progress bar of the prompt.
 fn generate(
-    engine: &mut Engine,
+    decoder: &mut Decoder<'_>,
     request: &Request<'_>,
     printer: &mut Printer<'_>,
     bar: Option<&DelayedBar>,
@@ -378,23 +387,15 @@ fn generate(
         if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let request = Request { on_prompt_token: Some(&update), ..request.clone() };
-    let mut generation =
-        Generation::start(engine, printer.tokenizer, &request).map_err(session::engine_error)?;
-    let mut cancelled = false;
-    for token in &mut generation {
+    let summary = decoder.generate(&request, &mut |token| {
         if let Some(bar) = bar {
             bar.finish();
         }
-        let token = token.map_err(session::engine_error)?;
         interrupt::defer_first();
         streaming.set(true);
-        printer.token(&token)?;
-        cancelled = interrupt::requested();
-        if cancelled {
-            break;
-        }
-    }
-    let summary = if cancelled { generation.cancel() } else { generation.finish() };
+        printer.token(token)?;
+        Ok(if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
     if let Some(bar) = bar {
         bar.finish();
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bespoke::device::Bytes;
 use bespoke::engine::{self, SamplingParams, Slots};
+use bespoke::scheduler::Steps;
 use bespoke_chat::{Inputs, Template};
 use bespoke_serve::{ChatTemplate, Keys, Listen, Options, RequestMemory, RunError, Server, StartError};
 use miette::{IntoDiagnostic, WrapErr, miette};
@@ -135,10 +136,18 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     );
     // A plan that can sample also decodes greedily.
     let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
-    let drafts = args.speculation.drafts();
-    let sizes = session::Sizes { parallel: args.parallel, kv_memory: args.kv_memory, prefill: true, drafts };
+    let sizes = session::Sizes {
+        parallel: args.parallel,
+        kv_memory: args.kv_memory,
+        prefill: true,
+        drafts: args.speculation.speculation().most,
+        kv_share: 1,
+    };
+    let mut draft = args.speculation.load_draft(&model, &args.decode, context, args.parallel)?;
     let mut engine = session::load_sampling(&model, &args.decode, context, sampling, &sizes)?;
     let steps = Slots::new(&mut engine).map_err(session::engine_error)?;
+    let draft = draft.as_mut().map(Slots::new).transpose().map_err(session::engine_error)?;
+    let draft = draft.map(|steps| Box::new(steps) as Box<dyn Steps + '_>);
     let handle = server.handle();
     let lost = handle.clone();
     interrupt::on_first(move || handle.shut_down());
@@ -147,7 +156,7 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
         count => note!("ended by a second signal; answers that are lost: {count}"),
     });
     tracing::info!("serving {} at {}", served.names.join(", "), server.address());
-    server.run(served, steps).map_err(|error| match error {
+    server.run_with_draft_model(served, steps, draft).map_err(|error| match error {
         RunError::Engine(error) => session::engine_error(error),
         error => miette!("{error}"),
     })
@@ -212,7 +221,7 @@ fn options(args: &ServeArgs) -> miette::Result<Options> {
         origins: args.cors_origin.clone(),
         hosts: args.allow_host.clone(),
         queue: args.queue,
-        drafts: args.speculation.drafts(),
+        speculation: args.speculation.speculation(),
         body_bytes: usize::try_from(args.max_body).unwrap_or(usize::MAX),
         body_timeout: Duration::from_secs(args.body_timeout),
         max_tokens: args.max_tokens,

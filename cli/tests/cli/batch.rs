@@ -46,8 +46,32 @@ fn speculation_changes_no_answer() {
     let expected = answers(&out);
     let ran = bespoke(&[&batch(&input, &out)[..], &["--speculate=3", "--force"]].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stderr.contains(" tokens drafted, "), "{}", ran.stderr);
+    assert!(ran.stderr.contains(" tokens drafted by look-up, "), "{}", ran.stderr);
     assert_eq!(answers(&out), expected);
+    for more in [&["--draft", "demo"][..], &["--draft", "demo", "--speculate=2"]] {
+        let ran = bespoke(&[&batch(&input, &out)[..], &["--force"], more].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains(" tokens drafted by the draft model, "), "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains(" tokens drafted by look-up, "), more.len() > 2, "{}", ran.stderr);
+        assert_eq!(answers(&out), expected);
+    }
+}
+
+#[test]
+fn a_draft_model_of_another_vocabulary_is_refused() {
+    let (_folder, input, out) = prompts(PROMPTS);
+    let missing = out.replace("out.jsonl", "missing.gguf");
+    for (draft, difference) in [
+        (
+            fixture("llama-q8_0.gguf").as_str(),
+            " cannot draft for demo: the models have different vocabularies: ",
+        ),
+        (&missing, "missing.gguf"),
+    ] {
+        let ran = bespoke(&[&batch(&input, &out)[..], &["--draft", draft]].concat());
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains(difference), "{}", ran.stderr);
+    }
 }
 
 #[test]

@@ -45,6 +45,28 @@ fn numbers(list: &Value, key: &str) -> Vec<f64> {
 }
 
 #[test]
+fn bench_speculates_with_synthetic_drafts() {
+    let model = fixture("llama-q8_0.gguf");
+    let bench = ["bench", &model, "--device", "emulator", "-n", "10", "-r", "1", "--draft-lengths", "1,2"];
+    for draft in [&[][..], &["--draft", &model]] {
+        let results = json(&[&bench[..], &["--speculate=0,1", "-o", "json"], draft].concat());
+        let measured = results["speculation"].as_array().unwrap();
+        let name = if draft.is_empty() { Value::Null } else { "llama-q8_0".into() };
+        assert!(measured.iter().all(|of_one| of_one["draft"] == name && of_one["tokens"] == 10), "{results}");
+        let accepted = |rate: f64, length: Value| {
+            let is_it = |of_one: &&Value| of_one["rate"] == rate && of_one["length"] == length;
+            measured.iter().find(is_it).unwrap()["accepted_per_step"].as_f64().unwrap()
+        };
+        // Ten tokens in steps of 2, 2, 2, 2 and 2, or of 3, 3, 3 and 1.
+        assert_eq!([accepted(1.0, 1.into()), accepted(1.0, 2.into())], [5.0 / 5.0, 6.0 / 4.0]);
+        assert_eq!([accepted(0.0, 1.into()), accepted(0.0, 2.into())], [0.0; 2]);
+        accepted(1.0, Value::Null);
+    }
+    let table = output(&[&bench[..], &["--speculate=0.5"]].concat());
+    assert!(table.contains("| llama-q8_0 | -     | 0.5        | chosen "), "{table}");
+}
+
+#[test]
 fn bench_profiles_a_token_and_writes_its_trace() {
     let (_folder, path, trace) = scratch("trace.json");
     let model = fixture("llama-q4_k_m.gguf");

@@ -50,6 +50,18 @@ fn lines_are_answered_one_by_one() {
 }
 
 #[test]
+fn speculation_changes_no_answer() {
+    let input = "The old fox lives in the tower. It\n17 + 25 =\n/stats\n";
+    let before_stats = |text: String| text.split("messages ").next().unwrap().to_owned();
+    let expected = before_stats(answers(LAST, &["-n", "20"], input));
+    for more in [&["--speculate"][..], &["--speculate", "--draft", "demo"]] {
+        let text = answers(LAST, &[&["-n", "20"], more].concat(), input);
+        assert!(text.contains(" positions used ("), "{text}");
+        assert_eq!(before_stats(text), expected);
+    }
+}
+
+#[test]
 fn the_conversation_is_given_to_the_template() {
     // Each answer is the number of messages.
     let count = "{{ messages | length }} + 0 =";

@@ -29,6 +29,22 @@ fn run_gives_the_same_tokens_in_every_form_and_mode() {
     assert_eq!(output(&with(&["--eager"])), text);
 }
 
+#[test]
+fn run_gives_the_same_text_with_speculation() {
+    let args = ["run", "demo", "--device", "emulator", "-n", "24", "-p", "The old fox. The old fox. The"];
+    for sampling in [&[][..], &["--temp", "0.8", "--seed", "4", "--logprobs", "1"]] {
+        let args = [&args[..], sampling].concat();
+        let expected = output(&args);
+        for speculation in [&["--speculate"][..], &["--draft", "demo"], &["--draft", "demo", "--speculate=3"]]
+        {
+            let ran = bespoke(&[&args[..], speculation].concat());
+            assert_eq!((ran.code, ran.stdout), (Some(0), expected.clone()), "{}", ran.stderr);
+            let by_model = ran.stderr.contains(" tokens drafted by the draft model, ");
+            assert_eq!(by_model, speculation[0] == "--draft", "{}", ran.stderr);
+        }
+    }
+}
+
 /// A small model without built-in kernels.
 fn odd_model() -> (TempDir, String) {
     let (folder, _, text) = scratch("odd.gguf");

@@ -83,6 +83,9 @@ pub struct EngineOptions {
     /// Bytes of the KV cache. The default is the whole context of every slot, or with several slots as much of it as the
     /// free memory allows.
     pub kv_memory: Option<u64>,
+    /// Part of the free memory that this default takes at most, where there are several slots: one part of this many; 0 and 1
+    /// count as all of it. A slot's context always has pages.
+    pub kv_share: u32,
     /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,
     /// Time after which a step that is not complete counts as hung. The default is [`STEP_LIMIT`].
@@ -103,6 +106,7 @@ impl Default for EngineOptions {
             prefill: true,
             drafts: 0,
             kv_memory: None,
+            kv_share: 1,
             sampling: SamplingParams::default(),
             step_limit: None,
         }

@@ -159,6 +159,10 @@ impl Steps for Slots<'_> {
         engine.keep(engine.device.upload(at, &bytes))
     }
 
+    fn discard(&mut self, slot: u32, position: u32, count: u32) -> Result<(), EngineError> {
+        self.engine.forget_tokens(slot, position, count)
+    }
+
     fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
         self.wait_for_steps()?;
         masks.iter().try_for_each(|(slot, mask)| self.engine.write_mask(*slot, mask))

@@ -118,6 +118,7 @@ pub(super) fn pool_pages(
             let largest = PlanParams { pages: 1, ..params.clone() }.prefill(rows);
             let others = base(largest)?.total_bytes();
             let left = (free - free / RESERVE).saturating_sub(others);
+            let left = left.min(free / u64::from(options.kv_share.max(1)));
             (left / page).clamp(one.min(all), all)
         }
     };

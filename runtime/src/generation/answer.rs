@@ -8,7 +8,7 @@ use super::shift::Shift;
 use super::stop::{Released, StopStrings};
 use super::{FinishReason, MissedPages, Request, Summary, Token, TokenLogprobs, room};
 use crate::engine::EngineError;
-use crate::speculation::DraftCounts;
+use crate::speculation::SourceCounts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 
 /// Generated tokens of a sequence, with the conditions that end it.
@@ -29,7 +29,7 @@ pub(crate) struct Answer<'t> {
     /// Full pages of the prompt that had to be processed.
     pub missed: MissedPages,
     /// Tokens that were drafted.
-    pub drafts: DraftCounts,
+    pub drafts: SourceCounts,
     start: Instant,
     first_token: Option<Instant>,
 }
@@ -61,7 +61,7 @@ impl<'t> Answer<'t> {
             reason: None,
             reused: 0,
             missed: MissedPages::default(),
-            drafts: DraftCounts::default(),
+            drafts: SourceCounts::default(),
             start: Instant::now(),
             first_token: None,
         })

@@ -21,10 +21,12 @@
 //!   give the keys and values of answers their bits.
 //! - **Speculation**: if the engine has verify steps, a step can have several rows of a sequence: tokens that are given, or that
 //!   [`speculation`](crate::speculation) has drafted. The device does not run ahead of a draft, and at most two steps ahead of
-//!   a sequence that may have one.
+//!   a sequence that may have one. A draft model ([`Scheduler::with_draft_model`]) has its own pages; if they are all in use, its
+//!   sequences go on without its drafts.
 //! - **Ends**: a stop token, a stop string, a limit and [`Scheduler::cancel`] end a sequence at once. Its slot and pages
 //!   become free when the steps in flight that write to them are complete; the tokens of these steps are discarded.
 
+mod draft_model;
 mod history;
 mod pages;
 mod policy;
@@ -38,6 +40,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Instant;
 
+use draft_model::DraftModel;
 use pages::PagePool;
 use results::InFlight;
 use sequence::{Sequence, Slot};
@@ -49,7 +52,7 @@ use crate::engine::EngineError;
 #[cfg(doc)]
 use crate::engine::MAX_STEPS_AHEAD;
 use crate::generation::{Answer, FinishReason, Guide, Request, Summary, Token};
-use crate::speculation::{Speculation, Speculator, StepCosts};
+use crate::speculation::{SourceCounts, Speculation, Speculator, StepCosts};
 use crate::tokenizer::Tokenizer;
 
 /// Id of a sequence, in the order of arrival. Ids are not reused.
@@ -127,6 +130,7 @@ pub struct Scheduler<'t, S> {
     step_costs: StepCosts,
     /// What sequences draft whose requests do not say so.
     speculation: Speculation,
+    draft_model: Option<DraftModel<'t>>,
     /// Time at which the last step was known to be complete.
     last_completion: Option<Instant>,
     /// Whether the engine failed and was not reset yet.
@@ -142,10 +146,8 @@ pub struct StepCounts {
     pub decode_rows: u64,
     /// Verify steps: steps with several rows of a sequence.
     pub verify_steps: u64,
-    /// Tokens that were drafted.
-    pub drafted: u64,
-    /// Drafted tokens that were accepted.
-    pub accepted: u64,
+    /// Numbers of drafted and accepted tokens.
+    pub drafts: SourceCounts,
     /// Prefill steps.
     pub prefill_steps: u64,
     /// Rows of prefill steps: tokens of prompts.
@@ -178,6 +180,7 @@ impl<'t, S: Steps> Scheduler<'t, S> {
             step_counts: StepCounts::default(),
             step_costs: StepCosts::default(),
             speculation: Speculation::default(),
+            draft_model: None,
             last_completion: None,
             failed: false,
             steps,
@@ -189,6 +192,13 @@ impl<'t, S: Steps> Scheduler<'t, S> {
     #[must_use]
     pub fn with_speculation(self, speculation: Speculation) -> Scheduler<'t, S> {
         Scheduler { speculation, ..self }
+    }
+
+    /// This scheduler with a draft model: greedy steps of another engine with the same vocabulary, and at least as many slots.
+    /// It drafts for every request that speculates.
+    #[must_use]
+    pub fn with_draft_model(self, steps: Box<dyn Steps + 't>) -> Scheduler<'t, S> {
+        Scheduler { draft_model: Some(DraftModel::new(steps)), ..self }
     }
 
     /// Checks a request as [`Scheduler::add`] does.
@@ -239,7 +249,11 @@ impl<'t, S: Steps> Scheduler<'t, S> {
     fn speculator(&self, request: &Request<'_>) -> Option<Speculator> {
         let drafts = !self.limits.verify.is_empty() && request.grammar.is_none();
         let asked = Some(request.speculation).filter(|speculation| speculation.most > 0);
-        drafts.then(|| Speculator::new(asked.unwrap_or(self.speculation), request.prompt)).flatten()
+        let speculation = asked.unwrap_or(self.speculation);
+        let model = self.draft_model.as_ref().map(|model| &model.prior);
+        drafts
+            .then(|| Speculator::new(speculation, request.prompt, model, request.synthetic.clone()))
+            .flatten()
     }
 
     /// Ends a sequence, and returns what it has generated so far: the reason is [`FinishReason::Cancelled`]. No further
@@ -305,6 +319,9 @@ impl<'t, S: Steps> Scheduler<'t, S> {
     fn advance(&mut self) -> Result<(), EngineError> {
         if self.failed {
             self.steps.reset()?;
+            if let Some(model) = &mut self.draft_model {
+                model.reset()?;
+            }
             self.failed = false;
         }
         self.release_slots()?;
@@ -384,11 +401,14 @@ impl<'t, S: Steps> Scheduler<'t, S> {
     }
 
     /// Ends a sequence's use of its slot.
-    fn leave_slot(&mut self, id: SequenceId, slot: Option<u32>) {
+    fn leave_slot(&mut self, id: SequenceId, index: Option<u32>) {
         self.running.retain(|&running| running != id);
         self.paused.retain(|&paused| paused != id);
-        if let Some(slot) = slot.and_then(|index| self.slots[index as usize].as_mut()) {
+        if let Some(slot) = index.and_then(|index| self.slots[index as usize].as_mut()) {
             slot.sequence = None;
+        }
+        if let (Some(model), Some(slot)) = (&mut self.draft_model, index) {
+            model.release(slot);
         }
     }
 
@@ -417,6 +437,9 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         self.paused.clear();
         self.slots.iter_mut().for_each(|slot| *slot = None);
         self.pool = PagePool::new(self.limits.pages);
+        if let Some(model) = &mut self.draft_model {
+            model.forget_all();
+        }
         self.flights.clear();
         self.completed = self.enqueued;
         self.last_decode = None;

@@ -2,17 +2,26 @@
 
 use std::time::Instant;
 
+use super::draft_model::Wanted;
 use super::results::{InFlight, Output, Timing};
 use super::sequence::{NextToken, Sequence};
-use super::steps::{Draft, PageEntry, ROW_GROUP, StepRow, Steps};
+use super::steps::{Draft, Limits, PageEntry, ROW_GROUP, StepRow, Steps};
 use super::{Scheduler, SequenceId, Slot};
 use crate::engine::{EngineError, MAX_STEPS_AHEAD};
 use crate::generation::{FinishReason, Next};
-use crate::speculation::{Kind, drafts};
+use crate::speculation::{Kind, Offer, Source, StepSizes, drafts};
 
 /// Largest number of steps in flight while sequences wait for a slot, or may have drafts. Two keep the device busy; with more, a
 /// slot whose sequence has ended would be wasted for more steps, and a draft would come later.
 const FEW_STEPS_AHEAD: usize = 2;
+
+/// Rows of a sequence in the next step besides the first one.
+#[derive(Clone, Copy, Default)]
+struct FurtherRows {
+    count: u32,
+    /// Where their tokens come from; none if they are given.
+    source: Option<Source>,
+}
 
 impl<S: Steps> Scheduler<'_, S> {
     /// Largest number of steps in flight.
@@ -40,10 +49,10 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(prefilled || self.enqueue_decode()? || self.enqueue_prefill()?)
     }
 
-    /// Numbers of tokens of each running sequence, given or drafted, whose rows the next step has besides one row for each
-    /// sequence. None if steps in flight must be read first.
-    fn further_rows(&self) -> Option<Vec<u32>> {
-        let none = vec![0; self.running.len()];
+    /// Tokens of each running sequence, given or drafted, whose rows the next step has besides one row for each sequence. None if
+    /// steps in flight must be read first.
+    fn further_rows(&self) -> Option<Vec<FurtherRows>> {
+        let none = vec![FurtherRows::default(); self.running.len()];
         let is_drafted = |flight: &InFlight| flight.outputs.iter().any(|output| output.drafted.is_some());
         if self.flights.iter().any(is_drafted) {
             return None;
@@ -54,29 +63,80 @@ impl<S: Steps> Scheduler<'_, S> {
         let ready = self.running.iter().enumerate().filter_map(|(index, id)| {
             let sequence = &self.sequences[id];
             let slot = self.slots[sequence.slot? as usize].as_ref()?;
-            may_decode(sequence, slot).then_some((index, sequence, slot))
+            let known = sequence.tokens.len() as u32;
+            let model = self.draft_model.as_ref().zip(sequence.slot);
+            let offer = model.map_or(Offer::default(), |(model, slot)| model.offer(slot, *id, known));
+            may_decode(sequence, slot).then(|| (index, sequence.promise(slot, offer), slot))
         });
         let ready: Vec<_> = ready.collect();
-        let promises: Vec<_> = ready.iter().map(|(_, sequence, slot)| sequence.promise(slot)).collect();
-        let counts = drafts(&promises, &self.limits.decode, &self.limits.verify, &self.step_costs);
+        let promises: Vec<_> = ready.iter().map(|(_, promise, _)| *promise).collect();
+        let Limits { decode, verify, .. } = &self.limits;
+        let draft = self.draft_model.as_ref().map_or(&[][..], |model| model.sizes());
+        let counts = drafts(&promises, &StepSizes { decode, verify, draft }, &self.step_costs);
         let mut further = none;
-        for ((index, _, slot), count) in ready.into_iter().zip(counts) {
+        for ((index, promise, slot), count) in ready.into_iter().zip(counts) {
             let is_drafted = count > 0 && slot.enqueued + 1 >= slot.given;
             if is_drafted && slot.last_step > self.completed {
                 return None;
             }
-            further[index] = count;
+            further[index] = FurtherRows { count, source: promise.and_then(|promise| promise.source) };
         }
         Some(further)
+    }
+
+    /// Drafts tokens for sequences: by look-up, or by the steps of the draft model, for which it waits.
+    fn drafts(&mut self, further: &[FurtherRows]) -> Result<Vec<Draft>, EngineError> {
+        let mut drafts = Vec::new();
+        let mut wanted = Vec::new();
+        for (id, &FurtherRows { count, source }) in self.running.iter().zip(further) {
+            let Some(source) = source.filter(|_| count > 0) else { continue };
+            let Some(sequence) = self.sequences.get(id) else { continue };
+            let Some(slot) = sequence.slot else { continue };
+            let tokens = &sequence.tokens;
+            let draft = Draft { slot, position: tokens.len() as u32, tokens: Vec::new() };
+            if source == Source::Model && self.draft_model.is_some() {
+                wanted.push(Wanted { slot, sequence: *id, tokens, count });
+            }
+            drafts.push((*id, source, count, draft));
+        }
+        let by_model = match &mut self.draft_model {
+            Some(model) if !wanted.is_empty() => model.draft(&wanted, &mut self.step_costs)?,
+            _ => Vec::new(),
+        };
+        let mut by_model = by_model.into_iter();
+        for (id, source, count, draft) in &mut drafts {
+            let Some(sequence) = self.sequences.get_mut(id) else { continue };
+            let Some(speculator) = &mut sequence.speculator else { continue };
+            draft.tokens = match source {
+                Source::Lookup => speculator.look_up(*count),
+                Source::Model => {
+                    let drafted = self.draft_model.as_ref().and_then(|_| by_model.next());
+                    let count = drafted.as_ref().map_or(*count, |tokens| tokens.len() as u32);
+                    let generated = sequence.tokens.len() - sequence.prompt as usize;
+                    match speculator.synthetic(generated, count) {
+                        Some(tokens) => {
+                            self.draft_model.iter_mut().for_each(|model| model.replace(draft.slot, &tokens));
+                            tokens
+                        }
+                        None => drafted.unwrap_or_default(),
+                    }
+                }
+            };
+            speculator.drafted(*source, &draft.tokens);
+        }
+        Ok(drafts.into_iter().map(|(.., draft)| draft).collect())
     }
 
     /// Enqueues a decode step with a row for each sequence whose prompt is done but for its last token, that may have another token, and that has
     /// a page for it; or a verify step with several rows of some.
     fn enqueue_decode(&mut self) -> Result<bool, EngineError> {
-        let since = Instant::now();
+        let mut since = Instant::now();
         let Some(further) = self.further_rows() else { return Ok(false) };
+        let mut drafts = self.drafts(&further)?;
+        if !drafts.is_empty() {
+            since = Instant::now();
+        }
         let mut rows = Vec::new();
-        let mut drafts: Vec<Draft> = Vec::new();
         let mut entries = Vec::new();
         let mut words = Words::default();
         self.paused.clear();
@@ -86,22 +146,31 @@ impl<S: Steps> Scheduler<'_, S> {
             if !may_decode(sequence, slot) {
                 continue;
             }
-            let is_given = slot.enqueued + 1 < slot.given;
-            let mut count = slot.room(1 + further, &mut self.pool);
+            let draft = drafts.iter_mut().find(|draft| draft.slot == index);
+            let further = match (&draft, further.source) {
+                (Some(draft), _) => draft.tokens.len() as u32,
+                (None, Some(_)) => 0,
+                (None, None) => further.count,
+            };
+            let count = slot.room(1 + further, &mut self.pool);
             if count == 0 {
+                if let (Some(draft), Some(speculator)) = (draft, &mut sequence.speculator) {
+                    draft.tokens.clear();
+                    speculator.keep_drafted(0);
+                }
                 self.paused.push(*id);
                 continue;
             }
             if sequence.next_token(slot) == NextToken::Grammar && !words.ask(*id, sequence, slot, index) {
                 continue;
             }
-            if count > 1 && !is_given {
-                let tokens = sequence.speculator.as_ref().map_or(Vec::new(), |it| it.draft(count - 1));
-                count = 1 + tokens.len() as u32;
-                sequence.answer.drafts.drafted += u64::from(count - 1);
-                if !tokens.is_empty() {
-                    drafts.push(Draft { slot: index, position: slot.enqueued + 1, tokens });
-                }
+            if let (Some(draft), Some(speculator)) = (draft, &mut sequence.speculator) {
+                // Pages of the model may be missing for the end of a draft.
+                draft.tokens.truncate(count as usize - 1);
+                speculator.keep_drafted(count - 1);
+                let source = speculator.source();
+                sequence.answer.drafts[source].drafted += u64::from(count - 1);
+                self.step_counts.drafts[source].drafted += u64::from(count - 1);
             }
             rows.extend(slot.rows(index, count, sequence.prompt));
             entries.extend(slot.take_entries(index));
@@ -117,6 +186,7 @@ impl<S: Steps> Scheduler<'_, S> {
         if rows.is_empty() {
             return Ok(false);
         }
+        drafts.retain(|draft| !draft.tokens.is_empty());
         given.iter().try_for_each(|(slot, at, tokens)| self.steps.give_tokens(*slot, *at, tokens))?;
         if !masks.is_empty() {
             self.steps.set_masks(&masks)?;
@@ -139,7 +209,6 @@ impl<S: Steps> Scheduler<'_, S> {
         self.step_counts.decode_steps += 1;
         self.step_counts.decode_rows += rows.len() as u64;
         self.step_counts.verify_steps += u64::from(verifies);
-        self.step_counts.drafted += drafts.iter().map(|draft| draft.tokens.len() as u64).sum::<u64>();
         self.last_decode = (!verifies).then_some(rows);
         self.after_decode = true;
         Ok(true)

@@ -6,7 +6,7 @@ use super::steps::Steps;
 use super::{Event, Scheduler, SequenceId};
 use crate::engine::{Backoff, EngineError, NonFiniteLogits, Pause};
 use crate::generation::{FinishReason, TokenLogprobs};
-use crate::speculation::Kind;
+use crate::speculation::{Kind, ModelPrior, Source, Speculator};
 
 /// A step that is not known to be complete.
 pub(super) struct InFlight {
@@ -144,8 +144,9 @@ impl<S: Steps> Scheduler<'_, S> {
             if sequence.tokens.get(output.position as usize - 1) != Some(&drafted) {
                 return Ok(None);
             }
-            sequence.answer.drafts.accepted += 1;
-            self.step_counts.accepted += 1;
+            let source = sequence.speculator.as_ref().map_or(Source::Lookup, Speculator::source);
+            sequence.answer.drafts[source].accepted += 1;
+            self.step_counts.drafts[source].accepted += 1;
         }
         let token = match chosen {
             Ok(token) => token,
@@ -165,7 +166,10 @@ impl<S: Steps> Scheduler<'_, S> {
         };
         sequence.tokens.push(token);
         if let Some(speculator) = &mut sequence.speculator {
-            speculator.push(token);
+            match &mut self.draft_model {
+                Some(model) => speculator.push(token, &mut model.prior),
+                None => speculator.push(token, &mut ModelPrior::default()),
+            }
         }
         let chosen = token;
         let token = sequence.answer.accept(chosen, logprobs);

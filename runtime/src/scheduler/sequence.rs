@@ -6,7 +6,7 @@ use super::pages::{PagePool, Prefix};
 use super::steps::{PAGE, PageEntry, StepRow};
 use crate::engine::SamplingParams;
 use crate::generation::{Answer, Guide, MissedPages};
-use crate::speculation::{Promise, Speculator};
+use crate::speculation::{Offer, Promise, Speculator};
 
 /// A sequence that has not ended.
 pub(super) struct Sequence<'t> {
@@ -56,16 +56,19 @@ impl Sequence<'_> {
     }
 
     /// What further rows of the slot in the next step are worth: those of tokens that are given, or of a draft.
-    pub fn promise(&self, slot: &Slot) -> Option<Promise> {
+    /// `offer` is that of the draft model.
+    pub fn promise(&self, slot: &Slot, offer: Offer) -> Option<Promise> {
+        let left = self.answer.tokens_left().saturating_sub(1);
         let given = slot.given.saturating_sub(slot.enqueued + 1);
         if given > 0 {
             // A grammar decides about the token after the last one.
             let given = given - u32::from(self.guide.is_some());
-            return (given > 0).then_some(Promise { probability: 1.0, most: given, always: false });
+            let promise =
+                Promise { probability: 1.0, most: given, always: false, source: None, behind: 0, left };
+            return (given > 0).then_some(promise);
         }
         // The last token needs no position, and one is chosen without a draft.
-        let most = self.answer.tokens_left().saturating_sub(1);
-        self.speculator.as_ref()?.promise(most)
+        self.speculator.as_ref()?.promise(left, offer)
     }
 
     /// The tokens that prefill steps process: all of the prompt but the last.

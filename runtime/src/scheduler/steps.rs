@@ -116,6 +116,10 @@ pub trait Steps {
     /// Writes tokens of a slot's sequence, the first one at `position`. No step in flight chooses one of them.
     fn give_tokens(&mut self, slot: u32, position: u32, tokens: &[u32]) -> Result<(), EngineError>;
 
+    /// Discards `count` tokens of a slot from `position` on that steps have chosen, so that later rows choose them anew. No step
+    /// in flight has a row of the slot; the next one is at `position - 1` or later, over tokens that are given again.
+    fn discard(&mut self, slot: u32, position: u32, count: u32) -> Result<(), EngineError>;
+
     /// Writes which tokens slots may choose, if their sampling parameters ask for a mask: bit i of word w is that of token
     /// 32w + i, and tokens behind the last word are not allowed. No step in flight chooses a token of these slots.
     fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError>;
@@ -192,6 +196,9 @@ impl<S: Steps> Steps for &mut S {
     }
     fn give_tokens(&mut self, slot: u32, position: u32, tokens: &[u32]) -> Result<(), EngineError> {
         (**self).give_tokens(slot, position, tokens)
+    }
+    fn discard(&mut self, slot: u32, position: u32, count: u32) -> Result<(), EngineError> {
+        (**self).discard(slot, position, count)
     }
     fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
         (**self).set_masks(masks)

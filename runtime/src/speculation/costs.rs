@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::Source;
+
 /// What a draft of a sequence is expected to be worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Promise {
@@ -12,15 +14,35 @@ pub(crate) struct Promise {
     pub most: u32,
     /// Whether the draft is as long as possible, whatever it costs.
     pub always: bool,
+    /// Where the tokens come from; none for tokens that are given.
+    pub source: Option<Source>,
+    /// Number of the sequence's tokens that the draft model must process first.
+    pub behind: u32,
+    /// Largest number of tokens that may follow.
+    pub left: u32,
 }
 
-/// Kind of a step that chooses tokens.
+/// Numbers of rows of an engine's steps, ascending.
+pub(crate) struct StepSizes<'a> {
+    /// Those of decode steps.
+    pub decode: &'a [u32],
+    /// Those of verify steps.
+    pub verify: &'a [u32],
+    /// Those of the draft model's decode steps; none without a draft model.
+    pub draft: &'a [u32],
+}
+
+/// What takes a measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A row for each sequence.
+    /// A decode step: a row for each sequence.
     Decode,
-    /// Several rows for a sequence.
+    /// A verify step: several rows for a sequence.
     Verify,
+    /// A step of the draft model.
+    Draft,
+    /// A token that the draft model processes before it drafts, in steps of many.
+    CatchUp,
 }
 
 /// Measured times of steps by kind and number of rows.
@@ -47,6 +69,10 @@ const MOST: f64 = 2.0;
 /// Number of measurements of other steps after which a time is measured anew: it may have been disturbed, or the context has
 /// become longer.
 const RENEWAL: u64 = 1000;
+
+/// Number of tokens among which the time that a draft model needs to catch up is divided, if so many may follow: most answers end
+/// before their limit.
+const HORIZON: u32 = 256;
 
 /// Gain below which nothing is drafted: a wrong estimate must not cost more than it may gain.
 const LEAST_GAIN: f64 = 1.03;
@@ -78,72 +104,127 @@ fn size_for(sizes: &[u32], rows: u32) -> Option<u32> {
 
 /// Numbers of tokens to draft for the sequences of a step, each of which has one row and may have a promise.
 ///
-/// A step of n sequences gives n tokens, and a drafted token at place j of a draft gives pʲ tokens more. Of all sizes of verify
-/// steps, whose rows go to the drafted tokens with the largest pʲ, the one with the most tokens a second is taken, if it is
-/// better than a decode step. A size whose time is not known counts as fast as a smaller one, so that it is tried.
-pub(crate) fn drafts(
-    promises: &[Option<Promise>],
-    decode: &[u32],
-    verify: &[u32],
-    costs: &StepCosts,
-) -> Vec<u32> {
+/// A step of n sequences gives n tokens, and a drafted token at place j of a draft gives pʲ tokens more. Rows of a verify step go
+/// to the drafted tokens with the largest pʲ. Of all numbers of rows the one with the most tokens a second is taken, if it is
+/// better than a decode step. The time is that of the smallest verify step with so many rows, and of the draft model's
+/// steps. A size whose time is not known counts as fast as a smaller one, so that it is tried.
+pub(crate) fn drafts(promises: &[Option<Promise>], sizes: &StepSizes<'_>, costs: &StepCosts) -> Vec<u32> {
     let sequences = promises.len() as u32;
     let none = vec![0; promises.len()];
-    let Some(&largest) = verify.last().filter(|&&largest| largest > sequences) else { return none };
+    let Some(&largest) = sizes.verify.last().filter(|&&largest| largest > sequences) else { return none };
+    let mut shares = Shares::new(promises);
     if promises.iter().flatten().any(|promise| promise.always) {
-        return given(promises, largest - sequences).0;
+        while sequences + shares.rows < largest && shares.add_row() {}
+        return shares.counts;
     }
     if promises.iter().all(Option::is_none) {
         return none;
     }
-    let Some(decoding) = size_for(decode, sequences).and_then(|size| costs.of(Kind::Decode, size)) else {
+    let Some(decoding) = size_for(sizes.decode, sequences).and_then(|size| costs.of(Kind::Decode, size))
+    else {
         return none;
     };
     let (mut best, mut best_rate) = (none, LEAST_GAIN * f64::from(sequences) / decoding);
-    let mut seconds = decoding;
-    for &size in verify.iter().filter(|&&size| size > sequences) {
-        seconds = costs.of(Kind::Verify, size).unwrap_or(seconds);
-        let (counts, tokens) = given(promises, size - sequences);
-        let rate = (f64::from(sequences) + tokens) / seconds;
-        if rate > best_rate {
-            (best, best_rate) = (counts, rate);
+    let mut verifying = decoding;
+    for &size in sizes.verify.iter().filter(|&&size| size > sequences) {
+        verifying = costs.of(Kind::Verify, size).unwrap_or(verifying);
+        while sequences + shares.rows < size && shares.add_row() {
+            let seconds = verifying + shares.drafting(sizes.draft, costs) + shares.catching_up(costs);
+            let rate = (f64::from(sequences) + shares.expected) / seconds;
+            if rate > best_rate {
+                (best, best_rate) = (shares.counts.clone(), rate);
+            }
         }
     }
     best
 }
 
-/// Gives `rows` rows to the most probable drafted tokens. Returns the numbers of tokens of each promise, and the expected number
-/// of accepted tokens.
-fn given(promises: &[Option<Promise>], rows: u32) -> (Vec<u32>, f64) {
-    let mut counts = vec![0; promises.len()];
-    // Probability that the next drafted token is accepted.
-    let mut next: Vec<f64> =
-        promises.iter().map(|promise| promise.map_or(0.0, |it| it.probability)).collect();
-    let mut expected = 0.0;
-    for _ in 0..rows {
-        let open = promises.iter().enumerate().filter_map(|(index, promise)| {
-            promise.filter(|promise| counts[index] < promise.most).map(|it| (index, it))
-        });
-        let Some((index, promise)) = open.max_by(|a, b| next[a.0].total_cmp(&next[b.0]).then(b.0.cmp(&a.0)))
-        else {
-            break;
-        };
-        counts[index] += 1;
-        expected += next[index];
-        next[index] *= promise.probability;
+/// Rows given to the most probable drafted tokens, one after another.
+struct Shares<'a> {
+    promises: &'a [Option<Promise>],
+    /// Number of tokens of each promise.
+    counts: Vec<u32>,
+    /// Probability that the next drafted token of each promise is accepted.
+    next: Vec<f64>,
+    /// Number of rows given.
+    rows: u32,
+    /// Expected number of accepted tokens.
+    expected: f64,
+}
+
+impl<'a> Shares<'a> {
+    fn new(promises: &'a [Option<Promise>]) -> Shares<'a> {
+        let next = promises.iter().map(|promise| promise.map_or(0.0, |it| it.probability)).collect();
+        Shares { promises, counts: vec![0; promises.len()], next, rows: 0, expected: 0.0 }
     }
-    (counts, expected)
+
+    /// Gives a row to the most probable token. Returns false if no promise has a further one.
+    fn add_row(&mut self) -> bool {
+        let open = self.promises.iter().enumerate().filter_map(|(index, promise)| {
+            promise.filter(|promise| self.counts[index] < promise.most).map(|it| (index, it))
+        });
+        let best = open.max_by(|a, b| self.next[a.0].total_cmp(&self.next[b.0]).then(b.0.cmp(&a.0)));
+        let Some((index, promise)) = best else { return false };
+        self.counts[index] += 1;
+        self.rows += 1;
+        self.expected += self.next[index];
+        self.next[index] *= promise.probability;
+        true
+    }
+
+    /// A step's share of the time in which the draft model processes tokens that it has not seen. That time is divided among the
+    /// tokens that may follow.
+    fn catching_up(&self, costs: &StepCosts) -> f64 {
+        let Some(token) = costs.of(Kind::CatchUp, 1) else { return 0.0 };
+        let of_one = |(promise, &count): (&Option<Promise>, &u32)| {
+            let promise = promise.filter(|it| count > 0 && it.source == Some(Source::Model))?;
+            let given = 1.0 + (1..=count as i32).map(|place| promise.probability.powi(place)).sum::<f64>();
+            let part = given / f64::from(promise.left.clamp(1, HORIZON));
+            Some(f64::from(promise.behind) * token * part.min(1.0))
+        };
+        self.promises.iter().zip(&self.counts).filter_map(of_one).sum()
+    }
+
+    /// Time of the draft model's steps: each drafts the next token of all sequences whose drafts are that long.
+    fn drafting(&self, sizes: &[u32], costs: &StepCosts) -> f64 {
+        let counts = self.counts.iter().zip(self.promises);
+        let by_model = |promise: &Option<Promise>| promise.is_some_and(|it| it.source == Some(Source::Model));
+        let counts: Vec<u32> =
+            counts.filter(|(_, promise)| by_model(promise)).map(|(&count, _)| count).collect();
+        let longest = counts.iter().copied().max().unwrap_or(0);
+        let seconds = |place: u32| {
+            let rows = counts.iter().filter(|&&count| count > place).count() as u32;
+            let known = |&&size: &&u32| size >= rows && costs.of(Kind::Draft, size).is_some();
+            sizes.iter().find(known).and_then(|&size| costs.of(Kind::Draft, size)).unwrap_or(0.0)
+        };
+        (0..longest).map(seconds).sum()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::{ModelPrior, Offer, Speculation, Speculator, Synthetic};
     use super::*;
 
     const DECODE: [u32; 4] = [1, 2, 4, 8];
     const VERIFY: [u32; 4] = [2, 4, 8, 16];
+    const SIZES: StepSizes<'_> = StepSizes { decode: &DECODE, verify: &VERIFY, draft: &DECODE };
 
     fn promise(probability: f64, most: u32) -> Option<Promise> {
-        Some(Promise { probability, most, always: false })
+        Some(Promise {
+            probability,
+            most,
+            always: false,
+            source: Some(Source::Lookup),
+            behind: 0,
+            left: 1000,
+        })
+    }
+
+    fn of_model(probability: f64, most: u32) -> Option<Promise> {
+        promise(probability, most).map(|promise| Promise { source: Some(Source::Model), ..promise })
     }
 
     /// Costs of steps that take `base` and `row` microseconds for each row.
@@ -159,14 +240,13 @@ mod tests {
 
     #[test]
     fn the_length_depends_on_probability_and_costs() {
-        let one =
-            |probability, costs: &StepCosts| drafts(&[promise(probability, 7)], &DECODE, &VERIFY, costs)[0];
+        let one = |probability, costs: &StepCosts| drafts(&[promise(probability, 7)], &SIZES, costs)[0];
         let (flat, steep) = (linear(1000, 20), linear(0, 1000));
         assert_eq!([0.02, 0.3, 0.5, 0.9].map(|probability| one(probability, &flat)), [0, 3, 3, 7]);
         // A step of twice as many rows takes twice as long: nothing is gained.
         assert_eq!([0.3, 0.9, 1.0].map(|probability| one(probability, &steep)), [0, 0, 0]);
-        assert_eq!(drafts(&[None], &DECODE, &VERIFY, &flat), [0]);
-        assert_eq!(drafts(&[promise(1.0, 7)], &DECODE, &[], &flat), [0]);
+        assert_eq!(drafts(&[None], &SIZES, &flat), [0]);
+        assert_eq!(drafts(&[promise(1.0, 7)], &StepSizes { verify: &[], ..SIZES }, &flat), [0]);
         // Nothing is drafted before a decode step was measured.
         assert_eq!(one(0.9, &StepCosts::default()), 0);
     }
@@ -176,24 +256,25 @@ mod tests {
         let costs = linear(1000, 1);
         let promises = [promise(0.9, 9), None, promise(0.5, 9), promise(0.99, 2)];
         // 12 rows: two for the last one, then those of 0.9, 0.81, … and of 0.5, which is more than 0.9¹⁰.
-        assert_eq!(drafts(&promises, &DECODE, &VERIFY, &costs), [9, 0, 1, 2]);
-        let all: u32 = drafts(&[promise(0.9, 9); 8], &DECODE, &VERIFY, &costs).iter().sum();
+        assert_eq!(drafts(&promises, &SIZES, &costs), [9, 0, 1, 2]);
+        let all: u32 = drafts(&[promise(0.9, 9); 8], &SIZES, &costs).iter().sum();
         assert_eq!(all, 8);
-        assert_eq!(drafts(&[promise(0.9, 9); 16], &DECODE, &VERIFY, &costs), [0; 16]);
+        assert_eq!(drafts(&[promise(0.9, 9); 16], &SIZES, &costs), [0; 16]);
     }
 
     #[test]
     fn a_draft_that_must_be_as_long_as_possible_is() {
-        let always = Some(Promise { probability: 0.0, most: 7, always: true });
+        let always =
+            Some(Promise { probability: 0.0, most: 7, always: true, source: None, behind: 0, left: 7 });
         let none = StepCosts::default();
-        assert_eq!(drafts(&[always], &DECODE, &VERIFY, &none), [7]);
-        assert_eq!(drafts(&[always, None, always, always], &DECODE, &VERIFY, &none).iter().sum::<u32>(), 12);
+        assert_eq!(drafts(&[always], &SIZES, &none), [7]);
+        assert_eq!(drafts(&[always, None, always, always], &SIZES, &none).iter().sum::<u32>(), 12);
     }
 
     #[test]
     fn an_unknown_size_is_tried_and_a_slow_one_avoided_for_a_while() {
         let mut costs = StepCosts::default();
-        let one = |costs: &StepCosts| drafts(&[promise(0.8, 7)], &DECODE, &VERIFY, costs)[0];
+        let one = |costs: &StepCosts| drafts(&[promise(0.8, 7)], &SIZES, costs)[0];
         costs.observe(Kind::Decode, 1, Duration::from_millis(1));
         assert_eq!(one(&costs), 7);
         for size in [8, 4, 2] {
@@ -213,5 +294,135 @@ mod tests {
         costs.observe(Kind::Decode, 1, Duration::from_secs(9));
         let seconds = costs.of(Kind::Decode, 1).unwrap();
         assert!((0.010..0.0125).contains(&seconds), "{seconds}");
+    }
+
+    /// Costs of steps of one, two, four and eight rows, and of a draft step, in microseconds.
+    fn measured(decode: u64, verify: [u64; 3], draft: u64) -> StepCosts {
+        let mut costs = StepCosts::default();
+        let mut observe = |kind, size, time| costs.observe(kind, size, Duration::from_micros(time));
+        observe(Kind::Decode, 1, decode);
+        VERIFY.into_iter().zip(verify).for_each(|(size, time)| observe(Kind::Verify, size, time));
+        observe(Kind::Verify, 16, verify[2] * 2);
+        observe(Kind::Draft, 1, draft);
+        costs
+    }
+
+    /// The length of a draft, from what was measured.
+    #[test]
+    fn the_length_of_a_models_draft_depends_on_what_its_steps_cost() {
+        let (nearly_flat, steep) = ([1050, 1100, 1200], [1800, 3400, 6600]);
+        #[rustfmt::skip]
+        let cases = [
+            // share of right tokens, verify steps of 2, 4 and 8 rows, a draft step, length
+            (0.9, nearly_flat,    0, 7), // look-up costs nothing: as long as the step has rows
+            (0.9, nearly_flat,   20, 7),
+            (0.9, nearly_flat,  150, 7), // the 8B model and its 1B draft, about
+            (0.9, nearly_flat,  400, 3), // 3.44 tokens in 2.3 ms, but 5.7 in 4 ms
+            (0.9, nearly_flat, 1000, 0), // the draft is as slow as the model
+            (0.7, nearly_flat,  150, 3),
+            (0.7, nearly_flat,  400, 1), // 1.7 in 1.45 ms; 2.19 in 1.9 ms are fewer
+            (0.5, nearly_flat,  100, 2), // 1.75 in 1.3 ms; 1.5 in 1.15 ms are fewer
+            (0.5, nearly_flat,  150, 1), // 1.5 in 1.2 ms
+            (0.5, nearly_flat,  420, 0), // 1.5 in 1.47 ms: a gain below 3%
+            (0.3, nearly_flat,  150, 1),
+            (0.2, nearly_flat,  200, 0),
+            (0.9, steep,          0, 1), // 1.9 tokens in 1.8 ms
+            (0.8, steep,          0, 0),
+            (0.9, steep,        100, 0),
+        ];
+        for (probability, verify, draft, length) in cases {
+            let costs = measured(1000, verify, draft);
+            let found = drafts(&[of_model(probability, 7)], &SIZES, &costs);
+            assert_eq!(found, [length], "{probability} {verify:?} {draft}");
+        }
+    }
+
+    #[test]
+    fn what_a_draft_model_must_process_first_counts() {
+        #[rustfmt::skip]
+        let cases = [
+            // tokens to process, tokens that may follow, length; each takes 20 microseconds
+            (   0,    5, 3),
+            (  10,    5, 3),
+            (2000,    5, 0), // 40 ms before at most five tokens of 1 ms each
+            ( 100,    5, 0), // 2 ms for 5 tokens, of which each gains 0.4 ms at most
+            ( 100,   20, 3),
+            ( 100, 1000, 3),
+            (2000, 1000, 3), // 40 ms for 256 tokens
+            (9000, 1000, 0), // 180 ms for 256 tokens
+        ];
+        for (behind, left, length) in cases {
+            let mut costs = measured(1000, [1050, 1100, 1200], 150);
+            assert_eq!(drafts(&[of_model(0.7, 7)], &SIZES, &costs), [3], "nothing is known about it");
+            costs.observe(Kind::CatchUp, 1, Duration::from_micros(20));
+            let promise = of_model(0.7, 7).map(|promise| Promise { behind, left, ..promise });
+            assert_eq!(drafts(&[promise], &SIZES, &costs), [length], "{behind} {left}");
+        }
+    }
+
+    #[test]
+    fn drafts_of_several_sequences_share_the_steps_of_the_model() {
+        let mut costs = linear(1000, 10);
+        DECODE.iter().for_each(|&size| costs.observe(Kind::Draft, size, Duration::from_micros(300)));
+        let both = [of_model(0.8, 7), of_model(0.8, 7)];
+        // One draft of three tokens for one sequence costs as much as one for both.
+        assert_eq!(drafts(&both[..1], &SIZES, &costs), [3]);
+        assert_eq!(drafts(&both, &SIZES, &costs), [3, 3]);
+        // Look-up does not pay for the model's steps.
+        let mixed = [of_model(0.1, 7), promise(0.8, 7)];
+        assert_eq!(drafts(&mixed, &SIZES, &costs), [0, 6]);
+    }
+
+    /// Speculation with made-up costs and shares never takes much more time than decode steps.
+    #[test]
+    fn what_loses_is_switched_off_and_tried_again() {
+        #[rustfmt::skip]
+        let cases = [
+            // share of right tokens, draft step, bounds of the time relative to decode steps alone
+            (0.0, 150, 0.99, 1.04),
+            (0.2, 150, 0.95, 1.05),
+            (0.5, 150, 0.75, 0.95),
+            (0.7, 150, 0.60, 0.75),
+            (0.9, 150, 0.35, 0.50),
+            (0.9, 900, 0.99, 1.04),
+        ];
+        for (rate, draft, least, most) in cases {
+            let mut costs = measured(1000, [1050, 1100, 1200], draft);
+            let synthetic = Arc::new(Synthetic { answer: vec![1; 4000], rate, seed: 5 });
+            let speculation = Speculation { lookup: false, ..Speculation::up_to(7) };
+            let mut prior = ModelPrior::default();
+            let mut speculator =
+                Speculator::new(speculation, &[1], Some(&prior), Some(synthetic.clone())).unwrap();
+            let (mut generated, mut time) = (0, 0);
+            while generated < 4000 {
+                let promise = speculator.promise(u32::MAX, Offer::default());
+                let count = drafts(&[promise], &SIZES, &costs)[0];
+                let (kind, size) = if count == 0 {
+                    (Kind::Decode, 1)
+                } else {
+                    (Kind::Verify, size_for(&VERIFY, count + 1).unwrap())
+                };
+                let micros = match (kind, size) {
+                    (Kind::Decode, _) => 1000,
+                    (_, 2) => 1050,
+                    (_, 4) => 1100,
+                    _ => 1200,
+                };
+                costs.observe(kind, size, Duration::from_micros(micros));
+                if count > 0 {
+                    costs.observe(Kind::Draft, 1, Duration::from_micros(draft));
+                }
+                time += micros + draft * u64::from(count);
+                let drafted = speculator.synthetic(generated, count).unwrap();
+                speculator.drafted(Source::Model, &drafted);
+                let right = drafted.iter().take_while(|&&token| token == 1).count();
+                for _ in 0..=right {
+                    speculator.push(1, &mut prior);
+                }
+                generated += right + 1;
+            }
+            let relative = time as f64 / (generated as f64 * 1000.0);
+            assert!((least..most).contains(&relative), "{rate} {draft}: {relative}");
+        }
     }
 }

@@ -50,7 +50,7 @@ fn run(schedule: &Schedule, recording: &mut Recording<'_>) -> (Vec<Summary>, u64
             let prompt = sequence.prompt(vocab);
             let &Sequence { max_tokens, keep, .. } = sequence;
             // As long as possible: on the emulator the times of steps would forbid drafts.
-            let speculation = Speculation { most: sequence.drafts, always: true };
+            let speculation = Speculation { most: sequence.drafts, always: true, lookup: true };
             let sampling = sequence.sampling();
             let request = Request { max_tokens, keep, sampling, speculation, ..Request::new(&prompt) };
             match scheduler.add(&request) {

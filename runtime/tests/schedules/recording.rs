@@ -170,6 +170,10 @@ impl Steps for Recording<'_> {
         self.engine.give_tokens(self.slots[slot as usize], position, tokens)
     }
 
+    fn discard(&mut self, slot: u32, position: u32, count: u32) -> Result<(), EngineError> {
+        self.engine.discard(self.slots[slot as usize], position, count)
+    }
+
     fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
         let in_engine = |(slot, mask): &(u32, Vec<u32>)| (self.slots[*slot as usize], mask.clone());
         self.engine.set_masks(&masks.iter().map(in_engine).collect::<Vec<_>>())

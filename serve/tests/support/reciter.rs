@@ -149,6 +149,10 @@ impl Steps for Reciter {
     fn set_masks(&mut self, _: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
         Ok(())
     }
+    fn discard(&mut self, slot: u32, position: u32, _: u32) -> Result<(), EngineError> {
+        self.tokens[slot as usize].truncate(position as usize);
+        Ok(())
+    }
     fn set_pages(&mut self, _: &[PageEntry]) -> Result<(), EngineError> {
         Ok(())
     }

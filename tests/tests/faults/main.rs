@@ -18,6 +18,7 @@ use bespoke::engine::{
 };
 use bespoke::generation::{Generation, Request};
 use bespoke::scheduler::{Event, Scheduler};
+use bespoke::speculation::{DraftCounts, Speculation};
 use bespoke_bench::{Subject, Workload, matrix_ceilings, measure, profile};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::plan::Tuning;
@@ -255,6 +256,52 @@ fn batch(model: &mut Model) -> Outcome {
     Ok(format!("{answers:?}"))
 }
 
+/// Options of an engine that verifies drafts.
+fn verifying() -> EngineOptions {
+    EngineOptions { drafts: 2, ..pair() }
+}
+
+/// Drafts of a draft model whose device fails.
+fn drafted(model: &mut Model) -> Outcome {
+    let mut target = match model.other.take() {
+        Some(target) => target,
+        None => load(emulator(), &verifying(), None).0?,
+    };
+    let outcome = speculate(&mut target, &mut model.subject.engine);
+    model.other = Some(target);
+    outcome
+}
+
+/// Steps that verify drafts of a draft model, on a device that fails.
+fn verified(model: &mut Model) -> Outcome {
+    let mut draft = match model.other.take() {
+        Some(draft) => draft,
+        None => load(emulator(), &pair(), None).0?,
+    };
+    let outcome = speculate(&mut model.subject.engine, &mut draft);
+    model.other = Some(draft);
+    outcome
+}
+
+fn speculate(target: &mut Engine, draft: &mut Engine) -> Outcome {
+    let draft = Box::new(Slots::new(draft)?);
+    let mut scheduler = Scheduler::new(Slots::new(target)?, None).with_draft_model(draft);
+    let speculation = Speculation { most: 2, always: true, lookup: false };
+    scheduler.add(&Request { max_tokens: 5, speculation, ..Request::new(&PROMPT) })?;
+    let mut answer = Vec::new();
+    while !scheduler.is_idle() {
+        for event in scheduler.step()? {
+            if let Event::Finished { summary, .. } = event {
+                answer = summary.tokens;
+            }
+        }
+    }
+    assert_eq!(scheduler.pages().used, 0);
+    // The draft model is the same one.
+    assert_eq!(scheduler.step_counts().drafts.total(), DraftCounts { drafted: 3, accepted: 3 });
+    Ok(format!("{answer:?}"))
+}
+
 /// Two variants of the plan, timed and compared as `tune` does.
 fn tune(model: &mut Model) -> Outcome {
     let effort = Effort { depth: 3, replays: 2, turns: 1 };
@@ -329,6 +376,8 @@ cases! {
     bandwidth greedy;
     tune greedy;
     batch pair;
+    drafted pair;
+    verified verifying;
 }
 
 /// A batch that cannot load a step of several rows frees the memory, and the next one has the right result.

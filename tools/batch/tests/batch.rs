@@ -47,6 +47,9 @@ impl Steps for Counting {
     fn give_tokens(&mut self, _: u32, _: u32, _: &[u32]) -> Result<(), EngineError> {
         Ok(())
     }
+    fn discard(&mut self, slot: u32, _: u32, _: u32) -> Result<(), EngineError> {
+        panic!("slot {slot} has no drafts")
+    }
     fn set_masks(&mut self, _: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
         Ok(())
     }

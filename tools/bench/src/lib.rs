@@ -1,8 +1,9 @@
-//! Speed of decoding and of prompts, the ceilings by memory bandwidth and tensor cores, and profiles of steps.
+//! Speed of decoding, of speculation and of prompts, the ceilings by memory bandwidth and tensor cores, and profiles of steps.
 
 mod measure;
 mod profile;
 mod rows;
+mod speculation;
 pub mod text;
 mod trace;
 
@@ -18,6 +19,7 @@ pub use profile::{
     matrix_ceilings, profile, profile_batch, profile_prompt,
 };
 pub use rows::{BATCH_POSITIONS, RowsMeasurement, RowsTest, measure_batch, measure_prompt};
+pub use speculation::{SpeculationError, SpeculationMeasurement, SpeculationWorkload, measure_speculation};
 pub use trace::trace;
 
 /// All measurements, as `-o json` prints them. Times are in microseconds, sizes in bytes, rates per second.
@@ -32,6 +34,9 @@ pub struct Results {
     /// Speed of steps of several rows, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<RowsMeasurement>,
+    /// Speed of speculation with synthetic drafts, if requested.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub speculation: Vec<SpeculationMeasurement>,
     /// Profiles of steps, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profile>,

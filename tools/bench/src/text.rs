@@ -8,7 +8,7 @@ use comfy_table::{Table, presets};
 
 use crate::measure::Measurement;
 use crate::profile::{MatrixCeiling, MatrixTime, Profile, ProfiledStep, Traffic};
-use crate::{Build, Results, RowsMeasurement, RowsTest};
+use crate::{Build, Results, RowsMeasurement, RowsTest, SpeculationMeasurement};
 
 /// All measurements; the tables of the profile only if `profile` is set.
 pub fn markdown(results: &Results, profile: bool) -> String {
@@ -18,6 +18,9 @@ pub fn markdown(results: &Results, profile: bool) -> String {
         if let Some(ceilings) = rows_ceilings(results) {
             write!(text, "\n{ceilings}\n").expect("writing to a string succeeds");
         }
+    }
+    if !results.speculation.is_empty() {
+        write!(text, "\n{}\n", speculation(&results.speculation)).expect("writing to a string succeeds");
     }
     for profile in results.profiles.iter().filter(|_| profile) {
         write!(text, "\n{}", profile_text(profile)).expect("writing to a string succeeds");
@@ -60,6 +63,35 @@ fn rows(rows: &[RowsMeasurement]) -> Table {
             share(row.fraction_of_ceiling, 1),
             teraflops(row.operations_per_second),
             share(row.fraction_of_tensor_ceiling, 1),
+        ]);
+    }
+    table
+}
+
+/// Table of speculation with synthetic drafts.
+fn speculation(measurements: &[SpeculationMeasurement]) -> Table {
+    let mut table = table(&[
+        "model",
+        "draft",
+        "acceptance",
+        "length",
+        "drafted/step",
+        "accepted/step",
+        "t/s",
+        "t/s without",
+        "gain",
+    ]);
+    for m in measurements {
+        table.add_row(vec![
+            m.model.clone(),
+            m.draft.clone().unwrap_or(UNKNOWN.to_owned()),
+            format!("{}", m.rate),
+            m.length.map_or("chosen".to_owned(), |length| length.to_string()),
+            format!("{:.2}", m.drafted_per_step),
+            format!("{:.2}", m.accepted_per_step),
+            format!("{:.1}", m.tokens_per_second),
+            format!("{:.1}", m.plain_tokens_per_second),
+            format!("{:.2}", m.gain()),
         ]);
     }
     table

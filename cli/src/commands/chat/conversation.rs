@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use bespoke::engine::{Engine, SamplingParams};
-use bespoke::generation::{FinishReason, Generation, Request, Summary};
+use bespoke::engine::SamplingParams;
+use bespoke::generation::{FinishReason, Request, Summary};
 use bespoke::tokenizer::Tokenizer;
 use bespoke_chat::Message;
 use bespoke_files::{FileError, OutputFile, Replace};
@@ -15,14 +15,15 @@ use super::ChatArgs;
 use super::command::{Command, help};
 use crate::chat_template::ChatFormat;
 use crate::console::{TextStream, exact, note, out};
+use crate::decoder::Decoder;
+use crate::interrupt;
 use crate::output::file_error;
 use crate::progress::DelayedBar;
 use crate::text::{self, counted};
-use crate::{interrupt, session};
 
 /// The messages so far, and everything to answer them.
 pub struct Conversation<'a> {
-    engine: Engine,
+    decoder: Decoder<'a>,
     tokenizer: &'a Tokenizer,
     format: &'a ChatFormat,
     sampling: SamplingParams,
@@ -56,7 +57,7 @@ struct Last {
 impl<'a> Conversation<'a> {
     /// Starts a conversation, or continues one with `messages`.
     pub fn new(
-        engine: Engine,
+        decoder: Decoder<'a>,
         tokenizer: &'a Tokenizer,
         format: &'a ChatFormat,
         sampling: SamplingParams,
@@ -64,7 +65,7 @@ impl<'a> Conversation<'a> {
         messages: Vec<Message>,
     ) -> Conversation<'a> {
         let mut conversation = Conversation {
-            engine,
+            decoder,
             tokenizer,
             format,
             sampling,
@@ -155,7 +156,7 @@ impl<'a> Conversation<'a> {
             }
         }
         let summary = outcome?;
-        let context = self.engine.plan().params.context;
+        let context = self.decoder.context();
         match summary.reason {
             FinishReason::Cancelled if summary.tokens.is_empty() => {
                 note!("stopped; the question is forgotten")
@@ -195,20 +196,14 @@ impl<'a> Conversation<'a> {
             on_prompt_token: Some(&update),
             ..Request::new(&prompt)
         };
-        let mut generation = Generation::start(&mut self.engine, Some(self.tokenizer), &request)
-            .map_err(session::engine_error)?;
         let mut out = TextStream::new();
-        for token in &mut generation {
+        let summary = self.decoder.generate(&request, &mut |token| {
             bar.finish();
             streaming.set(true);
-            let token = token.map_err(session::engine_error)?;
             out.write(&token.text)?;
-            if interrupt::requested() {
-                break;
-            }
-        }
+            Ok(if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
         bar.finish();
-        let summary = if interrupt::requested() { generation.cancel() } else { generation.finish() };
         if !summary.tokens.is_empty() {
             out.write(&format!("{}\n", summary.rest))?;
         }
@@ -222,7 +217,7 @@ impl<'a> Conversation<'a> {
     /// # Errors
     /// If the conversation does not fit in the context.
     fn fitting_prompt(&mut self) -> miette::Result<Vec<u32>> {
-        let context = self.engine.plan().params.context;
+        let context = self.decoder.context();
         loop {
             let text = self.format.prompt(&self.all_messages())?;
             let prompt = self.tokenizer.encode(&text).into_diagnostic()?;
@@ -248,9 +243,9 @@ impl<'a> Conversation<'a> {
 
     /// Text of `/stats`.
     fn stats(&self) -> String {
-        let context = self.engine.plan().params.context;
+        let context = self.decoder.context();
         // The cache may still have the tokens of a conversation that was dropped.
-        let used = if self.messages.is_empty() { 0 } else { self.engine.position() };
+        let used = if self.messages.is_empty() { 0 } else { self.decoder.position() };
         let mut lines = vec![
             format!("messages   {}", self.all_messages().len()),
             format!(
@@ -280,7 +275,7 @@ impl<'a> Conversation<'a> {
                 counted(tokens, "token")
             ));
         }
-        lines.push(format!("device     {}", self.engine.device().info().name));
+        lines.push(format!("device     {}", self.decoder.device()));
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 

@@ -8,6 +8,7 @@ use miette::{IntoDiagnostic, miette};
 
 use super::{Format, Printer, RunArgs, Streamed, generate};
 use crate::console::{note, out};
+use crate::decoder::Decoder;
 use crate::model::Model;
 use crate::{interrupt, session};
 
@@ -22,8 +23,12 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     let tokenizer = model.tokenizer().into_diagnostic()?;
     let context = model.shape.dimensions.context;
     let sampling = args.sampling.params(Some(&tokenizer))?;
-    let mut engine =
-        session::load_sampling(model, &args.decode, context, sampling.clone(), &session::Sizes::prompt())?;
+    let speculation = args.speculation.speculation();
+    let mut draft = args.speculation.load_draft(model, &args.decode, context, 1)?;
+    let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
+    let mut engine = session::load_sampling(model, &args.decode, context, sampling.clone(), &sizes)?;
+    let mut decoder = Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer))
+        .map_err(session::engine_error)?;
     let (mut tokens, mut time) = (0, Duration::ZERO);
     let (mut asked, mut right, mut cut) = (0, 0, 0);
     for text in demo::PROMPTS {
@@ -38,7 +43,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
             ..Request::new(&prompt)
         };
         let generated = generate(
-            &mut engine,
+            &mut decoder,
             &request,
             &mut Printer::new(Some(&tokenizer), Streamed::Text, false),
             None,
@@ -60,7 +65,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     note!(
         "{right} of {asked} answers right{cut}; {tokens} tokens, prompts included, in {:.1?} on {}",
         time,
-        engine.device().info().name
+        decoder.device()
     );
     note!(
         "ask your own question (numbers up to 999): bespoke run -p \"17 + 25 =\"; your own model: bespoke run MODEL.gguf -p TEXT"

@@ -399,6 +399,17 @@ impl Steps for Fake {
         Ok(())
     }
 
+    fn discard(&mut self, slot: u32, position: u32, count: u32) -> Result<(), EngineError> {
+        assert!(!self.rows_in_flight(slot));
+        let of = &mut self.memory.get_mut().slots[slot as usize];
+        assert_eq!(of.tokens.len() as u32, position + count);
+        of.tokens.truncate(position as usize);
+        of.processed = of.processed.min(position);
+        self.last[slot as usize] = position.checked_sub(2);
+        self.verified[slot as usize] = None;
+        Ok(())
+    }
+
     fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
         for (slot, mask) in masks {
             self.push(Work::Mask { slot: *slot as usize, mask: mask.clone() });

@@ -76,7 +76,7 @@ fn sequence() -> impl Strategy<Value = Sequence> {
                     grammar: grammar.filter(|_| keep.is_none()),
                     seed,
                     cancel,
-                    speculation: Speculation { most, always },
+                    speculation: Speculation { most, always, lookup: true },
                 }
             },
         )
@@ -90,21 +90,38 @@ struct Schedule {
     speed: Option<u32>,
     /// Whether the engine has verify steps.
     verifies: bool,
+    draft_model: Option<DraftEngine>,
     sequences: Vec<Sequence>,
+}
+
+/// A draft model. It is the model of sequences with seed 0.
+#[derive(Clone, Debug)]
+struct DraftEngine {
+    pages: u32,
+    context: u32,
+    speed: Option<u32>,
+    verifies: bool,
+}
+
+fn draft_engine() -> impl Strategy<Value = DraftEngine> {
+    let speed = prop_oneof![Just(None), Just(Some(1)), Just(Some(3))];
+    (1u32..20, prop_oneof![Just(CONTEXT), Just(100)], speed, any::<bool>())
+        .prop_map(|(pages, context, speed, verifies)| DraftEngine { pages, context, speed, verifies })
 }
 
 fn schedule() -> impl Strategy<Value = Schedule> {
     let prefill = prop_oneof![Just(vec![16, 64]), Just(vec![1]), Just(vec![7]), Just(vec![512]),];
     let speed = prop_oneof![Just(None), Just(Some(1)), Just(Some(3)), Just(Some(20))];
     // Five pages hold the longest prompt.
-    let sizes = (1u32..7, 5u32..20, prefill, speed, any::<bool>());
+    let sizes = (1u32..7, 5u32..20, prefill, speed, any::<bool>(), prop::option::of(draft_engine()));
     (sizes, prop::collection::vec(sequence(), 1..12)).prop_map(
-        |((slots, pages, prefill, speed, verifies), sequences)| Schedule {
+        |((slots, pages, prefill, speed, verifies, draft_model), sequences)| Schedule {
             slots,
             pages,
             prefill,
             speed,
             verifies,
+            draft_model,
             sequences,
         },
     )
@@ -151,6 +168,15 @@ fn run(schedule: &Schedule) -> (Vec<Outcome>, u32) {
         fake = fake.with_verify_steps();
     }
     let mut scheduler = Scheduler::new(fake, None);
+    if let Some(DraftEngine { pages, context, speed, verifies }) = schedule.draft_model {
+        let mut draft =
+            Fake::new(schedule.slots, pages, context.min(CONTEXT), &schedule.prefill).greedy_only();
+        if let Some(speed) = speed {
+            draft = draft.with_speed(speed);
+        }
+        let draft = if verifies { draft.with_verify_steps() } else { draft };
+        scheduler = scheduler.with_draft_model(Box::new(draft));
+    }
     let mut outcomes: Vec<Outcome> = Vec::new();
     let mut ids: Vec<SequenceId> = Vec::new();
     let mut steps_of = vec![0; schedule.sequences.len()];
@@ -204,6 +230,8 @@ fn run(schedule: &Schedule) -> (Vec<Outcome>, u32) {
     }
     let counts = scheduler.pages();
     assert_eq!(counts.used, 0, "{counts:?}");
+    let of_drafts = scheduler.draft_model.as_ref().map_or(0, |model| model.used_pages());
+    assert_eq!(of_drafts, 0, "the draft model has pages of no sequence");
     (outcomes, scheduler.steps().cleared)
 }
 
