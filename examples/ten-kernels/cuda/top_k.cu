@@ -3,7 +3,7 @@
 #include <math_constants.h>
 
 // Stores the `K` largest of `length` finite numbers of each row, largest first, with their columns. Of equal numbers the one
-// in the lower column is first.
+// in the lower column is first. `length` is at least `K` and a multiple of 4.
 //
 // Each lane keeps the `K` best of its columns, sorted, in registers. Then the warp takes the best head of all lanes `K` times.
 template <int K>
@@ -21,20 +21,25 @@ top_k(const float *__restrict__ x, float *__restrict__ values, unsigned *__restr
         best[i] = -CUDART_INF_F;
         at[i] = ~0u;
     }
-    for (unsigned column = lane; column < length; column += 32) {
-        float number = x[column];
-        unsigned own = column;
-        if (number > best[K - 1]) {
-            // A column never precedes an equal number of a lower column.
+    for (unsigned column = lane * 4; column < length; column += 128) {
+        float4 four = *(const float4 *)&x[column];
+        float numbers[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-            for (int i = 0; i < K; i++) {
-                bool larger = number > best[i];
-                float down = larger ? best[i] : number;
-                unsigned column_down = larger ? at[i] : own;
-                best[i] = larger ? number : best[i];
-                at[i] = larger ? own : at[i];
-                number = down;
-                own = column_down;
+        for (int j = 0; j < 4; j++) {
+            float number = numbers[j];
+            unsigned own = column + j;
+            if (number > best[K - 1]) {
+                // A column never precedes an equal number of a lower column.
+#pragma unroll
+                for (int i = 0; i < K; i++) {
+                    bool larger = number > best[i];
+                    float down = larger ? best[i] : number;
+                    unsigned column_down = larger ? at[i] : own;
+                    best[i] = larger ? number : best[i];
+                    at[i] = larger ? own : at[i];
+                    number = down;
+                    own = column_down;
+                }
             }
         }
     }

@@ -16,7 +16,9 @@ use crate::cases::{Argument, Case, Element, Launch, Size};
 
 /// Pairs of measurements of a kernel and its twin.
 const ROUNDS: usize = 15;
-/// Milliseconds of a measurement.
+/// Launches of a graph.
+const LAUNCHES: usize = 20;
+/// Least milliseconds of a measurement.
 const MEASUREMENT: f64 = 5.0;
 
 /// Table of the median times of all launches. Fails if a kernel and its twin have different results.
@@ -30,9 +32,12 @@ pub fn table(device: &dyn Device, target: Target, cases: &[Case], folder: &Path)
                 ["ours", "twin"].map(|which| Bound::new(device, target, case, &launch, folder, which));
             let (mut ours, mut twin) = (ours?, twin?);
             compare(&launch, &ours.outputs(device)?, &twin.outputs(device)?)?;
-            let [ours, twin] = if is_emulator { [f64::NAN; 2] } else { measure(&mut ours, &mut twin)? };
-            let cells =
-                [format!("{:.1}", ours * 1e3), format!("{:.1}", twin * 1e3), format!("{:.3}", ours / twin)];
+            let cells = if is_emulator {
+                ["–"; 3].map(str::to_owned)
+            } else {
+                let [ours, twin] = measure(&mut ours, &mut twin)?;
+                [format!("{:.1}", ours * 1e3), format!("{:.1}", twin * 1e3), format!("{:.3}", ours / twin)]
+            };
             table.add_row([launch.what].into_iter().chain(cells));
         }
     }
@@ -41,6 +46,7 @@ pub fn table(device: &dyn Device, target: Target, cases: &[Case], folder: &Path)
 
 /// A kernel with arguments in device memory, which has run once.
 struct Bound {
+    /// The launch, [`LAUNCHES`] times.
     sequence: Box<dyn LaunchSequence>,
     /// Buffers of the arguments, with the size of outputs.
     buffers: Vec<(Allocation, Option<usize>)>,
@@ -94,10 +100,9 @@ impl Bound {
             params,
             programmatic: false,
         };
-        let mut sequence = device.sequence(vec![launch])?;
-        sequence.run_eager()?;
+        device.sequence(vec![launch.clone()])?.run_eager()?;
         device.wait()?;
-        Ok(Bound { sequence, buffers })
+        Ok(Bound { sequence: device.sequence(vec![launch; LAUNCHES])?, buffers })
     }
 
     /// Contents of the outputs.
@@ -112,7 +117,7 @@ impl Bound {
     }
 }
 
-/// Fails at the first element that differs.
+/// Fails at the first element that differs: of floats, by more than a fraction of the largest.
 fn compare(launch: &Launch, ours: &[Vec<u8>], twin: &[Vec<u8>]) -> Result<()> {
     let types = launch.arguments.iter().filter_map(|argument| match argument {
         Argument::Output(element, _) => Some(*element),
@@ -122,23 +127,22 @@ fn compare(launch: &Launch, ours: &[Vec<u8>], twin: &[Vec<u8>]) -> Result<()> {
         let (size, tolerance) = match element {
             Element::Bits => (4, 0.0),
             Element::F16 => (2, 1e-3),
-            Element::F32 => (4, 1e-4),
-            Element::F64 => (8, 1e-9),
+            Element::F32 => (4, 1e-5),
+            Element::F64 => (8, 1e-10),
         };
-        for (at, (a, b)) in ours.chunks(size).zip(twin.chunks(size)).enumerate() {
-            if a == b {
-                continue;
-            }
-            let [a, b] = [a, b].map(|bytes| value(element, bytes));
-            // A NaN is not close.
-            let is_close = (a - b).abs() <= tolerance * b.abs().max(1.0);
-            if !is_close {
-                return Err(format!(
-                    "{}: element {at} of output {number} is {a}, but {b} of the twin",
-                    launch.what
-                )
-                .into());
-            }
+        let values =
+            |bytes: &[u8]| -> Vec<f64> { bytes.chunks(size).map(|bytes| value(element, bytes)).collect() };
+        let (ours, twin) = (values(ours), values(twin));
+        let largest = twin.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+        // A NaN is not close.
+        let is_close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * largest;
+        if let Some(at) = ours.iter().zip(&twin).position(|pair| !is_close(pair)) {
+            let (a, b) = (ours[at], twin[at]);
+            return Err(format!(
+                "{}: element {at} of output {number} is {a}, but {b} of the twin",
+                launch.what
+            )
+            .into());
         }
     }
     Ok(())
@@ -168,7 +172,7 @@ fn measure(ours: &mut Bound, twin: &mut Bound) -> Result<[f64; 2]> {
     let replays = (MEASUREMENT / warm).ceil().clamp(1.0, 1000.0) as u32;
     for _ in 0..ROUNDS {
         for (bound, times) in both.iter_mut().zip(&mut times) {
-            times.push(bound.sequence.time_replays(replays)?);
+            times.push(bound.sequence.time_replays(replays)? / LAUNCHES as f64);
         }
     }
     Ok(times.map(|mut times| {
