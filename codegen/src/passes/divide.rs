@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn compute(quotient: Quotient, x: u32) -> u32 {
-        let high = |x: u32, factor: u32| (u64::from(x) * u64::from(factor) >> 32) as u32;
+        let high = |x: u32, factor: u32| ((u64::from(x) * u64::from(factor)) >> 32) as u32;
         match quotient {
             Quotient::Product { before, factor, after } => high(x >> before, factor) >> after,
             Quotient::Wide { factor, after } => {

@@ -37,7 +37,7 @@ pub fn lu(
             (size, pivot) = (select(better, other, size), select(better, other_row, pivot));
         }
         place = select(row == pivot, k as u32, place);
-        is_free = is_free & (row != pivot);
+        is_free &= row != pivot;
         let reciprocal = group.shuffle_lane(a[k], pivot).rcp();
         let factor = select(is_free, a[k] * reciprocal, 0.0);
         a[k] = select(is_free, factor, a[k]);
