@@ -12,7 +12,8 @@ use crate::ir::{Function, Value};
 pub(super) fn shared_registers(function: &Function) -> HashMap<Value, Value> {
     let data = |&inst| function.inst(inst);
     let insts = || function.layout.iter().flat_map(|&block| &function.block(block).insts).map(data);
-    // The result of an instruction that updates its operand takes the operand's register, also where the operand is dead.
+    // An instruction that updates its operand gives the operand's register to its result, which another parameter with this
+    // register would overwrite.
     if insts().any(|data| data.op.in_place() > 0) {
         return HashMap::new();
     }
