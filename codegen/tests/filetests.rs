@@ -27,7 +27,7 @@ fn output(command: &str, mut function: Function) -> String {
         let errors = verify(function).err().unwrap_or_default();
         errors.iter().map(|error| format!("{error}\n")).collect()
     };
-    let passes = passes::ROUND.iter().copied().chain([&Unreachable as &dyn Pass]);
+    let passes = passes::ROUND.iter().chain(passes::LAST).copied().chain([&Unreachable as &dyn Pass]);
     match command {
         "print" => return function.to_string(),
         "verify" => return errors(&function),

@@ -20,8 +20,9 @@ pub(crate) fn mistake(name: &str) -> bool {
 }
 "#;
 
-/// Packages without bugs, used from their original location.
-const SHARED: [&str; 2] = ["macros", "emulator"];
+/// Packages without bugs, used from their original folders.
+const SHARED: [(&str, &str); 3] =
+    [("macros", "codegen/macros"), ("emulator", "codegen/emulator"), ("files", "files")];
 
 /// A cargo workspace with the copied compiler and its dependencies.
 pub struct Workspace {
@@ -52,10 +53,11 @@ impl Workspace {
         let (head, tail) = text.split_once("members = [").ok_or("the workspace has no members")?;
         let (_, tail) = tail.split_once("]\n").ok_or("the workspace's members have no end")?;
         for line in format!("{head}members = [\"codegen\", \"codegen/testing\"]\n{tail}").lines() {
-            let shared = SHARED.iter().find(|name| line.starts_with(&format!("bespoke-{name} = {{ path")));
+            let shared =
+                SHARED.iter().find(|(name, _)| line.starts_with(&format!("bespoke-{name} = {{ path")));
             match shared {
-                Some(name) => {
-                    let path = codegen.join(name);
+                Some((name, folder)) => {
+                    let path = original.join(folder);
                     manifest += &format!("bespoke-{name} = {{ path = {path:?} }}\n");
                 }
                 None if line.starts_with("default-members") => {}

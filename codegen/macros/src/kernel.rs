@@ -5,7 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
-use syn::{Expr, ExprClosure, ExprReturn, Item, ItemFn, ReturnType, Signature, Token};
+use syn::{Expr, ExprClosure, ExprReturn, Item, ItemFn, ReturnType, Signature, Token, parse_quote_spanned};
 
 use crate::device::{not_a_function, with_errors};
 use crate::errors::Errors;
@@ -45,22 +45,16 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         Some(value) => quote_spanned!(value.span()=> ::core::option::Option::Some(#value)),
         None => quote!(::core::option::Option::None),
     };
-    // `threads = (x, y)` and `threads = (x, y, z)`.
-    let (threads, threads_y, threads_z) = match options.threads {
-        Some(Expr::Tuple(axes)) if matches!(axes.elems.len(), 2 | 3) => {
-            let mut axes = axes.elems.into_iter();
-            (axes.next(), axes.next(), axes.next())
-        }
-        threads => (threads, None, None),
-    };
-    let [threads, threads_y, threads_z] = [threads, threads_y, threads_z].map(option);
+    let threads = option(options.threads.map(|size| {
+        let span = size.span();
+        parse_quote_spanned!(span=> ::bespoke_codegen::hooks::CtaSize::axes(#size))
+    }));
     let min_blocks = option(options.min_blocks);
     let (cluster, allow_spills) = (option(options.cluster), option(options.allow_spills));
     let span = sig.ident.span();
     let options = quote_spanned! {span=>
         ::bespoke_codegen::hooks::KernelOptions {
-            threads: #threads, threads_y: #threads_y, threads_z: #threads_z, min_blocks: #min_blocks,
-            cluster: #cluster, allow_spills: #allow_spills
+            threads: #threads, min_blocks: #min_blocks, cluster: #cluster, allow_spills: #allow_spills
         }
     };
     // The call is not in a `#[track_caller]` function: its line, recorded with the kernel, is that of the kernel's

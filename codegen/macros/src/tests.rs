@@ -102,9 +102,7 @@ fn a_kernel_keeps_its_compile_time_parameters() {
             hooks::record_kernel(
                 "scale",
                 hooks::KernelOptions {
-                    threads: Some(32 * s.warps),
-                    threads_y: None,
-                    threads_z: None,
+                    threads: Some(hooks::CtaSize::axes(32 * s.warps)),
                     min_blocks: None,
                     cluster: None,
                     allow_spills: None,

@@ -455,17 +455,18 @@ pub fn fma<T: Float>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>)
     Val::from_id(emit1(Op::MulAdd, T::TYPE, &args, Location::caller()))
 }
 
-/// a·b + c of 32- or 64-bit integers, wrapping.
+/// a·b + c of any number: integers wrap, floats are rounded once, as by [`fma`].
 ///
-/// - PTX: `mad.lo.u32`, by the type `mad.lo.s32`, `mad.lo.u64`, `mad.lo.s64`
+/// - PTX: `mad.lo.u32`, by the type `mad.lo.s64`, `fma.rn.f32`, …
 /// - Target: sm_80
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
 /// assert_eq!(map(|x| mul_add(x, x, x), "mad.lo.u32", [5u32]), [30]);
+/// assert_eq!(map(|x| mul_add(x, x, x), "fma.rn.f64", [5.0f64]), [30.0]);
 /// ```
 #[track_caller]
-pub fn mul_add<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>) -> Val<T> {
+pub fn mul_add<T: Number>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>) -> Val<T> {
     let args = [a.into_val().id(), b.into_val().id(), c.into_val().id()];
     Val::from_id(emit1(Op::MulAdd, T::TYPE, &args, Location::caller()))
 }

@@ -239,6 +239,41 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
         let row = tile.cast().bytes((lane() & 15) * pitch);
         FragmentB::from_registers(load_matrices_transposed(row))
     }
+
+    /// Loads 16 columns as two fragments, each as by [`FragmentB::load_transposed`]: the first and the last eight columns.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // B[k][n] = n: each column of the product with ones is 16·n.
+    /// #[kernel(threads = 32)]
+    /// fn products(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store((lane() % 16).cast::<f16>());
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     for (i, b) in FragmentB::<f16, 2>::load_transposed_pair(tile, 32).into_iter().enumerate() {
+    ///         let FragmentC([sum, ..]) = mma(a, b, FragmentC::zero());
+    ///         if lane() < 4 {
+    ///             x.at(lane() + 4 * i as u32).store(sum);
+    ///         }
+    ///     }
+    /// }
+    /// let even_columns = [0.0f32, 32.0, 64.0, 96.0, 128.0, 160.0, 192.0, 224.0];
+    /// assert_eq!(run(products(), "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", [0.0f32; 8]), even_columns);
+    /// ```
+    #[track_caller]
+    pub fn load_transposed_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
+        const { assert!(size_of::<T>() == 2, "`load_transposed_pair` takes elements of 16 bits: use `load_pair`") };
+        let row = tile.cast().bytes((lane() & 15) * pitch).bytes((lane() >> 4) * 16);
+        let [a, b, c, d] = load_matrices_transposed(row);
+        [[a, b], [c, d]].map(FragmentB::from_registers)
+    }
 }
 
 impl<S: Scalar + Default> FragmentC<S> {

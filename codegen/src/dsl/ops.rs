@@ -132,7 +132,7 @@ binary! {
     /// The quotient: truncated for integers, correctly rounded for f32 and f64.
     ///
     /// - Written: `a / b`, `a /= b`
-    /// - PTX: `div.rn.f32`, by the type `div.u32`, `div.s64`, …
+    /// - PTX: `div.rn.f32`, by the type `div.u32`, `div.s64`, …; of u32 by a constant `mul.hi.u32` and `shr.u32`
     /// - Target: sm_80
     /// - Requires: integers, f32 or f64
     ///
@@ -144,13 +144,14 @@ binary! {
     /// The remainder of the truncating division.
     ///
     /// - Written: `a % b`, `a %= b`
-    /// - PTX: `rem.u32`, by the type `rem.s32`, `rem.u64`, …
+    /// - PTX: `rem.u32`, by the type `rem.s32`, `rem.u64`, …; of u32 by a constant `mul.hi.u32`, `mul.lo.u32` and others
     /// - Target: sm_80
     /// - Requires: integers
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// assert_eq!(map(|x| x % 7, "rem.u32", [30u32]), [2]);
+    /// assert_eq!(map(|x| 30 % x, "rem.u32", [7u32]), [2]);
+    /// assert_eq!(map(|x| x % 7, "mul.hi.u32", [30u32]), [2]);
     /// ```
     Rem rem, RemAssign rem_assign, Rem, Modulus, IntoVal<T>: into_val;
     /// The bitwise AND. Of `bool`, both sides are always evaluated.

@@ -443,15 +443,39 @@ pub(crate) fn emit1(op: Op, ty: Type, args: &[Value], site: Site) -> Value {
     emit(op, ty, args, site)[0]
 }
 
+/// Number of threads of a CTA: along x, or a tuple of the numbers along two or three axes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a number of threads",
+    label = "expected a `u32`, or a tuple of two or three"
+)]
+pub trait CtaSize {
+    /// The numbers along x, y and z.
+    fn axes(self) -> [u32; 3];
+}
+
+impl CtaSize for u32 {
+    fn axes(self) -> [u32; 3] {
+        [self, 1, 1]
+    }
+}
+
+impl CtaSize for (u32, u32) {
+    fn axes(self) -> [u32; 3] {
+        [self.0, self.1, 1]
+    }
+}
+
+impl CtaSize for (u32, u32, u32) {
+    fn axes(self) -> [u32; 3] {
+        self.into()
+    }
+}
+
 /// Options of a kernel, as given in `#[kernel(…)]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelOptions {
-    /// Number of threads per CTA, along x if the others are given, if it is fixed.
-    pub threads: Option<u32>,
-    /// Number of threads along y; 1 without it.
-    pub threads_y: Option<u32>,
-    /// Number of threads along z; 1 without it.
-    pub threads_z: Option<u32>,
+    /// Number of threads per CTA along x, y and z, if it is fixed.
+    pub threads: Option<[u32; 3]>,
     /// Minimum number of CTAs that a multiprocessor should hold at a time; limits the registers per thread.
     pub min_blocks: Option<u32>,
     /// Number of CTAs along x that form a cluster (sm_90).
@@ -473,19 +497,19 @@ impl KernelOptions {
                 "`min_blocks` limits registers only together with `threads = …`: write both".to_owned()
             })
         };
-        let axes = [self.threads, self.threads_y, self.threads_z].map(|axis| axis.unwrap_or(1));
-        let volume = axes.iter().map(|&axis| u64::from(axis)).fold(1, u64::saturating_mul);
-        let block = || {
-            let several = self.threads_y.or(self.threads_z).is_some();
-            (several && (!(1..=1024).contains(&volume) || axes[2] > 64)).then(|| {
-                let [x, y, z] = axes;
+        let threads = || {
+            let [x, y, z] = self.threads?;
+            if [y, z] == [1, 1] {
+                return out_of_range("threads", Some(x), 1024);
+            }
+            let volume = [x, y, z].iter().map(|&axis| u64::from(axis)).fold(1, u64::saturating_mul);
+            (!(1..=1024).contains(&volume) || z > 64).then(|| {
                 format!(
                     "`threads = ({x}, {y}, {z})` is out of range: write 1 to 1024 threads together, at most 64 along z"
                 )
             })
         };
-        block()
-            .or_else(|| out_of_range("threads", self.threads, 1024))
+        threads()
             .or_else(|| out_of_range("min_blocks", self.min_blocks, 32))
             .or_else(without_threads)
             .or_else(|| out_of_range("cluster", self.cluster, 8))
@@ -549,9 +573,10 @@ pub(super) fn error_at(kernel: &str, site: Site, message: String) -> RecordError
 pub fn record_kernel(name: &str, options: KernelOptions, mut body: impl FnMut()) -> Recorded {
     let site = Location::caller();
     let mut recorder = Recorder::new(name);
-    let yz = [options.threads_y, options.threads_z].map(|axis| axis.unwrap_or(1));
-    recorder.func.threads = options.threads.map(|x| x.saturating_mul(yz[0]).saturating_mul(yz[1]));
-    recorder.func.threads_yz = yz;
+    if let Some([x, y, z]) = options.threads {
+        recorder.func.threads = Some(x.saturating_mul(y).saturating_mul(z));
+        recorder.func.threads_yz = [y, z];
+    }
     recorder.func.min_blocks = options.min_blocks;
     recorder.func.cluster = options.cluster;
     recorder.func.allow_spills = options.allow_spills.unwrap_or(0);

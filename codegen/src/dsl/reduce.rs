@@ -65,7 +65,7 @@ pub fn warp_max<T: Word + Number>(value: Val<T>) -> Val<T> {
 /// assert_eq!(run(reduced(), "bar.sync 0", std::array::from_fn::<f32, 64, _>(|i| i as f32)), [2016.0; 64]);
 /// ```
 #[device]
-pub fn block_sum(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<f32> {
+pub fn block_sum<T: Word + Number>(value: Val<T>, scratch: Ptr<Shared, T>, warps: u32) -> Val<T> {
     let partial = warp_sum(value);
     if warps == 1 {
         return partial;
@@ -99,7 +99,7 @@ pub fn block_sum(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<
 /// assert_eq!(run(reduced(), "bar.sync 0", std::array::from_fn::<f32, 64, _>(|i| i as f32)), [63.0; 64]);
 /// ```
 #[device]
-pub fn block_max(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<f32> {
+pub fn block_max<T: Word + Number>(value: Val<T>, scratch: Ptr<Shared, T>, warps: u32) -> Val<T> {
     let partial = warp_max(value);
     if warps == 1 {
         return partial;

@@ -54,7 +54,7 @@ pub trait Int: Number {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a float",
     label = "expected f16, bf16, f32, f64, F16x2 or Bf16x2",
-    note = "`.cast::<f32>()` converts a handle; for integers, use `mul_add` instead of `fma`"
+    note = "`.cast::<f32>()` converts a handle; for integers and generic numbers, use `mul_add` instead of `fma`"
 )]
 pub trait Float: Number {}
 

@@ -10,6 +10,7 @@ mod bounds;
 mod cleanup;
 pub mod convergence;
 mod dce;
+mod divide;
 mod edit;
 mod fold;
 mod gvn;
@@ -26,6 +27,7 @@ pub use address::Address;
 pub use bounds::Bounds;
 pub use cleanup::{Cleanup, Unreachable};
 pub use dce::DeadCode;
+pub use divide::Divide;
 pub use fold::Fold;
 pub use gvn::ValueNumbering;
 pub use ifconvert::IfConvert;
@@ -89,26 +91,33 @@ pub const ROUND: &[&dyn Pass] = &[
     &Widen,
 ];
 
+/// The passes after the rounds. If one changes something, more rounds follow.
+pub const LAST: &[&dyn Pass] = &[&Divide];
+
 /// Maximum number of rounds, even if the last round still changes the function.
 const MAX_ROUNDS: usize = 8;
 
-/// Passes to run in rounds until a round makes no change.
+/// Passes to run in rounds until a round makes no change, and passes to run after that.
 #[derive(Clone)]
-pub struct Pipeline(Vec<&'static dyn Pass>);
+pub struct Pipeline {
+    round: Vec<&'static dyn Pass>,
+    last: Vec<&'static dyn Pass>,
+}
 
 impl Pipeline {
     /// The passes of an optimisation level.
     pub fn of(level: OptLevel) -> Pipeline {
         match level {
-            OptLevel::None => Pipeline(Vec::new()),
-            OptLevel::Default => Pipeline(ROUND.to_vec()),
+            OptLevel::None => Pipeline { round: Vec::new(), last: Vec::new() },
+            OptLevel::Default => Pipeline { round: ROUND.to_vec(), last: LAST.to_vec() },
         }
     }
 
     /// The pipeline without the pass called `name`, to measure the effect of that pass.
     #[must_use]
     pub fn without(mut self, name: &str) -> Pipeline {
-        self.0.retain(|pass| pass.name() != name);
+        self.round.retain(|pass| pass.name() != name);
+        self.last.retain(|pass| pass.name() != name);
         self
     }
 
@@ -119,31 +128,16 @@ impl Pipeline {
     pub fn run(&self, function: &mut Function) -> Report {
         let mut manager = PassManager { function, report: Report::default() };
         manager.run(&Unreachable);
-        // Number of changes so far, and for each pass that number at its last run without a change: the pass need not
-        // run again until the number grows.
-        let mut changes = 0;
-        let mut idle_at = vec![None; self.0.len()];
-        for _ in 0..MAX_ROUNDS {
-            let before = changes;
-            for (&pass, idle_at) in self.0.iter().zip(&mut idle_at) {
-                if *idle_at == Some(changes) {
-                    continue;
-                }
-                if manager.run(pass) {
-                    changes += 1;
-                } else {
-                    *idle_at = Some(changes);
-                }
-            }
-            if changes == before {
-                break;
-            }
+        manager.run_rounds(&self.round);
+        let changes = self.last.iter().filter(|&&pass| manager.run(pass)).count();
+        if changes > 0 {
+            manager.run_rounds(&self.round);
         }
         manager.report
     }
 }
 
-/// Optimises the function: rounds of all passes until a round changes nothing.
+/// Optimises the function: rounds of passes until a round changes nothing, then the last passes.
 ///
 /// # Panics
 /// In debug builds, if a pass leaves a function that the verifier rejects.
@@ -157,6 +151,30 @@ struct PassManager<'a> {
 }
 
 impl PassManager<'_> {
+    /// Runs rounds of the passes until a round makes no change.
+    fn run_rounds(&mut self, round: &[&dyn Pass]) {
+        // Number of changes so far, and for each pass that number at its last run without a change: the pass need not
+        // run again until the number grows.
+        let mut changes = 0;
+        let mut idle_at = vec![None; round.len()];
+        for _ in 0..MAX_ROUNDS {
+            let before = changes;
+            for (&pass, idle_at) in round.iter().zip(&mut idle_at) {
+                if *idle_at == Some(changes) {
+                    continue;
+                }
+                if self.run(pass) {
+                    changes += 1;
+                } else {
+                    *idle_at = Some(changes);
+                }
+            }
+            if changes == before {
+                break;
+            }
+        }
+    }
+
     fn run(&mut self, pass: &dyn Pass) -> bool {
         let before = self.function.size();
         let changed = pass.run(self.function);

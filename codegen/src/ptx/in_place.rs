@@ -28,18 +28,7 @@ impl LastUses {
         if updated.is_empty() {
             return LastUses::default();
         }
-        let mut live_in: HashMap<Block, HashSet<Value>> = HashMap::new();
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for &block in function.layout.iter().rev() {
-                let live = live_at_start(function, block, &updated, &live_in, &mut |_, _| {});
-                if live_in.get(&block) != Some(&live) {
-                    live_in.insert(block, live);
-                    changed = true;
-                }
-            }
-        }
+        let live_in = live_at_starts(function, &updated);
         let mut last = HashSet::new();
         for &block in &function.layout {
             live_at_start(function, block, &updated, &live_in, &mut |data, live| {
@@ -54,6 +43,26 @@ impl LastUses {
     fn contains(&self, result: Value, operand: Value) -> bool {
         self.0.contains(&(result, operand))
     }
+}
+
+/// The values of `tracked` that are live at the start of each block, without the block's parameters.
+pub(super) fn live_at_starts(
+    function: &Function,
+    tracked: &HashSet<Value>,
+) -> HashMap<Block, HashSet<Value>> {
+    let mut live_in: HashMap<Block, HashSet<Value>> = HashMap::new();
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for &block in function.layout.iter().rev() {
+            let live = live_at_start(function, block, tracked, &live_in, &mut |_, _| {});
+            if live_in.get(&block) != Some(&live) {
+                live_in.insert(block, live);
+                changed = true;
+            }
+        }
+    }
+    live_in
 }
 
 /// The values of `tracked` that are live at the start of a block. `visit` gets each instruction with the values that are

@@ -1,7 +1,8 @@
 //! PTX printer.
 //!
 //! [`print()`] writes one module with one entry point. Each SSA value gets a virtual register; ptxas allocates the
-//! physical registers. Moves at the end of the predecessors assign block parameters. Constants are immediates wherever
+//! physical registers. Moves at the end of the predecessors assign block parameters; parameters that are passed on share
+//! registers where they can. Constants are immediates wherever
 //! PTX allows them. Floating-point arithmetic always states its rounding: ptxas cannot contract it, and every device
 //! computes the same bits.
 //!
@@ -17,6 +18,7 @@ mod memory;
 mod moves;
 mod operand;
 mod printer;
+mod shared_registers;
 mod unsupported;
 
 pub use crate::target::{IsaVersion, Target, UnknownTarget};

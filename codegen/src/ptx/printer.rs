@@ -9,6 +9,7 @@ use super::in_place::LastUses;
 use super::lines::{INLINED_AT, Lines, inlined};
 use super::moves::{Move, sequence};
 use super::operand::{Class, Register, arithmetic, bits, immediate, immediate_allowed};
+use super::shared_registers::shared_registers;
 use super::unsupported::Unsupported;
 use crate::ir::{ARRAY_ALIGN, Block, BlockCall, Function, InstData, Op, TableVar, Type, Value};
 use crate::target::{IsaVersion, Target};
@@ -72,6 +73,8 @@ pub(super) struct Printer<'a> {
     pub function: &'a Function,
     pub text: String,
     registers: SecondaryMap<Value, Option<Register>>,
+    /// Block parameters that share a register, with the one that the register is stored for.
+    shared_registers: HashMap<Value, Value>,
     counts: HashMap<Class, u32>,
     lines: Lines<'a>,
     pub dynamic_shared: bool,
@@ -97,6 +100,7 @@ impl<'a> Printer<'a> {
             function,
             text: String::new(),
             registers: SecondaryMap::new(),
+            shared_registers: shared_registers(function),
             counts: HashMap::new(),
             lines: Lines::default(),
             dynamic_shared: false,
@@ -125,6 +129,7 @@ impl<'a> Printer<'a> {
 
     /// The register that holds the value. A constant is loaded into a new register just before its use.
     pub fn register(&mut self, value: Value) -> Register {
+        let value = self.shared_registers.get(&value).copied().unwrap_or(value);
         if let Some(register) = self.registers[value] {
             return register;
         }

@@ -1,22 +1,19 @@
-//! Whole kernels as an author would write them, compared with the host.
+//! Whole kernels as an author would write them, compared with the host. `examples/ten-kernels` has more.
 //!
 //! Registers and SASS instructions without NOP for sm_90, beside nvcc 13 (-O3) for the same steps in CUDA:
 //!
 //! | kernel | registers | nvcc | instructions | nvcc |
 //! | --- | ---: | ---: | ---: | ---: |
 //! | `matmul` (naive) | 30 | 32 | 73 | 85 |
-//! | `byte_histogram` | 23 | 23 | 80 | 80 |
 //! | `batched_lu::<4>` | 54 | 52 | 300 | 290 |
 //! | `batched_lu::<6>` | 96 | 96 | 753 | 736 |
 
 use bespoke_codegen::prelude::*;
 use bespoke_testing::Launch;
 
-mod histogram;
 mod lu;
 mod matmul;
 mod tile;
-mod top_k;
 mod warpgroup;
 
 /// Numbers that look random, the same in every run.

@@ -95,6 +95,7 @@ fn binary(op: Binary, a: u32, b: u32) -> u32 {
         Binary::Add => a.wrapping_add(b),
         Binary::Sub => a.wrapping_sub(b),
         Binary::Mul => a.wrapping_mul(b),
+        Binary::MulHi => ((u64::from(a) * u64::from(b)) >> 32) as u32,
         Binary::Div => a.checked_div(b).unwrap_or(u32::MAX),
         Binary::Rem => a.checked_rem(b).unwrap_or(a),
         Binary::And => a & b,

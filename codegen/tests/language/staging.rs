@@ -550,7 +550,9 @@ fn a_cta_has_threads_along_three_axes() {
     assert_eq!(done.buffer::<u32>(0), expected);
     assert_eq!(done.buffer::<u32>(1), [862; 96]);
 
-    #[kernel(threads = (32, 8))]
+    // Also as a constant.
+    const PLANE: (u32, u32) = (32, 8);
+    #[kernel(threads = PLANE)]
     fn plane(x: Ptr<Global, u32>) {
         // One warp has each row, so this branch does not divide a warp.
         if thread_index_y() < 4 {

@@ -108,7 +108,10 @@ pub fn culprit(program: &Program, pipeline: &Pipeline) -> Option<(&'static str, 
     let steps: Vec<&dyn Pass> = match pipeline {
         Pipeline::Passes(passes) => passes.clone(),
         // A pipeline that panics returns no report, so the passes run in as many rounds as it has at most.
-        Pipeline::Default => (0..8).flat_map(|_| passes::ROUND.iter().copied()).collect(),
+        Pipeline::Default => {
+            let rounds = || (0..8).flat_map(|_| passes::ROUND);
+            rounds().chain(passes::LAST).chain(rounds()).copied().collect()
+        }
     };
     for pass in steps {
         let before = function.clone();

@@ -110,7 +110,8 @@ fn nor_do_passes_alone_or_in_any_order() {
     run(1_000_000..1_000_000 + count, |seed| {
         let mut random = Random(seed);
         let length = if random.once_in(2) { 1 } else { 2 + random.below(10) };
-        Pipeline::Passes((0..length).map(|_| random.pick(passes::ROUND)).collect())
+        let all: Vec<&dyn Pass> = passes::ROUND.iter().chain(passes::LAST).copied().collect();
+        Pipeline::Passes((0..length).map(|_| random.pick(&all)).collect())
     });
 }
 
@@ -172,7 +173,8 @@ fn kernels_reach_every_operation_and_every_pass() {
         }
     }
     let idle = |pass: &&dyn Pass| !effective.contains(pass.name());
-    let idle: Vec<_> = passes::ROUND.iter().copied().filter(idle).map(Pass::name).collect();
+    let idle: Vec<_> =
+        passes::ROUND.iter().chain(passes::LAST).copied().filter(idle).map(Pass::name).collect();
     assert!(idle.is_empty(), "no kernel gives these passes anything to do: {idle:?}");
     assert!(defined > 100, "only {defined} of 200 kernels can be interpreted");
     reached.check();

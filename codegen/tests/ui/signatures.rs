@@ -94,6 +94,16 @@ mod option_run_time {
     }
 }
 
+mod option_of_another_type {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel(threads = 1.5f32)]
+    //                 ^^^^^^ `f32` is not a number of threads: expected a `u32`, or a tuple of two or three
+    fn clear(x: Ptr<Global, u32>) {
+        x.store(0);
+    }
+}
+
 mod option_without_value {
     use bespoke_codegen::prelude::*;
 

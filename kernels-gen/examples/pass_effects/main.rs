@@ -13,7 +13,7 @@ mod plain;
 use std::process::Command;
 
 use bespoke_codegen::Kernel;
-use bespoke_codegen::passes::{OptLevel, Pipeline, ROUND};
+use bespoke_codegen::passes::{LAST, OptLevel, Pipeline, ROUND};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::{Assembled, Ptxas};
 use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
@@ -38,7 +38,7 @@ fn main() -> Result<(), Error> {
         }
         let whole = measure(&kernel, &Pipeline::of(OptLevel::Default))?;
         println!("| `{name}` | – | {} | {} | {} | {} |", whole[0], whole[1], whole[2], whole[3]);
-        for pass in ROUND {
+        for pass in ROUND.iter().chain(LAST) {
             let without = measure(&kernel, &Pipeline::of(OptLevel::Default).without(pass.name()))?;
             let change = |index: usize| match without[index] - whole[index] {
                 0 => "=".to_owned(),

@@ -19,7 +19,7 @@ mod slot;
 mod static_only;
 
 pub use super::record::{
-    KernelOptions, KernelParam, PointerParam, aligned_parameter, parameter, record_kernel,
+    CtaSize, KernelOptions, KernelParam, PointerParam, aligned_parameter, parameter, record_kernel,
 };
 pub use branch::{DynIf, StaticIf};
 pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};
