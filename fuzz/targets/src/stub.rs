@@ -100,9 +100,7 @@ pub fn run(data: &[u8]) {
 fn entry(input: &Input<'_>) -> Entry {
     let number = |option: Option<u8>| option.map(u32::from);
     let options = KernelOptions {
-        threads: number(input.threads),
-        threads_y: None,
-        threads_z: None,
+        threads: number(input.threads).map(|threads| [threads, 1, 1]),
         min_blocks: number(input.min_blocks),
         cluster: number(input.cluster),
         allow_spills: None,
