@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.
-pub const KERNELS: [Equal; 24] = [
+pub const KERNELS: [Equal; 44] = [
     [
         "gemv, stacked",
         "wait without a loop",
@@ -41,12 +41,6 @@ pub const KERNELS: [Equal; 24] = [
         "compare lt as le",
         "gemv/inputs.rs: if unit * UNIT < cols {",
         "The input has one unit for each thread: no thread is past the end.",
-    ],
-    [
-        "gemv Q4_K, SwiGLU",
-        "swap operands",
-        "gemv/ring.rs: let left = ",
-        "The last stage of a run is copied whole. What is behind the weights that warps use, they do not read.",
     ],
     [
         "gemv Q4_K, SwiGLU",
@@ -144,6 +138,112 @@ pub const KERNELS: [Equal; 24] = [
         "codegen/src/dsl/reduce.rs: largest = largest.max(",
         "The bins of the first guess become narrower; the guess is only a bound.",
     ],
+    [
+        "gemv of 4 tokens",
+        "move a barrier behind accesses",
+        "gemv/mod.rs: named_barrier(CONSUMER_BARRIER, s.consumers());",
+        "As in the stacked one.",
+    ],
+    [
+        "gemv of 16 tokens",
+        "drop a warp barrier",
+        "codegen/src/dsl/pipeline.rs: warp_barrier(ALL_LANES);",
+        "A matrix product after the last load from the stage waits for all lanes.",
+    ],
+    [
+        "gemv of 16 tokens",
+        "drop a fence",
+        "gemv/tokens/mod.rs: weights.init();",
+        "The initialisation of the second ring has the same fence.",
+    ],
+    [
+        "gemv of 16 tokens",
+        "swap operands",
+        "gemv/tokens/mod.rs: let mut stage = ",
+        "With two groups, the remainder is that of the negative number.",
+    ],
+    [
+        "gemv of 16 tokens",
+        "swap operands",
+        "gemv/tokens/mod.rs: let size = ",
+        "At the end of a slice more bytes are copied, which no warp reads.",
+    ],
+    [
+        "gemv by warpgroups",
+        "drop a warp barrier",
+        "codegen/src/dsl/pipeline.rs: warp_barrier(ALL_LANES);",
+        "As with 16 tokens.",
+    ],
+    ["gemv by warpgroups", "drop a fence", "gemv/tokens/mod.rs: weights.init();", "As with 16 tokens."],
+    [
+        "gemv by warpgroups",
+        "wait without a loop",
+        "gemv/ring.rs: self.next.acquire(bytes);",
+        "The first matrix is copied to unused stages.",
+    ],
+    [
+        "gemv by warpgroups",
+        "move an mbarrier wait behind",
+        "gemv/ring.rs: self.next.acquire(bytes);",
+        "As above.",
+    ],
+    [
+        "gemv by warpgroups",
+        "wait for one wgmma group less",
+        "gemv/tokens/warpgroup.rs: wait_for_products(1);",
+        "Each product has registers of its own in PTX; the wait is for ptxas, which then reuses them.",
+    ],
+    [
+        "gemv by warpgroups",
+        "swap operands",
+        "gemv/tokens/warpgroup.rs: let count = ",
+        "Rows of the next tiles are copied as well, which no warp reads.",
+    ],
+    [
+        "prepare",
+        "invert a comparison",
+        "gemv/tokens/prepare.rs: if lane() == 0 {",
+        "Every lane of the warp has the scale and stores the same value.",
+    ],
+    ["prepare", "invert a branch", "gemv/tokens/prepare.rs: if lane() == 0 {", "As above."],
+    [
+        "prepare",
+        "invert a comparison",
+        "gemv/tokens/inputs.rs: if part == 0 {",
+        "The lanes of a chunk have the same sum and store the same value.",
+    ],
+    ["prepare", "invert a branch", "gemv/tokens/inputs.rs: if part == 0 {", "As above."],
+    [
+        "gemm",
+        "drop a fence",
+        "gemm/mod.rs: rings.weights.init();",
+        "The initialisation of the second ring has the same fence.",
+    ],
+    [
+        "gemm",
+        "compare lt as le",
+        "gemm/mod.rs: if (block_index_y() >= block.first)",
+        "There is one block of rows, and no CTA behind it.",
+    ],
+    [
+        "gemm by warpgroups",
+        "drop a warp barrier",
+        "codegen/src/dsl/pipeline.rs: warp_barrier(ALL_LANES);",
+        "A matrix product after the last load from the stage waits for all lanes.",
+    ],
+    [
+        "halve",
+        "compare lt as le",
+        "gemm/halve.rs: let exists = (token < s.tokens)",
+        "The row behind the last one does not exist either.",
+    ],
+    [
+        "halve",
+        "invert a comparison",
+        "gemm/halve.rs: if lane() == 0 {",
+        "Every lane of the warp has the result and stores the same value.",
+    ],
+    ["halve", "invert a branch", "gemm/halve.rs: if lane() == 0 {", "As above."],
 ];
 
 /// Equivalent mutants of launch dependencies.

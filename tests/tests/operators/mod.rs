@@ -119,7 +119,7 @@ pub const OF_LAUNCHES: Operators = Operators { changes: &DEPENDENCIES, moves: &W
 /// Operators for launch dependencies, without the one that inserts `griddepcontrol.launch_dependents`.
 pub const OF_WAITS: Operators = Operators { changes: DEPENDENCIES.split_at(1).0, moves: &WAITS_FOR_LAUNCHES };
 
-const CHANGES: [(&str, Change); 24] = [
+const CHANGES: [(&str, Change); 27] = [
     ("drop a barrier", |_, i| drop_if(i.starts_with("bar.sync"))),
     ("drop a warp barrier", |_, i| drop_if(i.starts_with("bar.warp.sync"))),
     ("drop a fence", |_, i| drop_if(i.starts_with("fence.") || i.starts_with("membar."))),
@@ -130,6 +130,12 @@ const CHANGES: [(&str, Change); 24] = [
     }),
     ("flip an mbarrier's parity", |_, i| through(i, i.contains(".parity"), "xor.b32", 1)),
     ("wait without a loop", |before, i| drop_if(before.contains("_wait.parity") && i.contains("bra"))),
+    ("drop a wgmma fence", |_, i| drop_if(i.starts_with("wgmma.fence"))),
+    ("drop a wgmma commit", |_, i| drop_if(i.starts_with("wgmma.commit_group"))),
+    ("wait for one wgmma group less", |_, i| {
+        let pending = i.strip_prefix("wgmma.wait_group.sync.aligned ")?.strip_suffix(';')?;
+        Some(format!("wgmma.wait_group.sync.aligned {};", pending.parse::<u32>().ok()? + 1))
+    }),
     ("expect more bytes", |_, i| through(i, i.contains(".expect_tx"), "add.u32", 16)),
     ("expect fewer bytes", |_, i| through(i, i.contains(".expect_tx"), "sub.u32", 16)),
     ("expect one more arrival", |_, i| through(i, i.starts_with("mbarrier.init"), "add.u32", 1)),
