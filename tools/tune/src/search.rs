@@ -415,11 +415,11 @@ mod tests {
     #[test]
     fn knobs_that_depend_on_each_other_take_another_round() {
         let time = |plan: &Plan| {
-            let (down, up) =
-                (schedule(plan, LaunchRole::FfnDown).warps, schedule(plan, LaunchRole::AttnOutput).warps);
-            20.0 - f64::from(down) / 4.0 + if down == 16 { -f64::from(up) } else { f64::from(up) }
+            let [down, qkv] =
+                [LaunchRole::FfnDown, LaunchRole::AttnQkv].map(|role| schedule(plan, role).warps);
+            20.0 - f64::from(down) / 4.0 + if down == 16 { -f64::from(qkv) } else { f64::from(qkv) }
         };
-        let last = |passes| schedule(&Fake::new(time, 0.0).search(passes).plan, LaunchRole::AttnOutput).warps;
+        let last = |passes| schedule(&Fake::new(time, 0.0).search(passes).plan, LaunchRole::AttnQkv).warps;
         assert_eq!((last(1), last(2)), (4, 16));
     }
 
