@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.
-pub const KERNELS: [Equal; 44] = [
+pub const KERNELS: [Equal; 48] = [
     [
         "gemv, stacked",
         "wait without a loop",
@@ -224,6 +224,25 @@ pub const KERNELS: [Equal; 44] = [
         "compare lt as le",
         "gemm/mod.rs: if (block_index_y() >= block.first)",
         "There is one block of rows, and no CTA behind it.",
+    ],
+    [
+        "gemm",
+        "wait without a loop",
+        "gemm/mod.rs: weight_stage.acquire(",
+        "The wait for a stage of inputs before it is longer: all products of the block in this stage are done.",
+    ],
+    ["gemm", "move an mbarrier wait behind", "gemm/mod.rs: weight_stage.acquire(", "As above."],
+    [
+        "gemm by warpgroups",
+        "drop a wgmma commit",
+        "gemm/warpgroup.rs: State::Complete(",
+        "The operation becomes part of the next group; nothing waits for it alone.",
+    ],
+    [
+        "gemm by warpgroups",
+        "wait for one wgmma group less",
+        "gemm/warpgroup.rs: wait_for_products(1);",
+        "The next wait comes before a stage is released; in PTX each product has registers of its own.",
     ],
     [
         "gemm by warpgroups",

@@ -20,7 +20,7 @@ pub(crate) use mbarrier::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 pub(crate) use reservations::{Reservations, Reserved, ReservedBy};
 pub(crate) use tile::{Tile, TilePart};
 pub(crate) use wgmma::{
-    CHUNK, CommonOperands, Operation, WARPS_PER_WARPGROUP, WgmmaOperations, first_in_warpgroup,
+    CHUNK, CommonOperands, CompletedRead, Operation, WARPS_PER_WARPGROUP, WgmmaOperations, first_in_warpgroup,
 };
 
 /// mbarriers of a cluster, and the cluster's asynchronous operations in flight.

@@ -71,6 +71,15 @@ pub(crate) struct OperandRegister {
     pub(crate) result: Vec<u32>,
 }
 
+/// What a warp's part of a complete operation has read.
+pub(crate) struct CompletedRead {
+    /// Number of the operation among those of the warpgroup.
+    pub(crate) number: u64,
+    pub(crate) pc: usize,
+    /// Ranges of shared memory: start and bytes.
+    pub(crate) ranges: Vec<(u64, u64)>,
+}
+
 /// The `wgmma` operations of a warp.
 #[derive(Clone, Default)]
 pub(crate) struct WarpOperations {
@@ -204,14 +213,20 @@ impl WgmmaOperations {
         warps.find(|&(_, issued)| issued < count)
     }
 
-    /// Takes what the warpgroup of `warp` reads for its first `count` operations, which are complete: instruction and
-    /// ranges of each part.
-    pub(crate) fn complete_reads(&mut self, warp: usize, count: u64) -> Vec<(usize, Vec<(u64, u64)>)> {
+    /// Takes what the warpgroup of `warp` reads for its first `count` operations, which are complete, in their order.
+    pub(crate) fn complete_reads(&mut self, warp: usize, count: u64) -> Vec<CompletedRead> {
         let first = self.first_in_warpgroup(warp);
         let warps = self.warps.iter_mut().skip(first).take(WARPS_PER_WARPGROUP);
         let parts = warps.flat_map(|warp| &mut warp.in_flight);
         let parts = parts.filter(|part| part.number < count && !part.reads.is_empty());
-        parts.map(|part| (part.pc, std::mem::take(&mut part.reads))).collect()
+        let read = |part: &mut Operation| CompletedRead {
+            number: part.number,
+            pc: part.pc,
+            ranges: std::mem::take(&mut part.reads),
+        };
+        let mut reads: Vec<CompletedRead> = parts.map(read).collect();
+        reads.sort_by_key(|read| read.number);
+        reads
     }
 
     /// Counts a reader of a range; calls `reserve` for each chunk that had none.

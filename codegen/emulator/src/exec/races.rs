@@ -5,6 +5,7 @@
 
 use super::addresses::{located, located_first};
 use super::race_report as report;
+use crate::asynchronous::CompletedRead;
 use crate::checks::races::{
     Accessor, BulkCopy, CopyRace, EndConflict, GridDetector, LaneAddresses, LocationLock, MemoryAccess,
     MemoryOrder, MemoryScope,
@@ -267,12 +268,12 @@ pub(crate) fn read_by_wgmma(cx: &mut ExecutionContext<'_>, ranges: &[(u64, u64)]
     }
 }
 
-/// Records that `wgmma` of the current warp's warpgroup are complete, with the ranges that they read, and that the warp
-/// has waited for them.
-pub(crate) fn complete_wgmma(cx: &mut ExecutionContext<'_>, reads: &[(usize, Vec<(u64, u64)>)]) {
+/// Records that the current warp has waited for the first `count` `wgmma` of its warpgroup; `reads` is what those of them
+/// have read that no other warp has waited for.
+pub(crate) fn complete_wgmma(cx: &mut ExecutionContext<'_>, reads: &[CompletedRead], count: u64) {
     let warp = cx.warp.index;
     if let Some(races) = cx.cluster.races.as_deref_mut() {
-        races.complete_wgmma(warp, reads);
+        races.complete_wgmma(warp, reads, count);
     }
 }
 

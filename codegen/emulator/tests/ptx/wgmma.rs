@@ -524,6 +524,23 @@ fn operands_that_another_operation_still_reads_are_reserved() {
     }
 }
 
+/// Warp 0 waits for the operation; a thread of warp 1 writes an operand later (warps 1 to 3 meet at a barrier first), without
+/// a barrier between the two.
+#[test]
+fn a_warp_knows_of_the_operations_that_it_has_waited_for_itself() {
+    let product = plain(&TYPES[0]);
+    let multiplied = "wgmma.wait_group.sync.aligned 0;";
+    for (pending, kind) in [(0, None), (1, Some(FindingKind::Race))] {
+        let steps = format!(
+            "setp.lt.u32 %p2, %t0, 32;\n@%p2 bra WAIT;\nbar.sync 1, 96;\nwgmma.wait_group.sync.aligned {pending};\n\
+             setp.eq.u32 %p3, %t0, 32;\n@%p3 st.shared.b32 [tile], %t0;\nWAIT:\n{multiplied}"
+        );
+        let text = product.text().replace(multiplied, &steps);
+        let found = outcome(&product, &text, 4).err();
+        assert_eq!(found.as_ref().map(|found| found.kind), kind, "{pending} pending\n{found:?}");
+    }
+}
+
 #[test]
 fn other_targets_do_not_have_it() {
     let text = plain(&TYPES[0]).text();

@@ -1,6 +1,6 @@
 //! Race detector of a cluster.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::clock::{Time, VectorClock};
 use super::copies::CopiesInFlight;
@@ -41,6 +41,9 @@ pub(crate) struct RaceDetector {
     pub(super) released: HashMap<(Space, u64, usize), VectorClock>,
     pub(super) peer_accesses: PeerAccesses,
     pub(super) observed: Vec<ObservedWrites>,
+    /// The latest complete `wgmma` of each warpgroup, by its first warp: how many operations are complete, and the time
+    /// since which they are.
+    pub(super) completed_wgmma: HashMap<usize, VecDeque<(u64, Time)>>,
 }
 
 /// A rank that stands for all CTAs of the cluster.
@@ -115,6 +118,7 @@ impl RaceDetector {
             released: HashMap::new(),
             peer_accesses: PeerAccesses::default(),
             observed: Vec::new(),
+            completed_wgmma: HashMap::new(),
         }
     }
 
@@ -136,6 +140,7 @@ impl RaceDetector {
         self.released.clear();
         self.peer_accesses.clear();
         self.observed.clear();
+        self.completed_wgmma.clear();
     }
 
     /// Sets the shadow memory index of each line in `self.lines`.

@@ -1,7 +1,7 @@
 //! Checks and records of the shared memory that `wgmma` reads.
 //!
 //! A warpgroup's operations complete like copies that signal an mbarrier of the warpgroup: the reads happened before all
-//! accesses that follow a wait for the operations.
+//! accesses that follow a wait for the operations. A warp knows of the operations that it has waited for itself.
 
 use super::copy_checks::{BulkCopyConflict, copy_line};
 use super::detector::{Accessor, RaceDetector};
@@ -10,9 +10,11 @@ use super::line_access::{LineAccess, lines_of};
 use super::race::{EarlierAccess, Race};
 use super::shadow::LastOrdered;
 use super::stamp::{COPY, GRANULE, Stamp};
-use super::sync::MemoryScope;
-use crate::asynchronous::first_in_warpgroup;
+use crate::asynchronous::{CompletedRead, first_in_warpgroup};
 use crate::finding::Space;
+
+/// Number of a warpgroup's complete operations that are remembered.
+const REMEMBERED: usize = 1024;
 
 impl RaceDetector {
     /// Address that stands for the completion of the operations of a warp's warpgroup; no mbarrier has it.
@@ -73,25 +75,34 @@ impl RaceDetector {
         }
     }
 
-    /// Records that operations of a warp's warpgroup are complete, with the instructions and the ranges that they read,
-    /// and that the warp has waited for them.
-    pub(crate) fn complete_wgmma(&mut self, warp: usize, reads: &[(usize, Vec<(u64, u64)>)]) {
+    /// Records that a warp has waited for the first `count` operations of its warpgroup; `reads` is what those of them have
+    /// read that no other warp has waited for, in the order of the operations.
+    pub(crate) fn complete_wgmma(&mut self, warp: usize, reads: &[CompletedRead], count: u64) {
         let address = self.completion_of_wgmma(warp);
         if self.sync.mbarrier(address).is_none() {
             self.sync.init_mbarrier(address, (warp, 0), 0);
         }
-        let Some(number) = self.sync.mbarrier(address).map(|it| it.number as u32) else { return };
-        if !reads.is_empty() {
+        let Some(mbarrier) = self.sync.mbarrier(address).map(|it| it.number) else { return };
+        let first = first_in_warpgroup(warp, self.sync.warps_per_cta);
+        let completed = self.completed_wgmma.entry(first).or_default();
+        for of_operation in reads.chunk_by(|one, next| one.number == next.number) {
             let time = self.sync.tick();
-            for (pc, ranges) in reads {
-                let stamp = Stamp { time, origin: COPY | number, pc: *pc as u32 };
-                for (line, bytes) in ranges.iter().flat_map(|&(start, bytes)| lines_of(start, bytes)) {
+            for read in of_operation {
+                let stamp = Stamp { time, origin: COPY | mbarrier as u32, pc: read.pc as u32 };
+                for (line, bytes) in read.ranges.iter().flat_map(|&(start, bytes)| lines_of(start, bytes)) {
                     self.shared.record_copy_read((&copy_line(line, bytes), LaneMap::Uniform(0)), stamp);
                 }
             }
-            let phase = self.sync.mbarrier(address).map_or(0, |it| it.phase + 1);
-            self.sync.set_mbarrier_phase(address, phase);
+            completed.push_back((of_operation[0].number + 1, self.sync.tick()));
         }
-        self.sync.acquire_mbarrier(warp, u32::MAX, address, MemoryScope::Cta);
+        while completed.len() > REMEMBERED {
+            completed.pop_front();
+        }
+        // Another warp may have waited for more operations. A warp that is far behind acquires too much.
+        let waited_for = completed.iter().rfind(|(number, _)| *number <= count);
+        let forgotten = || completed.front().filter(|_| completed.len() == REMEMBERED);
+        if let Some(&(_, time)) = waited_for.or_else(forgotten) {
+            self.sync.acquire_phase(warp, u32::MAX, mbarrier, time);
+        }
     }
 }

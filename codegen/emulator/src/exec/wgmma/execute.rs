@@ -377,10 +377,10 @@ pub(super) fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     let reads = wgmma.complete_reads(warp, complete);
     if cx.cluster.races.is_some() {
-        races::complete_wgmma(cx, &reads);
+        races::complete_wgmma(cx, &reads, complete);
     }
     let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
-    let released: Vec<_> = reads.into_iter().flat_map(|(_, ranges)| ranges).collect();
+    let released: Vec<_> = reads.into_iter().flat_map(|read| read.ranges).collect();
     for &range in &released {
         under_way.wgmma.end_read(range, |chunk| shared.release(chunk, CHUNK, false));
     }

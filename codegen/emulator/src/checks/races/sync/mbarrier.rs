@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::objects::{Initialisation, MbarrierSync};
 use super::scope::MemoryScope;
 use super::state::SyncState;
-use crate::checks::races::clock::Time;
+use crate::checks::races::clock::{Time, VectorClock};
 
 impl SyncState {
     /// The valid mbarrier at an address.
@@ -105,5 +105,18 @@ impl SyncState {
                 self.acquire(warp, lanes, &by_peers);
             }
         }
+    }
+
+    /// Acquires the completion of a phase at a time, of the mbarrier with this number.
+    pub(in crate::checks::races) fn acquire_phase(
+        &mut self,
+        warp: usize,
+        lanes: u32,
+        mbarrier: usize,
+        time: Time,
+    ) {
+        let mut completed = VectorClock::default();
+        Arc::make_mut(&mut completed.own).raise_phase(mbarrier, time);
+        self.acquire(warp, lanes, &completed);
     }
 }
