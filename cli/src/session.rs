@@ -163,7 +163,7 @@ pub struct SpeculationArgs {
 /// Default number of drafted tokens: with the last token, the rows of a step of eight.
 const DRAFTS: u32 = 7;
 
-/// Part of the free memory that the draft model's KV cache takes at most: one part of this many.
+/// The draft model's KV cache takes at most the free memory divided by this.
 const DRAFT_SHARE: u32 = 8;
 
 impl SpeculationArgs {

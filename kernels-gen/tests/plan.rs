@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::KvType;
-use bespoke_kernels::plan::{Access, BufferKind, BufferName, Plan, PlanParams, Sampling};
+use bespoke_kernels::plan::{Access, BufferKind, BufferName, Launch, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{FeedForward, ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
@@ -219,4 +219,31 @@ fn greedy_decoding_does_not_pay_for_sampling() {
         (&greedy[end..], &sampled[end..]),
         (&["choose"].map(String::from)[..], &["sample_keys", "choose"].map(String::from)[..])
     );
+}
+
+/// Warps, groups of warps, and CTAs that a multiprocessor has room for, of the products of layer 0 on an H200.
+#[test]
+fn products_of_small_models_have_large_stages_and_make_room() {
+    let schedules = |name: &str| -> Vec<(String, [u32; 3])> {
+        let plan = plan(name);
+        let of_layer = plan.launches.iter().filter(|launch| launch.label.layer == Some(0));
+        let schedule = |launch: &Launch| match &plan.kernels[launch.kernel].spec {
+            KernelSpec::Gemv(shape) => {
+                let schedule = shape.schedule;
+                Some((launch.label.role.to_string(), [schedule.warps, schedule.groups, schedule.resident]))
+            }
+            _ => None,
+        };
+        of_layer.filter_map(schedule).collect()
+    };
+    let expected = |sizes: [[u32; 3]; 4]| -> Vec<(String, [u32; 3])> {
+        let roles = ["attn_qkv", "attn_output", "ffn_gate_up", "ffn_down"].map(str::to_owned);
+        roles.into_iter().zip(sizes).collect()
+    };
+    // Stages of 18 KiB; no output projection with a tile for most multiprocessors.
+    assert_eq!(schedules("llama-3.1-8b"), expected([[8, 2, 1]; 4]));
+    // Attention's output projection has 128 tiles.
+    assert_eq!(schedules("llama-3.2-1b"), expected([[8, 2, 1], [4, 1, 2], [8, 2, 1], [8, 2, 1]]));
+    // Stages of 5 to 13 KiB with the defaults; 56 tiles.
+    assert_eq!(schedules("qwen2.5-0.5b"), expected([[8, 1, 1], [8, 1, 1], [16, 1, 1], [16, 2, 1]]));
 }

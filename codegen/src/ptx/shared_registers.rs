@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use super::in_place::live_at_starts;
 use crate::ir::{Function, Value};
 
-/// The parameters that share a register, each with the same representative. A parameter that shares with none is missing.
+/// Maps each parameter that shares a register to one parameter of its group. A parameter that shares with none is missing.
 pub(super) fn shared_registers(function: &Function) -> HashMap<Value, Value> {
     let data = |&inst| function.inst(inst);
     let insts = || function.layout.iter().flat_map(|&block| &function.block(block).insts).map(data);

@@ -107,7 +107,7 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
 /// Whether a launch with a tile per CTA has a CTA for most multiprocessors. If it leaves room for another CTA beside its own,
 /// the next launch's loads begin while this launch waits for its input; and few multiprocessors get two of its CTAs. It
 /// pays where the launch's own loads are few: after attention, with its small output projection. Measured on an H200: 2 %
-/// of a token of Llama-3.2-1B (128 tiles) and 1 to 4 % of Qwen2.5-1.5B (96); with 56 to 64 tiles, a loss of 1 to 9 %.
+/// of a token of Llama-3.2-1B (128 tiles) and 1 to 4 % of Qwen2.5-1.5B (96); with 56 to 64 tiles, a loss of 1 to 13 %.
 fn fills(gpu: &Gpu, tiles: u32) -> bool {
     let most = gpu.multiprocessors;
     (7 * most..=10 * most).contains(&(10 * tiles))

@@ -104,8 +104,8 @@ fn size_for(sizes: &[u32], rows: u32) -> Option<u32> {
 
 /// Numbers of tokens to draft for the sequences of a step, each of which has one row and may have a promise.
 ///
-/// A step of n sequences gives n tokens, and a drafted token at place j of a draft gives pʲ tokens more. Rows of a verify step go
-/// to the drafted tokens with the largest pʲ. Of all numbers of rows the one with the most tokens a second is taken, if it is
+/// A step of n sequences gives n tokens. The drafted token at place j is accepted if all before it are right too, with probability
+/// pʲ; the rows of a verify step go to the tokens for which this is largest. Of all numbers of rows the one with the most tokens a second is taken, if it is
 /// better than a decode step. The time is that of the smallest verify step with so many rows, and of the draft model's
 /// steps. A size whose time is not known counts as fast as a smaller one, so that it is tried.
 pub(crate) fn drafts(promises: &[Option<Promise>], sizes: &StepSizes<'_>, costs: &StepCosts) -> Vec<u32> {
