@@ -194,11 +194,13 @@ struct Parsing {
     one: bool,
     /// Number of calls so far.
     calls: usize,
+    /// Whether the rest is left out.
+    ended: bool,
 }
 
 impl Parsing {
     fn new(Calls { form, types, one }: Calls) -> Parsing {
-        Parsing { parser: CallParser::new(form, types), one, calls: 0 }
+        Parsing { parser: CallParser::new(form, types), one, calls: 0, ended: false }
     }
 
     /// Adds a part of the text, and the end if it is the last one. Returns what is decided.
@@ -207,29 +209,33 @@ impl Parsing {
         if last {
             pieces.extend(self.parser.finish());
         }
-        if self.one {
-            let mut called = self.calls > 0;
-            pieces.retain(|piece| {
-                let before = called;
-                called |= matches!(piece, Piece::Call { .. });
-                !before
-            });
-        }
+        pieces.retain(|piece| {
+            let is_call = matches!(piece, Piece::Call { .. });
+            self.ended |= self.one && self.calls > 0 && !matches!(piece, Piece::Arguments(_));
+            self.calls += usize::from(is_call && !self.ended);
+            !self.ended
+        });
         pieces
     }
+}
 
-    /// A piece as a part of a message, in an event.
-    fn delta(&mut self, piece: Piece) -> Value {
-        match piece {
-            Piece::Text(text) => json!({"content": text}),
-            Piece::Call { name, arguments } => {
-                let mut call = tool_call(&name, &arguments);
-                call["index"] = self.calls.into();
-                self.calls += 1;
-                json!({"tool_calls": [call]})
-            }
+/// Pieces as parts of a message, in events. `calls` is the number of calls up to the last piece.
+fn deltas(pieces: Vec<Piece>, calls: usize) -> Vec<Value> {
+    let new = pieces.iter().filter(|piece| matches!(piece, Piece::Call { .. })).count();
+    let mut next = calls - new;
+    let delta = |piece| match piece {
+        Piece::Text(text) => json!({"content": text}),
+        Piece::Call { name, arguments } => {
+            let mut call = tool_call(&name, &arguments);
+            call["index"] = next.into();
+            next += 1;
+            json!({"tool_calls": [call]})
         }
-    }
+        Piece::Arguments(part) => {
+            json!({"tool_calls": [{"index": next - 1, "function": {"arguments": part}}]})
+        }
+    };
+    pieces.into_iter().map(delta).collect()
 }
 
 /// A call as in OpenAI's API, with an id.
@@ -266,8 +272,9 @@ impl Form for ChatForm {
             return vec![json!({"delta": {"content": text}, "logprobs": logprobs})];
         };
         let pieces = parsing.pieces(text, false);
-        let deltas = pieces.into_iter().map(|piece| parsing.delta(piece));
-        let mut events: Vec<Value> = deltas.map(|delta| json!({"delta": delta, "logprobs": null})).collect();
+        let deltas = deltas(pieces, parsing.calls);
+        let mut events: Vec<Value> =
+            deltas.into_iter().map(|delta| json!({"delta": delta, "logprobs": null})).collect();
         if events.is_empty() && self.logprobs {
             events.push(json!({"delta": {}}));
         }
@@ -278,33 +285,39 @@ impl Form for ChatForm {
     }
 
     fn endings(&mut self, choice: u32, reason: Reason) -> (Vec<Value>, Reason) {
-        let mut deltas = Vec::new();
+        let mut last = Vec::new();
         let mut calls = 0;
         if let Some(parsing) = self.parsers.get_mut(choice as usize) {
             let pieces = parsing.pieces("", true);
-            deltas.extend(pieces.into_iter().map(|piece| parsing.delta(piece)));
             calls = parsing.calls;
+            last = deltas(pieces, calls);
         }
-        deltas.push(json!({}));
-        let events = deltas.into_iter().map(|delta| json!({"delta": delta, "logprobs": null}));
+        last.push(json!({}));
+        let events = last.into_iter().map(|delta| json!({"delta": delta, "logprobs": null}));
         (events.collect(), reason_with_calls(reason, calls))
     }
 
     fn whole(&mut self, choice: u32, text: &str, tokens: &[TokenInfo], reason: Reason) -> (Value, Reason) {
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
-        let mut calls = Vec::new();
+        let mut calls: Vec<(String, String)> = Vec::new();
         if let Some(parsing) = self.parsers.get_mut(choice as usize) {
             let mut content = String::new();
             for piece in parsing.pieces(text, true) {
                 match piece {
                     Piece::Text(text) => content += &text,
-                    Piece::Call { name, arguments } => calls.push(tool_call(&name, &arguments)),
+                    Piece::Call { name, arguments } => calls.push((name, arguments)),
+                    Piece::Arguments(part) => {
+                        if let Some((_, arguments)) = calls.last_mut() {
+                            *arguments += &part;
+                        }
+                    }
                 }
             }
             if !calls.is_empty() {
                 let content = content.trim();
                 message["content"] = if content.is_empty() { Value::Null } else { content.into() };
-                message["tool_calls"] = calls.clone().into();
+                message["tool_calls"] =
+                    calls.iter().map(|(name, arguments)| tool_call(name, arguments)).collect();
             }
         }
         let entry = json!({"message": message, "logprobs": self.logprobs(tokens)});
