@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.
-pub const KERNELS: [Equal; 48] = [
+pub const KERNELS: [Equal; 55] = [
     [
         "gemv, stacked",
         "wait without a loop",
@@ -263,6 +263,48 @@ pub const KERNELS: [Equal; 48] = [
         "Every lane of the warp has the result and stores the same value.",
     ],
     ["halve", "invert a branch", "gemm/halve.rs: if lane() == 0 {", "As above."],
+    [
+        "gemv by warpgroups",
+        "min instead of max",
+        "gemv/mod.rs: let along = ",
+        "The second of two CTAs has all tiles of the second matrix, and the first one none: the same outputs.",
+    ],
+    [
+        "gemm, mma",
+        "compare lt as le",
+        "gemm/epilogue.rs: if (output.row < block.layouts[0].rows)",
+        "These rows are the first eight of every second tile: 150, the number of rows, is not among them.",
+    ],
+    [
+        "gemm by warpgroups",
+        "compare lt as le",
+        "gemm/epilogue.rs: if (output.row < block.layouts[0].rows)",
+        "As above.",
+    ],
+    [
+        "halve",
+        "compare lt as le",
+        "gemv/inputs.rs: if column < cols {",
+        "The last of eight inputs: its column is never 797, the number of columns.",
+    ],
+    [
+        "attention_chunk",
+        "wait without a loop",
+        "attention/chunk.rs: feed.producer.acquire(bytes * 2);",
+        "The first page is copied to an unused stage.",
+    ],
+    [
+        "attention_chunk",
+        "move an mbarrier wait behind",
+        "attention/chunk.rs: feed.producer.acquire(bytes * 2);",
+        "As above.",
+    ],
+    [
+        "append",
+        "invert a comparison",
+        "attention/append.rs: let appends = first_head % shape.group() == 0;",
+        "The CTA of the other of two heads appends the same key and value.",
+    ],
 ];
 
 /// Equivalent mutants of launch dependencies.

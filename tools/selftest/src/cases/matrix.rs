@@ -123,6 +123,10 @@ pub(crate) fn gemm(s: &GemmShape) -> Vec<Case> {
 fn product(s: &GemvShape, spec: &KernelSpec, exists: &[bool], zeros: bool) -> Case {
     let mut noise = Noise::new(&spec.name());
     let mut xs: Vec<Vec<f32>> = (0..s.tokens).map(|_| noise.activations(s.cols as usize)).collect();
+    // Neighbours differ in magnitude, so that the factor of another token gives another result.
+    for (x, factor) in xs.iter_mut().zip([1.0, 4.0, 0.5].into_iter().cycle()) {
+        x.iter_mut().for_each(|x| *x *= factor);
+    }
     // The last but one of more than a few tokens has only zeros.
     if let [_, _, _, .., x, _] = &mut xs[..] {
         x.fill(0.0);
