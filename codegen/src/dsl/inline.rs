@@ -143,14 +143,14 @@ impl InlinePtx {
 
     /// Declares the lowest target and PTX version; without it, sm_80 and PTX 7.0.
     ///
-    /// - PTX: none: at least this `.version`
+    /// - PTX: none; the module gets at least this `.version`
     pub fn needs(self, target: Target, version: (u8, u8)) -> InlinePtx {
         InlinePtx { needs: (target, version), ..self }
     }
 
     /// Records the instruction without results.
     ///
-    /// - PTX: none: the text of [`inline_ptx`]
+    /// - PTX: none of its own; the text given to [`inline_ptx`]
     #[track_caller]
     pub fn run(self) {
         self.record(&[], &[]);
@@ -158,7 +158,7 @@ impl InlinePtx {
 
     /// Records the instruction; its result is `{name}` in the text.
     ///
-    /// - PTX: none: the text of [`inline_ptx`]
+    /// - PTX: none of its own; the text given to [`inline_ptx`]
     #[track_caller]
     pub fn output<T: Scalar>(self, name: &str) -> Val<T> {
         Val::from_id(self.record(&[name], &[T::TYPE])[0])
@@ -166,7 +166,7 @@ impl InlinePtx {
 
     /// Records the instruction; its results have these names in the text.
     ///
-    /// - PTX: none: the text of [`inline_ptx`]
+    /// - PTX: none of its own; the text given to [`inline_ptx`]
     #[track_caller]
     pub fn outputs<R: InlineOutputs<N>, const N: usize>(self, names: [&str; N]) -> R::Handles {
         R::handles(&self.record(&names, &R::TYPES))

@@ -83,8 +83,8 @@ pub struct EngineOptions {
     /// Bytes of the KV cache. The default is the whole context of every slot, or with several slots as much of it as the
     /// free memory allows.
     pub kv_memory: Option<u64>,
-    /// Part of the free memory that this default takes at most, where there are several slots: one part of this many; 0 and 1
-    /// count as all of it. A slot's context always has pages.
+    /// Divisor of the free memory, where there are several slots: the default takes at most the free memory divided by this; 0
+    /// counts as 1. A slot's context always has pages.
     pub kv_share: u32,
     /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,

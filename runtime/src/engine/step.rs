@@ -10,7 +10,7 @@ use bespoke_kernels::plan::{Plan, PlanError, PlanKernel, PlanParams, StepKind};
 use super::{Engine, EngineError, EngineOptions, bind, capture, check_shared_memory, kernels};
 use crate::device::{Address, Device, Kernel, LaunchSequence, MemoryInfo};
 
-/// Share of the free memory that is not given to pages, because free memory fluctuates: one part of this many.
+/// Divisor: one 32nd of the free memory is not given to pages, because free memory fluctuates.
 const RESERVE: u64 = 32;
 
 /// A step of an engine, besides the decode step of one row.

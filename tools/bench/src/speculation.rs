@@ -144,7 +144,7 @@ struct Run {
     accepted_per_step: f64,
 }
 
-/// Runs over one scheduler, which measures the times of steps.
+/// Runs that share a scheduler, and so its measured step times.
 struct Runs<'a, S> {
     scheduler: Scheduler<'a, S>,
     prompt: Vec<u32>,
