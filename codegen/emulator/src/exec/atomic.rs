@@ -11,7 +11,7 @@ use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{B, C, D, NONE};
 use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
 use crate::finding::FindingKind;
-use crate::lanes::{LANES, lanes_of};
+use crate::lanes::{LANES, Pod, lanes_of};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
@@ -75,72 +75,54 @@ fn add_pair<F: Format>(a: u64, b: u64) -> u64 {
     add(0) | add(16)
 }
 
-fn atomic16<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let Some(pointers) = pointers(cx, i, 2) else { return Flow::Fault };
-    let turn = if cx.cluster.races.is_some() { races::release_at(cx, i, Access::Atomic) } else { None };
-    let b = *cx.warp.regs.lanes::<u16>(i.slots[B]);
-    let c = *cx.warp.regs.lanes::<u16>(i.slots[C]);
-    let mut d = [0u16; 32];
-    for lane in lanes_of(cx.active) {
-        // SAFETY: `resolve` checked bounds and alignment; other threads access the memory by raw pointers or atomics.
-        let cell = unsafe { AtomicU16::from_ptr(pointers[lane].cast()) };
-        let update = |old: u16| Some(U::update(old as u64, b[lane] as u64, c[lane] as u64) as u16);
-        d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
-    }
-    if i.slots[D] != NONE {
-        cx.warp.regs.write(i.slots[D], &d, cx.active);
-        if cx.cluster.races.is_some() {
-            races::acquire_at(cx, i, Access::Atomic, turn);
-        }
-        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES] as u64) {
-            return Flow::Yield;
-        }
-    }
-    Flow::Next
+/// A word that atomic instructions update.
+trait Word: Pod {
+    /// Replaces the word in memory by `update` of it, atomically, and returns the old word.
+    ///
+    /// # Safety
+    /// `at` is valid for reads and writes of a word and aligned to it, and all accesses by other threads meanwhile are by raw
+    /// pointers or atomic.
+    unsafe fn update(at: *mut u8, update: impl Fn(u64) -> u64) -> Self;
+    /// The word's bits.
+    fn bits(self) -> u64;
 }
 
-fn atomic32<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let Some(pointers) = pointers(cx, i, 4) else { return Flow::Fault };
-    let turn = if cx.cluster.races.is_some() { races::release_at(cx, i, Access::Atomic) } else { None };
-    let b = *cx.warp.regs.lanes::<u32>(i.slots[B]);
-    let c = *cx.warp.regs.lanes::<u32>(i.slots[C]);
-    let mut d = [0u32; 32];
-    for lane in lanes_of(cx.active) {
-        // SAFETY: `resolve` checked bounds and alignment; other threads access the memory by raw pointers or atomics.
-        let cell = unsafe { AtomicU32::from_ptr(pointers[lane].cast()) };
-        let update = |old: u32| Some(U::update(old as u64, b[lane] as u64, c[lane] as u64) as u32);
-        d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
-    }
-    if i.slots[D] != NONE {
-        cx.warp.regs.write(i.slots[D], &d, cx.active);
-        if cx.cluster.races.is_some() {
-            races::acquire_at(cx, i, Access::Atomic, turn);
+macro_rules! words {
+    ($($word:ty: $atomic:ty),*) => { $(
+        impl Word for $word {
+            #[inline(always)]
+            unsafe fn update(at: *mut u8, update: impl Fn(u64) -> u64) -> $word {
+                // SAFETY: the caller's promise.
+                let cell = unsafe { <$atomic>::from_ptr(at.cast()) };
+                let old = cell.fetch_update(SeqCst, SeqCst, |old| Some(update(old as u64) as $word));
+                old.unwrap_or_default()
+            }
+            #[inline(always)]
+            fn bits(self) -> u64 {
+                self as u64
+            }
         }
-        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES] as u64) {
-            return Flow::Yield;
-        }
-    }
-    Flow::Next
+    )* };
 }
+words!(u16: AtomicU16, u32: AtomicU32, u64: AtomicU64);
 
-fn atomic64<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let Some(pointers) = pointers(cx, i, 8) else { return Flow::Fault };
+/// An atomic instruction on words of a width.
+fn atomic<W: Word, U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let Some(pointers) = pointers(cx, i, size_of::<W>() as u64) else { return Flow::Fault };
     let turn = if cx.cluster.races.is_some() { races::release_at(cx, i, Access::Atomic) } else { None };
-    let b = *cx.warp.regs.lanes::<u64>(i.slots[B]);
-    let c = *cx.warp.regs.lanes::<u64>(i.slots[C]);
-    let mut d = [0u64; 32];
+    let b = *cx.warp.regs.lanes::<W>(i.slots[B]);
+    let c = *cx.warp.regs.lanes::<W>(i.slots[C]);
+    let mut d = [W::default(); LANES];
     for lane in lanes_of(cx.active) {
         // SAFETY: `resolve` checked bounds and alignment; other threads access the memory by raw pointers or atomics.
-        let cell = unsafe { AtomicU64::from_ptr(pointers[lane].cast()) };
-        let update = |old: u64| Some(U::update(old, b[lane], c[lane]));
-        d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
+        d[lane] = unsafe { W::update(pointers[lane], |old| U::update(old, b[lane].bits(), c[lane].bits())) };
     }
     if i.slots[D] != NONE {
         cx.warp.regs.write(i.slots[D], &d, cx.active);
         if cx.cluster.races.is_some() {
             races::acquire_at(cx, i, Access::Atomic, turn);
         }
-        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES]) {
+        if cx.warp.polls(d[cx.active.trailing_zeros() as usize % LANES].bits()) {
             return Flow::Yield;
         }
     }
@@ -181,37 +163,37 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     let shared = matches!(space, StateSpace::Shared | StateSpace::SharedCluster);
     use Ty::{B16, B32, B64, Bf16, Bf16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
     Ok(match (operation, ty) {
-        ("add", U32 | S32) => atomic32::<Add>,
-        ("add", U64 | S64) => atomic64::<Add>,
-        ("add", F32) if shared => atomic32::<AddF32>,
-        ("add", F64) if shared => atomic64::<AddF64>,
-        ("add", F32) => atomic32::<AddF32Global>,
-        ("add", F64) => atomic64::<AddF64Global>,
-        ("add", F16x2) => atomic32::<AddF16x2>,
-        ("add", Bf16x2) => atomic32::<AddBf16x2>,
-        ("add", F16) => atomic16::<AddF16>,
-        ("add", Bf16) => atomic16::<AddBf16>,
-        ("cas", B16) if !reduction => atomic16::<Cas>,
-        ("and", B32) => atomic32::<And>,
-        ("and", B64) => atomic64::<And>,
-        ("or", B32) => atomic32::<Or>,
-        ("or", B64) => atomic64::<Or>,
-        ("xor", B32) => atomic32::<Xor>,
-        ("xor", B64) => atomic64::<Xor>,
-        ("exch", B32) if !reduction => atomic32::<Exch>,
-        ("exch", B64) if !reduction => atomic64::<Exch>,
-        ("cas", B32) if !reduction => atomic32::<Cas>,
-        ("cas", B64) if !reduction => atomic64::<Cas>,
-        ("inc", U32) => atomic32::<Inc>,
-        ("dec", U32) => atomic32::<Dec>,
-        ("min", U32) => atomic32::<MinU>,
-        ("max", U32) => atomic32::<MaxU>,
-        ("min", S32) => atomic32::<MinS32>,
-        ("max", S32) => atomic32::<MaxS32>,
-        ("min", U64) => atomic64::<MinU>,
-        ("max", U64) => atomic64::<MaxU>,
-        ("min", S64) => atomic64::<MinS64>,
-        ("max", S64) => atomic64::<MaxS64>,
+        ("add", U32 | S32) => atomic::<u32, Add>,
+        ("add", U64 | S64) => atomic::<u64, Add>,
+        ("add", F32) if shared => atomic::<u32, AddF32>,
+        ("add", F64) if shared => atomic::<u64, AddF64>,
+        ("add", F32) => atomic::<u32, AddF32Global>,
+        ("add", F64) => atomic::<u64, AddF64Global>,
+        ("add", F16x2) => atomic::<u32, AddF16x2>,
+        ("add", Bf16x2) => atomic::<u32, AddBf16x2>,
+        ("add", F16) => atomic::<u16, AddF16>,
+        ("add", Bf16) => atomic::<u16, AddBf16>,
+        ("cas", B16) if !reduction => atomic::<u16, Cas>,
+        ("and", B32) => atomic::<u32, And>,
+        ("and", B64) => atomic::<u64, And>,
+        ("or", B32) => atomic::<u32, Or>,
+        ("or", B64) => atomic::<u64, Or>,
+        ("xor", B32) => atomic::<u32, Xor>,
+        ("xor", B64) => atomic::<u64, Xor>,
+        ("exch", B32) if !reduction => atomic::<u32, Exch>,
+        ("exch", B64) if !reduction => atomic::<u64, Exch>,
+        ("cas", B32) if !reduction => atomic::<u32, Cas>,
+        ("cas", B64) if !reduction => atomic::<u64, Cas>,
+        ("inc", U32) => atomic::<u32, Inc>,
+        ("dec", U32) => atomic::<u32, Dec>,
+        ("min", U32) => atomic::<u32, MinU>,
+        ("max", U32) => atomic::<u32, MaxU>,
+        ("min", S32) => atomic::<u32, MinS32>,
+        ("max", S32) => atomic::<u32, MaxS32>,
+        ("min", U64) => atomic::<u64, MinU>,
+        ("max", U64) => atomic::<u64, MaxU>,
+        ("min", S64) => atomic::<u64, MinS64>,
+        ("max", S64) => atomic::<u64, MaxS64>,
         _ => return Err(op.unsupported()),
     })
 }
