@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 26] = [
+const FILES: [(&str, &str); 27] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("arrays", "Local arrays and tables of constants"),
@@ -25,6 +25,7 @@ const FILES: [(&str, &str); 26] = [
     ("warp", "Data exchange in a warp"),
     ("lanes", "Data exchange among some lanes"),
     ("reduce", "Reductions"),
+    ("scan", "Prefix sums"),
     ("math", "Arithmetic"),
     ("functions", "Elementary functions"),
     ("convert", "Conversions"),

@@ -327,6 +327,20 @@ fn warp_reductions() {
                 gpu: |x, _| warp_max(x),
                 host: |all, _| *all.iter().max().unwrap_or(&0),
             },
+            Exchange {
+                name: "warp_inclusive_sum",
+                gpu: |x, _| warp_inclusive_sum(x),
+                host: |all, lane| all[..=lane].iter().fold(0, |s, x| s.wrapping_add(*x)),
+            },
+            Exchange {
+                name: "warp_arg_max",
+                gpu: |x, _| warp_arg_max(x & 0x0100_0003, lane() * 3).1,
+                host: |all, _| {
+                    let masked: Vec<u32> = all.iter().map(|x| x & 0x0100_0003).collect();
+                    let largest = masked.iter().max();
+                    masked.iter().position(|x| Some(x) == largest).unwrap_or(0) as u32 * 3
+                },
+            },
         ],
     );
     let input: Vec<i32> = (0..32).map(|i| 7 - i * 3).collect();
@@ -339,6 +353,11 @@ fn warp_reductions() {
                 gpu: |x, _| warp_max(x),
                 host: |all, _| *all.iter().max().unwrap_or(&0),
             },
+            Exchange {
+                name: "warp_min",
+                gpu: |x, _| warp_min(x),
+                host: |all, _| *all.iter().min().unwrap_or(&0),
+            },
         ],
     );
     let input: Vec<f32> = (0..32).map(|i| 0.25 * i as f32 - 3.0).collect();
@@ -350,6 +369,20 @@ fn warp_reductions() {
                 name: "warp_max",
                 gpu: |x, _| warp_max(x),
                 host: |all, _| all.iter().copied().fold(f32::MIN, f32::max),
+            },
+            Exchange {
+                name: "warp_inclusive_sum",
+                gpu: |x, _| warp_inclusive_sum(x),
+                host: |all, lane| all[..=lane].iter().sum(),
+            },
+            Exchange {
+                name: "warp_arg_min",
+                gpu: |x, _| {
+                    warp_arg_min((x - 0.5).abs(), lane()).0
+                        + warp_arg_min((x - 0.5).abs(), lane()).1.cast::<f32>()
+                },
+                // |x - 0.5| is 0 for x = 0.25 · 14 - 3.
+                host: |_, _| 14.0,
             },
         ],
     );
@@ -366,8 +399,13 @@ fn reduced(from: Ptr<Global, f32>, out: Ptr<Global, f32>, warps: u32) {
     let sum = block_sum(value, scratch, warps);
     barrier();
     let largest = block_max(value, scratch, warps);
-    out.at(i).store(sum);
-    out.at(i + 32 * warps).store(largest);
+    barrier();
+    let smallest = block_min(value, scratch, warps);
+    barrier();
+    let prefix = block_inclusive_sum(value, scratch, warps);
+    for (part, result) in [sum, largest, smallest, prefix].into_iter().enumerate() {
+        out.at(i + 32 * warps * part as u32).store(result);
+    }
 }
 
 #[test]
@@ -377,13 +415,17 @@ fn block_reductions() {
         let input: Vec<f32> = (0..threads).map(|i| (i * 37 % 101) as f32 - 60.0).collect();
         let sum: f32 = input.iter().sum();
         let largest = input.iter().copied().fold(f32::MIN, f32::max);
-        let buffers = [Buffer::Holding(bytes(&input)), Buffer::Empty(8 * threads)];
+        let smallest = input.iter().copied().fold(f32::MAX, f32::min);
+        let prefixes: Vec<f32> = (0..threads).map(|i| input[..=i].iter().sum()).collect();
+        let buffers = [Buffer::Holding(bytes(&input)), Buffer::Empty(16 * threads)];
         let config = LaunchConfig::linear(1, 32 * warps);
         let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
         execute(reduced(warps), &launch, |after, _| {
             let found: Vec<f32> = values(&after[1]);
             assert_eq!(found[..threads], vec![sum; threads], "sum of {warps} warps");
-            assert_eq!(found[threads..], vec![largest; threads], "maximum of {warps} warps");
+            assert_eq!(found[threads..2 * threads], vec![largest; threads], "maximum of {warps} warps");
+            assert_eq!(found[2 * threads..3 * threads], vec![smallest; threads], "minimum of {warps} warps");
+            assert_eq!(found[3 * threads..], prefixes, "prefix sums of {warps} warps");
         });
     }
 }

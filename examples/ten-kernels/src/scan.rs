@@ -8,17 +8,6 @@ const VECTORS: u32 = 4;
 /// Elements per CTA.
 pub const TILE: u32 = THREADS * VECTORS * 4;
 
-/// Sums of the lane's and all lower lanes' values.
-#[device]
-fn warp_scan(value: Val<u32>) -> Val<u32> {
-    let mut sum = value;
-    for step in [1, 2, 4, 8, 16] {
-        let below = shuffle_up(sum, step);
-        sum += select(lane() >= step, below, 0);
-    }
-    sum
-}
-
 /// y[i] = x[0] + … + x[i]. The number of elements is a multiple of `TILE`, one CTA each. `states` has a word per CTA and
 /// `ticket` one; all are zero before the first launch, and any number of launches with the same grid may follow.
 ///
@@ -46,7 +35,7 @@ pub fn scan(
         for i in 1..4 {
             four[i] += four[i - 1];
         }
-        let up_to_here = warp_scan(four[3]);
+        let up_to_here = warp_inclusive_sum(four[3]);
         let before = total + up_to_here - four[3];
         total += shuffle_lane(up_to_here, 31);
         *four = four.map(|sum| sum + before);

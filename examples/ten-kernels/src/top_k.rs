@@ -34,8 +34,7 @@ pub fn top_k<const K: usize>(
         }
     }
     for rank in 0..K {
-        let largest = warp_max(best[0]);
-        let first = redux_min(select(best[0] == largest, at[0], u32::MAX));
+        let (_, first) = warp_arg_max(best[0], at[0]);
         if at[0] == first {
             values.at(rank).store(best[0]);
             columns.at(rank).store(first);
