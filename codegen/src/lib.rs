@@ -10,6 +10,7 @@ pub mod emit;
 pub mod ir;
 pub mod kernel;
 pub mod launch;
+pub mod opt_report;
 pub mod passes;
 pub mod ptx;
 pub mod ptxas;

@@ -17,6 +17,7 @@ mod gvn;
 mod ifconvert;
 mod licm;
 mod narrow;
+pub mod remarks;
 mod unroll;
 mod widen;
 
@@ -33,6 +34,7 @@ pub use gvn::ValueNumbering;
 pub use ifconvert::IfConvert;
 pub use licm::InvariantMotion;
 pub use narrow::Narrow;
+pub use remarks::{Remark, Remarks};
 pub use unroll::{Unroll, UnrollPartially};
 pub use widen::Widen;
 
@@ -41,8 +43,17 @@ pub trait Pass: Sync {
     /// Name of the pass in reports and test files.
     fn name(&self) -> &'static str;
 
+    /// Runs the pass and adds what it did to `remarks`; returns whether anything changed.
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool;
+
+    /// Adds why the pass leaves loops, accesses and instructions of a function as they are. The function is one that
+    /// the pass does not change any more.
+    fn missed(&self, _function: &Function, _remarks: &mut Remarks) {}
+
     /// Runs the pass; returns whether anything changed.
-    fn run(&self, function: &mut Function) -> bool;
+    fn run(&self, function: &mut Function) -> bool {
+        self.apply(function, &mut Remarks::default())
+    }
 }
 
 /// Optimisation level.
@@ -73,6 +84,8 @@ pub struct Step {
 pub struct Report {
     /// One entry per pass run.
     pub steps: Vec<Step>,
+    /// What the passes did, in order. [`crate::opt_report::OptReport`] adds what they did not do.
+    pub remarks: Vec<Remark>,
 }
 
 /// Every pass, in the order of one round of the pipeline.
@@ -177,8 +190,10 @@ impl PassManager<'_> {
 
     fn run(&mut self, pass: &dyn Pass) -> bool {
         let before = self.function.size();
-        let changed = pass.run(self.function);
+        let mut remarks = Remarks::default();
+        let changed = pass.apply(self.function, &mut remarks);
         let after = self.function.size();
+        self.report.remarks.extend(remarks.of(pass.name()));
         self.report.steps.push(Step { pass: pass.name(), before, after, changed });
         if cfg!(debug_assertions)
             && let Err(errors) = verify(self.function)
