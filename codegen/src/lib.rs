@@ -19,7 +19,7 @@ mod target;
 pub use bespoke_macros::{Carry, device, kernel};
 pub use dsl::hooks;
 pub use dsl::{Carry, Recorded};
-pub use kernel::{CompileError, Compiled, Kernel};
+pub use kernel::{CompileError, Compiled, IrError, Kernel};
 
 /// The imports of a file of kernels.
 pub mod prelude {
