@@ -1,11 +1,12 @@
 //! What the passes did to a kernel, with the Rust lines.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::fs;
-use std::path::{Component, Path};
 
 use bespoke_codegen::opt_report::{OptReport, Place};
+
+use crate::sources::find;
 
 /// The report of a kernel: the entries of each Rust line below its text.
 pub fn opt_report(name: &str, report: &OptReport) -> String {
@@ -40,7 +41,7 @@ pub fn opt_report(name: &str, report: &OptReport) -> String {
 
 /// Source files by name; none for files that are not found.
 #[derive(Default)]
-struct Sources(HashMap<String, Option<String>>);
+struct Sources(HashMap<String, Option<Cow<'static, str>>>);
 
 impl Sources {
     /// The source line of a place, without its indentation.
@@ -49,13 +50,4 @@ impl Sources {
         let line = text.as_ref()?.lines().nth((place.line as usize).checked_sub(1)?)?.trim();
         (!line.is_empty()).then_some(line)
     }
-}
-
-/// Text of a file: embedded, or below the current folder.
-fn find(file: &str) -> Option<String> {
-    if let Some(text) = bespoke_sources::find(file) {
-        return Some(text.to_owned());
-    }
-    let below = |part| matches!(part, Component::Normal(_));
-    Path::new(file).components().all(below).then(|| fs::read_to_string(file).ok()).flatten()
 }
