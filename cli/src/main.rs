@@ -31,8 +31,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    batch, bench, bench_server, chat, check, compare, devices, inspect, logits, perplexity, quantize, run,
-    selftest, serve, specialize, synth, tokenize, tune,
+    batch, bench, bench_server, chat, check, compare, devices, inspect, logits, opt, perplexity, quantize,
+    reduce, run, selftest, serve, specialize, synth, tokenize, tune,
 };
 use console::{Unwritable, note, out};
 
@@ -99,6 +99,8 @@ enum Command {
     Bench(bench::BenchArgs),
     BenchServer(bench_server::BenchServerArgs),
     Tune(tune::TuneArgs),
+    Opt(opt::OptArgs),
+    Reduce(reduce::ReduceArgs),
     Devices(devices::DevicesArgs),
 }
 
@@ -201,6 +203,8 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
         Some(Command::Bench(args)) => bench::execute(args),
         Some(Command::BenchServer(args)) => bench_server::execute(args),
         Some(Command::Tune(args)) => tune::execute(args),
+        Some(Command::Opt(args)) => opt::execute(args),
+        Some(Command::Reduce(args)) => reduce::execute(args),
         Some(Command::Devices(args)) => devices::execute(args),
         None => out!("{WELCOME}").map_err(Into::into),
     }?;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::ir::verify::{is_identifier, verify};
+use crate::ir::parse::{ParseError, parse};
+use crate::ir::verify::{VerifyError, is_identifier, verify};
 use crate::ir::{Effect, Function, InstData, Op, Param, Type};
 use crate::passes::convergence::{self, Divergence};
-use crate::passes::{self, OptLevel, Pipeline};
+use crate::passes::{self, OptLevel, Pass, Pipeline, Unreachable};
 use crate::ptx::{self, Target, Unsupported};
 
 /// A recorded kernel: its IR before any pass.
@@ -40,6 +41,22 @@ pub enum CompileError {
         /// The violated rules, as text.
         errors: String,
     },
+}
+
+/// Why a text is not the IR of a kernel.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum IrError {
+    /// The text is not IR; the message begins with line and column.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+    /// The IR violates rules of the verifier.
+    #[error("invalid IR:\n{}", lines(.0))]
+    Invalid(Vec<VerifyError>),
+}
+
+fn lines(errors: &[VerifyError]) -> String {
+    let lines: Vec<String> = errors.iter().map(|error| format!("  {error}")).collect();
+    lines.join("\n")
 }
 
 /// A compiled kernel: PTX and statistics.
@@ -75,6 +92,34 @@ pub struct Report {
 impl Kernel {
     pub(crate) fn new(function: Function) -> Kernel {
         Kernel { function }
+    }
+
+    /// Reads a kernel from its text form ([`mod@crate::ir::print`]), without the blocks that no jump reaches: a kernel as
+    /// recorded may have such blocks, which the verifier rejects.
+    ///
+    /// ```
+    /// use bespoke_codegen::Kernel;
+    /// use bespoke_codegen::ptx::Target;
+    ///
+    /// let kernel = Kernel::parse(
+    ///     "bespoke-ir 1
+    ///      kernel @twice(x: global f32) threads 32 {
+    ///      block0:
+    ///        v0 = param.global 0
+    ///        v1 = load.f32 v0
+    ///        v2 = add.f32 v1, v1
+    ///        store.f32 v0, v2
+    ///        return
+    ///      }",
+    /// )?;
+    /// assert!(kernel.compile(Target::Sm80)?.ptx.contains("add.rn.f32"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn parse(text: &str) -> Result<Kernel, IrError> {
+        let mut function = parse(text)?;
+        Unreachable.run(&mut function);
+        verify(&function).map_err(IrError::Invalid)?;
+        Ok(Kernel { function })
     }
 
     /// The kernel's name.

@@ -10,6 +10,7 @@ pub mod emit;
 pub mod ir;
 pub mod kernel;
 pub mod launch;
+pub mod opt_report;
 pub mod passes;
 pub mod ptx;
 pub mod ptxas;
@@ -18,7 +19,7 @@ mod target;
 pub use bespoke_macros::{Carry, device, kernel};
 pub use dsl::hooks;
 pub use dsl::{Carry, Recorded};
-pub use kernel::{CompileError, Compiled, Kernel};
+pub use kernel::{CompileError, Compiled, IrError, Kernel};
 
 /// The imports of a file of kernels.
 pub mod prelude {

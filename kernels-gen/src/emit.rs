@@ -179,7 +179,8 @@ impl Emission {
 
     /// The emission of the kernels, and the plans.
     fn prepared(&self) -> Result<(emit::Emission, Vec<Plan>), EmitError> {
-        let mut emission = emit::Emission::new();
+        // The IR of a decoder's kernels follows from the model.
+        let mut emission = emit::Emission::new().without_ir();
         if let Some(ptxas) = &self.ptxas {
             emission = emission.assembler(ptxas.clone());
         }

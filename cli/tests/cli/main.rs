@@ -13,6 +13,7 @@ mod demo;
 mod folder;
 mod inputs;
 mod inspect;
+mod ir;
 mod outputs;
 mod perplexity;
 mod run;

@@ -78,6 +78,7 @@ impl Entry {
         let block = self.block(kernel).map_err(|why| geometry_error(kernel, target, why))?;
         let compiled = kernel.compile(target)?;
         let emitted = Emitted {
+            recorded: kernel.clone(),
             params: kernel.params().to_vec(),
             grid: self.geometry.grid,
             block,
@@ -137,6 +138,8 @@ fn check_name(name: &str) -> Result<(), EmitError> {
 /// A kernel that was compiled for a target.
 #[derive(Clone, Debug)]
 pub struct Emitted {
+    /// The kernel as recorded, before any pass.
+    pub recorded: Kernel,
     /// PTX, IR and statistics.
     pub compiled: Compiled,
     /// Machine code and resource usage, if an assembler was set.

@@ -17,14 +17,14 @@ pub struct Files {
     pub kernels: BTreeMap<Target, Vec<Emitted>>,
     /// Content of each file, by its path in the folder.
     pub content: BTreeMap<PathBuf, Vec<u8>>,
-    /// Paths of files that an earlier emission may have left, and that would not match this one: machine code and
+    /// Paths of files that an earlier emission may have left, and that would not match this one: IR, machine code and
     /// reports, if this one has none.
     pub stale: Vec<PathBuf>,
 }
 
 impl Files {
-    /// Files of compiled kernels: PTX, and machine code if the kernel was assembled.
-    pub(super) fn of(kernels: BTreeMap<Target, Vec<Emitted>>) -> Files {
+    /// Files of compiled kernels: PTX, IR if wanted, and machine code if the kernel was assembled.
+    pub(super) fn of(kernels: BTreeMap<Target, Vec<Emitted>>, with_ir: bool) -> Files {
         let (mut content, mut stale) = (BTreeMap::new(), Vec::new());
         for (target, kernel) in
             kernels.iter().flat_map(|(target, kernels)| kernels.iter().map(move |it| (target, it)))
@@ -33,6 +33,11 @@ impl Files {
                 Path::new(&target.to_string()).join(format!("{}.{extension}", kernel.compiled.name))
             };
             content.insert(path("ptx"), kernel.compiled.ptx.clone().into_bytes());
+            if with_ir {
+                content.insert(path("ir"), kernel.recorded.function().to_string().into_bytes());
+            } else {
+                stale.push(path("ir"));
+            }
             match &kernel.assembled {
                 Some(assembled) => drop(content.insert(path("cubin"), assembled.cubin.clone())),
                 None => stale.push(path("cubin")),
@@ -69,13 +74,14 @@ impl Files {
     }
 }
 
-/// Paths of the PTX and machine code that the manifest in a folder names; none if there is no manifest.
+/// Paths of the PTX, IR and machine code that the manifest in a folder names; none if there is no manifest.
 fn modules_in(out: &Path) -> Vec<PathBuf> {
     let manifest = fs::read(out.join("kernels.json")).ok();
     let manifest: Option<Manifest> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let modules =
         manifest.into_iter().flat_map(|manifest| manifest.kernels).flat_map(|kernel| kernel.modules);
-    let files = modules.flat_map(|module| [Some(module.ptx), module.cubin]).flatten().map(PathBuf::from);
+    let files =
+        modules.flat_map(|module| [Some(module.ptx), module.ir, module.cubin]).flatten().map(PathBuf::from);
     let is_below = |file: &PathBuf| file.components().all(|part| matches!(part, Component::Normal(_)));
     files.filter(is_below).collect()
 }

@@ -73,6 +73,9 @@ pub struct ManifestModule {
     pub target: Target,
     /// The PTX file, relative to the manifest's folder.
     pub ptx: String,
+    /// The file with the IR before any pass, relative to the manifest's folder, if it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ir: Option<String>,
     /// Static shared memory per CTA, in bytes.
     pub static_shared: u32,
     /// The machine-code file, for GPUs of exactly the target's compute capability, if the module was assembled.
@@ -87,16 +90,16 @@ impl Manifest {
     /// Format version of the manifests that this code writes.
     pub const VERSION: u32 = 1;
 
-    pub(super) fn of(kernels: &BTreeMap<&str, Variants<'_>>) -> Manifest {
+    pub(super) fn of(kernels: &BTreeMap<&str, Variants<'_>>, with_ir: bool) -> Manifest {
         Manifest {
             version: Manifest::VERSION,
-            kernels: kernels.values().filter_map(|variants| ManifestKernel::of(variants)).collect(),
+            kernels: kernels.values().filter_map(|variants| ManifestKernel::of(variants, with_ir)).collect(),
         }
     }
 }
 
 impl ManifestKernel {
-    fn of(variants: &Variants<'_>) -> Option<ManifestKernel> {
+    fn of(variants: &Variants<'_>, with_ir: bool) -> Option<ManifestKernel> {
         let first = variants.first()?;
         let parameters = parameters(&first.params);
         Some(ManifestKernel {
@@ -109,18 +112,19 @@ impl ManifestKernel {
             parameter_bytes: parameters.last().map_or(0, |last| last.offset + last.bytes),
             parameters,
             constants: first.constants.clone(),
-            modules: variants.iter().map(|kernel| ManifestModule::of(kernel)).collect(),
+            modules: variants.iter().map(|kernel| ManifestModule::of(kernel, with_ir)).collect(),
         })
     }
 }
 
 impl ManifestModule {
-    fn of(kernel: &Emitted) -> ManifestModule {
+    fn of(kernel: &Emitted, with_ir: bool) -> ManifestModule {
         let target = kernel.compiled.target;
         let file = |extension: &str| format!("{target}/{}.{extension}", kernel.compiled.name);
         ManifestModule {
             target,
             ptx: file("ptx"),
+            ir: with_ir.then(|| file("ir")),
             static_shared: kernel.compiled.report.static_shared,
             cubin: kernel.assembled.is_some().then(|| file("cubin")),
             usage: kernel.assembled.as_ref().map(|assembled| assembled.usage),

@@ -49,6 +49,7 @@
 //! | path | contents |
 //! | --- | --- |
 //! | `sm_90/NAME.ptx` | one module per kernel; its entry point has the name of the file |
+//! | `sm_90/NAME.ir` | unless [`Emission::without_ir`], the kernel before any pass, for `bespoke inspect` and `bespoke opt` |
 //! | `sm_90/NAME.cubin` | with [`Emission::assembler`], machine code for compute capability 9.0 |
 //! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module per kernel: sources by target, geometry, `launch` |
 //! | `kernels.json` | the same as data: [`Manifest`], described in `docs/emitted.md` for other languages |
@@ -91,6 +92,7 @@ pub struct Emission {
     /// Entries with the target that they are for; none stands for all targets.
     entries: Vec<(Option<Target>, Entry)>,
     ptxas: Option<Ptxas>,
+    without_ir: bool,
 }
 
 impl Emission {
@@ -132,6 +134,13 @@ impl Emission {
     #[must_use]
     pub fn assembler(mut self, ptxas: Ptxas) -> Emission {
         self.ptxas = Some(ptxas);
+        self
+    }
+
+    /// Leaves out the files with the kernels' IR, which `bespoke inspect FOLDER` shows. They are larger than the PTX.
+    #[must_use]
+    pub fn without_ir(mut self) -> Emission {
+        self.without_ir = true;
         self
     }
 
@@ -180,8 +189,8 @@ impl Emission {
         let targets = self.compile()?;
         let kernels = by_name(&targets)?;
         let module = stubs::module(&targets, &kernels)?;
-        let manifest = serde_json::to_string_pretty(&Manifest::of(&kernels))?;
-        let mut files = Files::of(targets);
+        let manifest = serde_json::to_string_pretty(&Manifest::of(&kernels, !self.without_ir))?;
+        let mut files = Files::of(targets, !self.without_ir);
         files.content.insert("kernels.rs".into(), module.into_bytes());
         files.content.insert("kernels.json".into(), manifest.into_bytes());
         Ok(files)

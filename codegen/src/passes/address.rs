@@ -13,9 +13,9 @@
 //! A constant is moved out of a 32-bit offset only where [`Ranges`] proves that the sum does not wrap, because the
 //! 64-bit address would not wrap at the same point. Addresses in shared memory have 32 bits and need no proof.
 
-use super::Pass;
 use super::analysis::ranges::Ranges;
 use super::edit::{Editor, Rewrite, rewrite};
+use super::{Pass, Remarks};
 use crate::ir::{Binary, Function, InstData, Op, Type, Value};
 
 /// The address folding pass; see the module.
@@ -26,7 +26,7 @@ impl Pass for Address {
         "address"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, _: &mut Remarks) -> bool {
         let ranges = Ranges::new(function);
         rewrite(function, |editor, data| visit(editor, &ranges, data).unwrap_or(Rewrite::Keep))
     }

@@ -3,9 +3,10 @@
 //!
 //! With 256 threads per CTA, `tid.x < 256` is true and `tid.x % 256` is `tid.x`.
 
-use super::Pass;
 use super::analysis::ranges::{Range, Ranges};
 use super::edit::{Editor, Rewrite, rewrite};
+use super::remarks::Done;
+use super::{Pass, Remarks};
 use crate::ir::{Binary, Compare, Function, InstData, Op, Type, Value};
 
 /// The pass that simplifies by value ranges; see the module.
@@ -16,9 +17,15 @@ impl Pass for Bounds {
         "bounds"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
         let ranges = Ranges::new(function);
-        rewrite(function, |editor, data| visit(editor, &ranges, data).unwrap_or(Rewrite::Keep))
+        rewrite(function, |editor, data| {
+            let Some(rewritten) = visit(editor, &ranges, data) else { return Rewrite::Keep };
+            if let Rewrite::Into(Op::Const(outcome), Type::Pred, _) = rewritten {
+                remarks.done(data.loc, Done::Decided { outcome: outcome != 0 });
+            }
+            rewritten
+        })
     }
 }
 

@@ -10,10 +10,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Pass;
 use super::analysis::Dominators;
 use super::analysis::uses::use_counts;
 use super::edit::Aliases;
+use super::{Pass, Remarks};
 use crate::ir::{Block, BlockCall, Def, Function, Inst, InstData, Op, Type, Unary, Value};
 
 /// A pass that only removes unreachable blocks.
@@ -24,7 +24,7 @@ impl Pass for Unreachable {
         "unreachable"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, _: &mut Remarks) -> bool {
         let doms = Dominators::new(function);
         let before = function.layout.len();
         function.layout.retain(|&block| doms.is_reachable(block));
@@ -40,7 +40,7 @@ impl Pass for Cleanup {
         "cleanup"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, _: &mut Remarks) -> bool {
         /// Limit on the rounds of jump threading, more than any chain of blocks needs. Without a limit, an endless loop
         /// of empty blocks would be threaded forever.
         const MAX_ROUNDS: usize = 64;

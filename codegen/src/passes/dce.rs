@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use cranelift_entity::EntitySet;
 
-use super::Pass;
+use super::{Pass, Remarks};
 use crate::ir::{Block, Def, Function, Inst, Value};
 
 /// The dead code elimination pass; see the module.
@@ -16,7 +16,7 @@ impl Pass for DeadCode {
         "dce"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, _: &mut Remarks) -> bool {
         let live = Live::of(function);
         let mut changed = false;
         for block in function.layout.clone() {

@@ -7,9 +7,10 @@
 //!
 //! Runs after the rounds, whose passes know the ranges of quotients but not of these products.
 
-use super::Pass;
 use super::analysis::ranges::Ranges;
 use super::edit::{Editor, Rewrite, rewrite};
+use super::remarks::{DivisionKept, Done, Missed};
+use super::{Pass, Remarks};
 use crate::ir::{Binary, Function, InstData, Op, Type, Value};
 
 /// The pass for quotients by constants; see the module.
@@ -20,13 +21,34 @@ impl Pass for Divide {
         "divide"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
         let ranges = Ranges::new(function);
-        rewrite(function, |editor, data| visit(editor, &ranges, data).unwrap_or(Rewrite::Keep))
+        rewrite(function, |editor, data| match visit(editor, &ranges, data) {
+            Some((rewritten, done)) => {
+                remarks.done(data.loc, done);
+                rewritten
+            }
+            None => Rewrite::Keep,
+        })
+    }
+
+    fn missed(&self, function: &Function, remarks: &mut Remarks) {
+        for &inst in function.layout.iter().flat_map(|&block| &function.block(block).insts) {
+            let data = function.inst(inst);
+            if !matches!(data.op, Op::Binary(Binary::Div | Binary::Rem)) || !data.ty.is_int() {
+                continue;
+            }
+            let why = match function.constant(data.args[1]) {
+                None => DivisionKept::NotConstant,
+                Some(_) if data.ty != Type::U32 => DivisionKept::Type { ty: data.ty },
+                Some(_) => continue,
+            };
+            remarks.missed(data.loc, Missed::Division { why });
+        }
     }
 }
 
-fn visit(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Rewrite> {
+fn visit(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<(Rewrite, Done)> {
     let Op::Binary(binary @ (Binary::Div | Binary::Rem)) = data.op else { return None };
     let (ty, x) = (data.ty, data.args[0]);
     if ty != Type::U32 || editor.function.constant(x).is_some() {
@@ -35,11 +57,12 @@ fn visit(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Re
     let divisor = u32::try_from(editor.function.constant(data.args[1])?).ok()?;
     let largest = ranges.of(editor.function, editor.block, x).max.clamp(0, u32::MAX.into()) as u32;
     let quotient = Quotient::by(divisor, largest)?.insert(editor, x);
+    let done = Done::Divided { divisor, remainder: binary == Binary::Rem };
     if binary == Binary::Div {
-        return Some(Rewrite::value(quotient));
+        return Some((Rewrite::value(quotient), done));
     }
     let multiple = editor.insert(Op::Binary(Binary::Mul), ty, &[quotient, data.args[1]]);
-    Some(Rewrite::into(Op::Binary(Binary::Sub), ty, &[x, multiple]))
+    Some((Rewrite::into(Op::Binary(Binary::Sub), ty, &[x, multiple]), done))
 }
 
 /// How to compute a quotient (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994).

@@ -15,8 +15,8 @@ mod sums;
 
 use smallvec::SmallVec;
 
-use super::Pass;
 use super::edit::{Editor, Rewrite, rewrite};
+use super::{Pass, Remarks};
 use crate::ir::{Function, InstData, Op, Type, Value};
 
 /// The constant folding pass; see the module.
@@ -27,7 +27,7 @@ impl Pass for Fold {
         "fold"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, _: &mut Remarks) -> bool {
         rewrite(function, visit)
     }
 }

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::Pass;
 use super::analysis::Dominators;
 use super::edit::Aliases;
+use super::{Pass, Remarks};
 use crate::ir::{Block, Effect, Function, Inst, InstData, Op, Type, Value};
 
 /// The global value numbering pass; see the module.
@@ -20,7 +20,7 @@ impl Pass for ValueNumbering {
         "gvn"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, _: &mut Remarks) -> bool {
         let doms = Dominators::new(function);
         let mut aliases = Aliases::default();
         let mut table = Table { doms: &doms, pure: HashMap::new(), loads: HashMap::new() };

@@ -13,7 +13,8 @@
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 
-use super::Pass;
+use super::remarks::{BranchKept, Done, Missed};
+use super::{Pass, Remarks};
 use crate::ir::{Binary, Block, BlockCall, Function, Inst, InstData, Op, Type, Unary, Value};
 
 /// The if-conversion pass; see the module.
@@ -24,7 +25,7 @@ impl Pass for IfConvert {
         "ifconvert"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
         let preds = function.predecessors();
         let mut entries: Entries = SecondaryMap::new();
         for &block in &function.layout {
@@ -32,7 +33,7 @@ impl Pass for IfConvert {
         }
         let mut changed = false;
         for block in function.layout.clone() {
-            while convert(function, &mut entries, block) {
+            while convert(function, &mut entries, block, remarks) {
                 changed = true;
             }
         }
@@ -41,6 +42,19 @@ impl Pass for IfConvert {
             function.layout.retain(|&block| block == entry || entries[block] > 0);
         }
         changed
+    }
+
+    fn missed(&self, function: &Function, remarks: &mut Remarks) {
+        let preds = function.predecessors();
+        let mut entries: Entries = SecondaryMap::new();
+        for &block in &function.layout {
+            entries[block] = preds[block].len();
+        }
+        for &block in &function.layout {
+            if let Some(why) = kept(function, &entries, block) {
+                remarks.missed(function.terminator(block).loc, Missed::Branch { why });
+            }
+        }
     }
 }
 
@@ -60,32 +74,26 @@ struct Arm {
     dest: BlockCall,
 }
 
-fn convert(function: &mut Function, entries: &mut Entries, block: Block) -> bool {
+fn convert(function: &mut Function, entries: &mut Entries, block: Block, remarks: &mut Remarks) -> bool {
     let branch = function.terminator(block);
     if branch.op != Op::Branch {
         return false;
     }
     let (condition, loc) = (branch.args[0], branch.loc);
     let dests = branch.dests.clone();
-    let lonely = |dest: &BlockCall| entries[dest.block] == 1 && dest.block != block;
-    let arm = |dest: &BlockCall| if lonely(dest) { through(function, dest) } else { None };
-    let direct = |dest: &BlockCall| Arm { block: None, insts: Vec::new(), dest: dest.clone() };
-    let (yes, no) = match (arm(&dests[0]), arm(&dests[1])) {
-        (Some(yes), Some(no)) if yes.dest.block == no.dest.block => (yes, no),
-        (Some(yes), _) if yes.dest.block == dests[1].block => (yes, direct(&dests[1])),
-        (_, Some(no)) if no.dest.block == dests[0].block => (direct(&dests[0]), no),
-        _ if dests[0].block == dests[1].block => (direct(&dests[0]), direct(&dests[1])),
-        _ => return false,
+    let arm = |dest: &BlockCall| {
+        let cheap = |arm: &Arm| arm.insts.iter().all(|&inst| is_cheap(function.inst(inst)));
+        side(function, entries, block, dest).filter(cheap)
     };
+    let Some((yes, no)) = joined(&dests, [arm(&dests[0]), arm(&dests[1])]) else { return false };
     let pairs: Vec<(Value, Value)> =
         yes.dest.args.iter().copied().zip(no.dest.args.iter().copied()).collect();
-    let selects = pairs.iter().filter(|(a, b)| a != b).count();
-    // Instructions without operands, such as constants, cost nothing.
-    let costs = |inst: &&Inst| !function.inst(**inst).args.is_empty();
-    let cost = yes.insts.iter().chain(&no.insts).filter(costs).count();
+    let selects = selects(&yes, &no);
+    let cost = cost(function, &yes, &no);
     if selects > MAX_SELECTS || cost > MAX_COST || yes.dest.block == block {
         return false;
     }
+    remarks.done(loc, Done::IfConverted { selects });
     let mut out: Vec<Inst> = function.block(block).insts.clone();
     out.pop();
     out.extend(yes.insts.iter().chain(&no.insts));
@@ -102,14 +110,63 @@ fn convert(function: &mut Function, entries: &mut Entries, block: Block) -> bool
     true
 }
 
-/// The side through the target block, if that block contains only cheap instructions and a jump.
-fn through(function: &Function, dest: &BlockCall) -> Option<Arm> {
+/// The sides of a branch up to the block where both join, given the side through each target's block.
+fn joined(dests: &[BlockCall], sides: [Option<Arm>; 2]) -> Option<(Arm, Arm)> {
+    let direct = |dest: &BlockCall| Arm { block: None, insts: Vec::new(), dest: dest.clone() };
+    match sides {
+        [Some(yes), Some(no)] if yes.dest.block == no.dest.block => Some((yes, no)),
+        [Some(yes), _] if yes.dest.block == dests[1].block => Some((yes, direct(&dests[1]))),
+        [_, Some(no)] if no.dest.block == dests[0].block => Some((direct(&dests[0]), no)),
+        _ if dests[0].block == dests[1].block => Some((direct(&dests[0]), direct(&dests[1]))),
+        _ => None,
+    }
+}
+
+/// Number of selections that both sides need.
+fn selects(yes: &Arm, no: &Arm) -> usize {
+    yes.dest.args.iter().zip(&no.dest.args).filter(|(a, b)| a != b).count()
+}
+
+/// Number of instructions of both sides. Instructions without operands, such as constants, cost nothing.
+fn cost(function: &Function, yes: &Arm, no: &Arm) -> usize {
+    let costs = |inst: &&Inst| !function.inst(**inst).args.is_empty();
+    yes.insts.iter().chain(&no.insts).filter(costs).count()
+}
+
+/// Why a branch whose sides join behind one block each is kept; none for other branches.
+fn kept(function: &Function, entries: &Entries, block: Block) -> Option<BranchKept> {
+    let branch = function.terminator(block);
+    if branch.op != Op::Branch {
+        return None;
+    }
+    let dests = &branch.dests;
+    let sides = [0, 1].map(|index| side(function, entries, block, &dests[index]));
+    let (yes, no) = joined(dests, sides).filter(|(yes, _)| yes.dest.block != block)?;
+    let insts = || yes.insts.iter().chain(&no.insts).map(|&inst| function.inst(inst));
+    if let Some(data) = insts().find(|data| !data.op.is_movable()) {
+        return Some(BranchKept::Effect { at: data.loc });
+    }
+    if let Some(data) = insts().find(|data| !is_cheap(data)) {
+        return Some(BranchKept::Slow { at: data.loc });
+    }
+    let (instructions, selects) = (cost(function, &yes, &no), selects(&yes, &no));
+    if instructions > MAX_COST {
+        return Some(BranchKept::TooLong { instructions, most: MAX_COST });
+    }
+    (selects > MAX_SELECTS).then_some(BranchKept::TooManySelects { selects, most: MAX_SELECTS })
+}
+
+/// The side through the target block of a branch in `block`, if only the branch leads to the target block, and that
+/// block ends in a jump.
+fn side(function: &Function, entries: &Entries, block: Block, dest: &BlockCall) -> Option<Arm> {
+    if entries[dest.block] != 1 || dest.block == block {
+        return None;
+    }
     let data = function.block(dest.block);
     let (&last, insts) = data.insts.split_last()?;
     let jump = function.inst(last);
-    let cheap = insts.iter().all(|&inst| is_cheap(function.inst(inst)));
     // Cleanup removes the parameters of a block with one predecessor first.
-    if jump.op != Op::Jump || !data.params.is_empty() || !cheap {
+    if jump.op != Op::Jump || !data.params.is_empty() {
         return None;
     }
     Some(Arm { block: Some(dest.block), insts: insts.to_vec(), dest: jump.dests[0].clone() })

@@ -6,10 +6,11 @@
 
 use std::collections::HashSet;
 
-use super::Pass;
 use super::analysis::loops::{Loop, loops};
 use super::analysis::{Dominators, InstBlocks, defining_block, inst_blocks};
-use crate::ir::{Block, BlockCall, Function, Inst, InstData, Op, Type, Value};
+use super::remarks::{Done, Missed};
+use super::{Pass, Remarks};
+use crate::ir::{Access, Block, BlockCall, Cache, Function, Inst, InstData, Loc, Op, Type, Value};
 
 /// The loop-invariant code motion pass; see the module.
 pub struct InvariantMotion;
@@ -19,7 +20,7 @@ impl Pass for InvariantMotion {
         "licm"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
         let mut changed = false;
         let doms = Dominators::new(function);
         // Inner loops come first, so that an instruction may be moved out of several loops. A new preheader belongs to
@@ -34,10 +35,29 @@ impl Pass for InvariantMotion {
             if invariant.order.is_empty() {
                 continue;
             }
+            invariant.remark(function, remarks);
             hoist(function, &this, &invariant.order);
             changed = true;
         }
         changed
+    }
+
+    fn missed(&self, function: &Function, remarks: &mut Remarks) {
+        let doms = Dominators::new(function);
+        let mut seen = HashSet::new();
+        for this in loops(function, &doms) {
+            let invariant = Invariants::of(function, &doms, &this);
+            let blocks = function.layout.iter().filter(|block| this.blocks.contains(block));
+            for &inst in blocks.flat_map(|&block| &function.block(block).insts) {
+                let data = function.inst(inst);
+                let is_load = matches!(data.op, Op::Load(Access { cache, ordering: None, .. }) if cache != Cache::Volatile);
+                let same = is_load && data.args.iter().all(|&arg| invariant.is_outside(function, arg));
+                if same && seen.insert(inst) {
+                    let of = function.terminator(this.header).loc;
+                    remarks.missed(data.loc, Missed::InvariantLoad { of });
+                }
+            }
+        }
     }
 }
 
@@ -82,6 +102,25 @@ impl<'a> Invariants<'a> {
         let data = function.inst(inst);
         let inside = self.blocks[inst].is_some_and(|block| self.this.blocks.contains(&block));
         (inside && data.op.is_movable() && data.args.is_empty()).then_some(inst)
+    }
+
+    /// Adds a remark for each location with the number of its instructions.
+    fn remark(&self, function: &Function, remarks: &mut Remarks) {
+        let mut counts: Vec<(Option<Loc>, usize)> = Vec::new();
+        for &inst in &self.order {
+            let data = function.inst(inst);
+            if data.args.is_empty() {
+                continue;
+            }
+            match counts.iter_mut().find(|(loc, _)| *loc == data.loc) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((data.loc, 1)),
+            }
+        }
+        let out_of = function.terminator(self.this.header).loc;
+        for (loc, instructions) in counts {
+            remarks.done(loc, Done::Hoisted { instructions, out_of });
+        }
     }
 
     fn take(&mut self, function: &Function, inst: Inst) {

@@ -17,11 +17,12 @@ mod gvn;
 mod ifconvert;
 mod licm;
 mod narrow;
+pub mod remarks;
 mod unroll;
 mod widen;
 
 use crate::ir::Function;
-use crate::ir::verify::verify;
+use crate::ir::verify::{VerifyError, verify};
 
 pub use address::Address;
 pub use bounds::Bounds;
@@ -33,6 +34,7 @@ pub use gvn::ValueNumbering;
 pub use ifconvert::IfConvert;
 pub use licm::InvariantMotion;
 pub use narrow::Narrow;
+pub use remarks::{Remark, Remarks};
 pub use unroll::{Unroll, UnrollPartially};
 pub use widen::Widen;
 
@@ -41,8 +43,17 @@ pub trait Pass: Sync {
     /// Name of the pass in reports and test files.
     fn name(&self) -> &'static str;
 
+    /// Runs the pass and adds what it did to `remarks`; returns whether anything changed.
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool;
+
+    /// Adds why the pass leaves loops, accesses and instructions of a function as they are. The function is one that
+    /// the pass does not change any more.
+    fn missed(&self, _function: &Function, _remarks: &mut Remarks) {}
+
     /// Runs the pass; returns whether anything changed.
-    fn run(&self, function: &mut Function) -> bool;
+    fn run(&self, function: &mut Function) -> bool {
+        self.apply(function, &mut Remarks::default())
+    }
 }
 
 /// Optimisation level.
@@ -73,6 +84,8 @@ pub struct Step {
 pub struct Report {
     /// One entry per pass run.
     pub steps: Vec<Step>,
+    /// What the passes did, in order. [`crate::opt_report::OptReport`] adds what they did not do.
+    pub remarks: Vec<Remark>,
 }
 
 /// Every pass, in the order of one round of the pipeline.
@@ -113,6 +126,11 @@ impl Pipeline {
         }
     }
 
+    /// These passes once, in this order.
+    pub fn once(passes: impl IntoIterator<Item = &'static dyn Pass>) -> Pipeline {
+        Pipeline { round: Vec::new(), last: passes.into_iter().collect() }
+    }
+
     /// The pipeline without the pass called `name`, to measure the effect of that pass.
     #[must_use]
     pub fn without(mut self, name: &str) -> Pipeline {
@@ -126,14 +144,58 @@ impl Pipeline {
     /// # Panics
     /// In debug builds, if a pass leaves a function that the verifier rejects.
     pub fn run(&self, function: &mut Function) -> Report {
-        let mut manager = PassManager { function, report: Report::default() };
+        let mut manager = PassManager {
+            function,
+            report: Report::default(),
+            verifies: cfg!(debug_assertions),
+            broken: None,
+        };
+        self.run_with(&mut manager);
+        if let Some(broken) = manager.broken {
+            panic!("{broken}\nin {}", manager.function);
+        }
+        manager.report
+    }
+
+    /// Runs the passes on the function and verifies it after each, also in release builds. After an error, the function
+    /// is the one that the pass left.
+    pub fn run_verified(&self, function: &mut Function) -> Result<Report, BrokenPass> {
+        let mut manager = PassManager { function, report: Report::default(), verifies: true, broken: None };
+        self.run_with(&mut manager);
+        match manager.broken {
+            Some(broken) => Err(broken),
+            None => Ok(manager.report),
+        }
+    }
+
+    fn run_with(&self, manager: &mut PassManager<'_>) {
         manager.run(&Unreachable);
         manager.run_rounds(&self.round);
         let changes = self.last.iter().filter(|&&pass| manager.run(pass)).count();
         if changes > 0 {
             manager.run_rounds(&self.round);
         }
-        manager.report
+    }
+}
+
+/// A pass that left a function that the verifier rejects: a bug of the pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenPass {
+    /// Name of the pass.
+    pub pass: &'static str,
+    /// The violated rules.
+    pub errors: Vec<VerifyError>,
+}
+
+impl std::error::Error for BrokenPass {}
+
+impl std::fmt::Display for BrokenPass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "after {}: ", self.pass)?;
+        for (index, error) in self.errors.iter().enumerate() {
+            write!(f, "{}{error}", if index == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
     }
 }
 
@@ -148,6 +210,10 @@ pub fn optimize(function: &mut Function, level: OptLevel) -> Report {
 struct PassManager<'a> {
     function: &'a mut Function,
     report: Report,
+    /// Whether to verify the function after each pass.
+    verifies: bool,
+    /// The first pass that broke the function; no pass runs after it.
+    broken: Option<BrokenPass>,
 }
 
 impl PassManager<'_> {
@@ -176,15 +242,19 @@ impl PassManager<'_> {
     }
 
     fn run(&mut self, pass: &dyn Pass) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
         let before = self.function.size();
-        let changed = pass.run(self.function);
+        let mut remarks = Remarks::default();
+        let changed = pass.apply(self.function, &mut remarks);
         let after = self.function.size();
+        self.report.remarks.extend(remarks.of(pass.name()));
         self.report.steps.push(Step { pass: pass.name(), before, after, changed });
-        if cfg!(debug_assertions)
+        if self.verifies
             && let Err(errors) = verify(self.function)
         {
-            let errors: Vec<_> = errors.iter().map(|error| error.to_string()).collect();
-            panic!("after {}: {}\nin {}", pass.name(), errors.join("\n"), self.function);
+            self.broken = Some(BrokenPass { pass: pass.name(), errors });
         }
         changed
     }

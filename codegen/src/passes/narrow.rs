@@ -15,9 +15,10 @@
 
 use std::collections::HashSet;
 
-use super::Pass;
 use super::analysis::ranges::Ranges;
 use super::edit::{Editor, Rewrite, rewrite};
+use super::remarks::{Done, Operation};
+use super::{Pass, Remarks};
 use crate::ir::{Binary, Function, InstData, Op, Rounding, Type, Value};
 
 /// The narrowing pass; see the module.
@@ -28,10 +29,19 @@ impl Pass for Narrow {
         "narrow"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
         let ranges = Ranges::new(function);
         let halved = halved(function);
-        rewrite(function, |editor, data| visit(editor, &ranges, &halved, data).unwrap_or(Rewrite::Keep))
+        rewrite(function, |editor, data| {
+            let Some(rewritten) = visit(editor, &ranges, &halved, data) else { return Rewrite::Keep };
+            let operation = match data.op {
+                Op::Binary(binary) => Operation::Binary(binary),
+                Op::Compare(_) => Operation::Compare,
+                _ => Operation::Convert,
+            };
+            remarks.done(data.loc, Done::Narrowed { operation });
+            rewritten
+        })
     }
 }
 

@@ -12,11 +12,14 @@
 //! accesses that cannot overlap it: in another address space, to other bytes from the same pointer, or to read-only
 //! memory; and never across an instruction that synchronises with other threads.
 
+mod adjacent;
+
 use smallvec::SmallVec;
 
-use super::Pass;
 use super::analysis::divisibility::Divisibility;
 use super::edit::Aliases;
+use super::remarks::{AccessKind, Done};
+use super::{Pass, Remarks};
 use crate::ir::{Access, Block, Cache, Function, Inst, InstData, Op, Type, Value};
 
 /// The vectorisation pass; see the module.
@@ -27,16 +30,28 @@ impl Pass for Widen {
         "widen"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
         let divisibility = Divisibility::new(function);
         let mut aliases = Aliases::default();
         let mut changed = false;
         for block in function.layout.clone() {
-            changed |= widen(function, &divisibility, &mut aliases, block);
+            changed |= widen(function, &divisibility, &mut aliases, block, remarks);
         }
         aliases.apply(function);
         changed
     }
+
+    fn missed(&self, function: &Function, remarks: &mut Remarks) {
+        let divisibility = Divisibility::new(function);
+        for &block in &function.layout {
+            adjacent::missed(function, &divisibility, block, remarks);
+        }
+    }
+}
+
+/// Whether an access is a load or a store.
+fn kind(data: &InstData) -> AccessKind {
+    if matches!(data.op, Op::Load(_)) { AccessKind::Load } else { AccessKind::Store }
 }
 
 /// Maximum size of an access in bytes.
@@ -111,7 +126,14 @@ struct Candidate {
     is_load: bool,
 }
 
-fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Aliases, block: Block) -> bool {
+fn widen(
+    function: &mut Function,
+    divisibility: &Divisibility,
+    aliases: &mut Aliases,
+    block: Block,
+    remarks: &mut Remarks,
+) -> bool {
+    let old = function.inst_count();
     let insts = function.block(block).insts.clone();
     let mut kept: Vec<Option<Inst>> = Vec::with_capacity(insts.len());
     let mut open: Vec<Candidate> = Vec::new();
@@ -181,7 +203,15 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
         }
         open.push(Candidate { span, position, inst, is_load });
     }
-    function.block_mut(block).insts = kept.into_iter().flatten().collect();
+    let insts: Vec<Inst> = kept.into_iter().flatten().collect();
+    // The vectors, without those that became parts of wider ones.
+    for &inst in insts.iter().filter(|inst| inst.as_u32() as usize >= old) {
+        let data = function.inst(inst);
+        let Some(span) = Span::of(function, data) else { continue };
+        let access = kind(data);
+        remarks.done(data.loc, Done::Widened { access, elements: span.access.vector, ty: span.ty });
+    }
+    function.block_mut(block).insts = insts;
     changed
 }
 

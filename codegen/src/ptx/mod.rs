@@ -23,6 +23,7 @@ mod unsupported;
 
 pub use crate::target::{IsaVersion, Target, UnknownTarget};
 pub use printer::print;
+pub(crate) use shared_registers::shared_register_groups;
 pub use unsupported::Unsupported;
 
 /// The architecture that the `.target` directive of a PTX module names, if it is for one compute capability alone, such as

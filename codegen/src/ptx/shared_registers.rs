@@ -59,6 +59,13 @@ pub(super) fn shared_registers(function: &Function) -> HashMap<Value, Value> {
     representatives
 }
 
+/// Numbers of parameters that share a register with others, and of these registers.
+pub(crate) fn shared_register_groups(function: &Function) -> (usize, usize) {
+    let shared = shared_registers(function);
+    let registers: HashSet<Value> = shared.values().copied().collect();
+    (shared.len(), registers.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

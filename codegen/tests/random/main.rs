@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bespoke_codegen::ir::{Binary, Function, Op};
-use bespoke_codegen::passes::{self, OptLevel, Pass};
+use bespoke_codegen::passes::{self, OptLevel, Pass, Remarks};
 use bespoke_codegen::ptx::Target;
 use bespoke_emulator::Module;
 
@@ -123,7 +123,7 @@ impl Pass for Wrong {
         "wrong"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, _: &mut Remarks) -> bool {
         let mut changed = false;
         for block in function.layout.clone() {
             for inst in function.block(block).insts.clone() {

@@ -1,6 +1,7 @@
 //! The kernels of an emitted folder, of any program, without a model or a plan.
 
 mod manifest;
+mod page;
 mod within;
 
 use std::io;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use bespoke_codegen::emit::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Usage;
+use bespoke_codegen::{CompileError, Compiled, IrError, Kernel};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -69,6 +71,29 @@ pub enum FolderError {
         /// The reason.
         what: String,
     },
+    /// The folder has no IR of a kernel.
+    #[error(
+        "{}: there is no IR of `{kernel}`: emit the kernels again with `bespoke_codegen::emit::Emission` of this version, not \
+         `without_ir`; for a folder of `bespoke specialize`, name the model instead of the folder",
+        folder.display()
+    )]
+    NoIr {
+        /// Path of the folder.
+        folder: PathBuf,
+        /// Name of the kernel.
+        kernel: String,
+    },
+    /// The file with a kernel's IR is invalid.
+    #[error("{}: {source}", path.display())]
+    Ir {
+        /// Path of the file.
+        path: PathBuf,
+        /// The cause.
+        source: IrError,
+    },
+    /// The IR of a kernel cannot be compiled.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
     /// An error of a tool.
     #[error(transparent)]
     Inspect(#[from] InspectError),
@@ -116,6 +141,19 @@ pub struct FolderKernel {
     /// Disassembly for [`Listing::of_sass`](super::Listing::of_sass), if both tools are found.
     #[serde(skip)]
     pub sass: Option<String>,
+}
+
+/// A kernel of a folder before and after the passes.
+#[derive(Clone, Debug)]
+pub struct FolderIr {
+    /// Name of the kernel.
+    pub name: String,
+    /// The kernel as recorded.
+    pub recorded: Kernel,
+    /// The kernel compiled by this version of the passes.
+    pub compiled: Compiled,
+    /// Whether the folder has the same PTX. Otherwise another version of the passes wrote the folder.
+    pub is_same: bool,
 }
 
 impl Folder {
@@ -178,6 +216,23 @@ impl Folder {
         self.of(target)
             .filter(|(kernel, _)| only.is_none_or(|only| only == kernel.name))
             .map(|(kernel, module)| self.kernel(kernel, module, tools))
+            .collect()
+    }
+
+    /// Kernels for a target from their IR, sorted by name: all, or the one called `only`.
+    pub fn ir(&self, target: Target, only: Option<&str>) -> Result<Vec<FolderIr>, FolderError> {
+        self.of(target)
+            .filter(|(kernel, _)| only.is_none_or(|only| only == kernel.name))
+            .map(|(kernel, module)| {
+                let (folder, name) = (self.path.clone(), kernel.name.clone());
+                let Some(file) = &module.ir else { return Err(FolderError::NoIr { folder, kernel: name }) };
+                let text = read(&self.path, file.as_ref())?;
+                let recorded = Kernel::parse(&text)
+                    .map_err(|source| FolderError::Ir { path: folder.join(file), source })?;
+                let compiled = recorded.compile(target)?;
+                let is_same = read(&self.path, module.ptx.as_ref())? == compiled.ptx;
+                Ok(FolderIr { name, recorded, compiled, is_same })
+            })
             .collect()
     }
 

@@ -11,9 +11,11 @@ pub mod model;
 mod nvdisasm;
 mod place;
 mod roofline;
+mod sources;
 mod stats;
 pub mod text;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bespoke_codegen::ptx::Target;
@@ -98,7 +100,8 @@ impl Tools {
     }
 }
 
-/// Data of the page: a plan's kernels and launches.
+/// Data of the page: a plan's kernels and launches, or the kernels of a folder. A folder has no launches, and its rooflines,
+/// bytes and operations are zero.
 #[derive(Debug, Serialize)]
 pub struct Inspection {
     /// Version of this program.
@@ -127,8 +130,8 @@ pub struct Inspection {
     pub gpus: [Gpu; 7],
     /// Source lines to which the listings refer.
     pub places: Places,
-    /// Text of each file in `places`; `None` if the binary does not contain the text.
-    pub sources: Vec<Option<&'static str>>,
+    /// Text of each file in `places`; `None` if neither the binary contains the text nor a file is found.
+    pub sources: Vec<Option<Cow<'static, str>>>,
 }
 
 /// A kernel at every stage.
@@ -198,7 +201,7 @@ impl Inspection {
             }
         }
         let kernels = kernels.into_iter().map(|view| view.read(&mut places)).collect();
-        let sources = places.files().iter().map(|file| bespoke_sources::find(file)).collect();
+        let sources = places.files().iter().map(|file| sources::find(file)).collect();
         Ok(Inspection {
             version: env!("CARGO_PKG_VERSION"),
             model: plan.shape.name.clone(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bespoke_codegen::ir::Param;
 use bespoke_codegen::kernel::Report;
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Usage;
@@ -21,7 +22,7 @@ pub struct Stats {
     /// Name of the entry point.
     pub name: String,
     /// Summary of the kernel's purpose.
-    pub summary: &'static str,
+    pub summary: String,
     /// Target of the PTX.
     pub target: Target,
     /// Kind of the step.
@@ -32,7 +33,7 @@ pub struct Stats {
     pub roles: Vec<String>,
     /// Launches of the kernel per step.
     pub launches: usize,
-    /// CTAs along x, y and z.
+    /// CTAs along x, y and z; zeros if the host chooses them at each launch.
     pub grid: [u32; 3],
     /// Threads per CTA.
     pub threads: u32,
@@ -68,10 +69,6 @@ impl Stats {
         let Emitted { spec, compiled, params, .. } = emitted;
         let Geometry { grid, threads, dynamic_shared } = spec.geometry();
         let work = Work::of(spec, plan.params.context.into());
-        let ty = |param: &bespoke_codegen::ir::Param| match param.element {
-            Some(element) => format!("{} {element}", param.ty),
-            None => param.ty.to_string(),
-        };
         let launches = || plan.launches.iter().filter(|it| plan.kernels[it.kernel].name == compiled.name);
         let mut roles: Vec<String> = Vec::new();
         for launch in launches() {
@@ -80,10 +77,9 @@ impl Stats {
                 roles.push(role.to_owned());
             }
         }
-        let changes = compiled.passes.steps.iter().filter(|step| step.changed);
         let demand = demand(spec, ptxas);
         Stats {
-            summary: spec.summary(),
+            summary: spec.summary().to_owned(),
             target: compiled.target,
             step: plan.params.kind,
             rows: plan.params.rows,
@@ -97,15 +93,30 @@ impl Stats {
             unit: work.unit,
             intensity: work.intensity(),
             roofline: Gpu::ALL.iter().map(|gpu| (gpu.name, work.seconds(gpu))).collect(),
-            params: params.iter().map(|param| (param.name.clone(), ty(param))).collect(),
+            params: named_types(params),
             constants: constants(spec),
-            passes: changes.map(|step| (step.pass, step.before, step.after)).collect(),
+            passes: changes(&compiled.passes),
             name: compiled.name.clone(),
             report: compiled.report.clone(),
             ptxas,
             occupancy: Occupancy::of(compiled.target, demand),
         }
     }
+}
+
+/// Name and type of each parameter.
+pub(super) fn named_types(params: &[Param]) -> Vec<(String, String)> {
+    let ty = |param: &Param| match param.element {
+        Some(element) => format!("{} {element}", param.ty),
+        None => param.ty.to_string(),
+    };
+    params.iter().map(|param| (param.name.clone(), ty(param))).collect()
+}
+
+/// Name of each pass that changed something, with the number of instructions before and after the pass.
+pub(super) fn changes(passes: &bespoke_codegen::passes::Report) -> Vec<(&'static str, usize, usize)> {
+    let changes = passes.steps.iter().filter(|step| step.changed);
+    changes.map(|step| (step.pass, step.before, step.after)).collect()
 }
 
 /// Resources that a CTA of the kernel needs.

@@ -131,7 +131,7 @@ fn a_line_of_rust_is_found_at_every_stage() {
     let choose = inspection.kernels.iter().find(|view| view.stats.name.starts_with("choose_greedy")).unwrap();
     let argmax = "kernels-gen/src/kernels/argmax.rs";
     let number = inspection.places.files().iter().position(|file| file == argmax).unwrap();
-    let source = inspection.sources[number].expect("the binary holds the kernels' sources");
+    let source = inspection.sources[number].as_deref().expect("the binary holds the kernels' sources");
     let line =
         source.lines().position(|line| line.contains("block_best(Candidate {")).expect("the line that loads");
     let key = (argmax.to_owned(), line as u32 + 1);
@@ -145,5 +145,69 @@ fn sass_needs_both_tools() {
     let error = Tools::default().require_sass().unwrap_err().to_string();
     for part in ["ptxas", "BESPOKE_PTXAS", "pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm"] {
         assert!(error.contains(part), "{error}");
+    }
+}
+
+/// A folder with kernels that are not a decoder's.
+mod own {
+    use bespoke_codegen::emit::{Emission, Entry, Geometry};
+    use bespoke_codegen::prelude::*;
+    use expect_test::expect;
+
+    use crate::folder::Folder;
+    use crate::{Inspection, Tools, text};
+
+    #[kernel(threads = 32)]
+    fn double(x: Ptr<Global, u32>) {
+        let x = x.at(thread_index());
+        x.store(x.load() * 2);
+    }
+
+    fn emission() -> Emission {
+        let entry = Entry::new(double(), Geometry::per_launch());
+        Emission::new().target(Target::Sm80).target(Target::Sm90).entry(entry)
+    }
+
+    #[test]
+    fn kernels_are_shown_at_every_stage() {
+        let out = tempfile::tempdir().unwrap();
+        emission().write(out.path()).unwrap();
+        let folder = Folder::read(out.path()).unwrap();
+        let kernels = folder.ir(Target::Sm90, Some("double")).unwrap();
+        assert_eq!(kernels.len(), 1);
+        assert!(kernels[0].is_same, "the folder's PTX is that of this version");
+        let recorded = kernels[0].recorded.function().to_string();
+        assert!(
+            recorded.starts_with("bespoke-ir 1\nkernel @double(x: global u32) threads 32 {"),
+            "{recorded}"
+        );
+
+        let inspection = Inspection::of_folder(&folder, "own", Target::Sm90, &Tools::default()).unwrap();
+        let [kernel] = &inspection.kernels[..] else { panic!("one kernel") };
+        assert_eq!((kernel.targets.len(), inspection.graph.nodes.len()), (2, 0));
+        assert!(kernel.ir.text.contains("load.u32"), "{}", kernel.ir.text);
+        assert!(kernel.ir.places.iter().any(Option::is_some), "IR has Rust lines");
+        assert!(inspection.sources.iter().any(Option::is_some), "this file is found");
+        assert!(text::page(&inspection).unwrap().contains("\"name\":\"double\""));
+    }
+
+    #[test]
+    fn a_folder_without_ir_says_what_to_do() {
+        let out = tempfile::tempdir().unwrap();
+        emission().write(out.path()).unwrap();
+        emission().without_ir().write(out.path()).unwrap();
+        assert!(!out.path().join("sm_90/double.ir").exists(), "of the earlier emission");
+        let error = Folder::read(out.path()).unwrap().ir(Target::Sm90, None).unwrap_err().to_string();
+        expect![[r#"FOLDER: there is no IR of `double`: emit the kernels again with `bespoke_codegen::emit::Emission` of this version, not `without_ir`; for a folder of `bespoke specialize`, name the model instead of the folder"#]]
+            .assert_eq(&error.replace(&out.path().display().to_string(), "FOLDER"));
+    }
+
+    #[test]
+    fn invalid_ir_is_an_error_with_its_line() {
+        let out = tempfile::tempdir().unwrap();
+        emission().write(out.path()).unwrap();
+        std::fs::write(out.path().join("sm_90/double.ir"), "bespoke-ir 1\nkernel double").unwrap();
+        let error = Folder::read(out.path()).unwrap().ir(Target::Sm90, None).unwrap_err().to_string();
+        assert!(error.ends_with("double.ir: 2:8: expected `@`"), "{error}");
     }
 }

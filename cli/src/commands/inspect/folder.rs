@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use bespoke_codegen::ptx::Target;
-use bespoke_inspect::folder::{Folder, FolderKernel};
+use bespoke_inspect::folder::{Folder, FolderIr, FolderKernel};
 use bespoke_inspect::{Tools, text};
 use miette::{IntoDiagnostic, miette};
 
-use super::{Format, InspectArgs, Stage, find, sass_tools};
+use super::{Format, InspectArgs, Stage, find, html, print_opt_reports, sass_tools};
 use crate::console::{self, exact, out};
 use crate::progress::Progress;
 
@@ -20,7 +20,13 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
     let of = format!("{} for {target}", path.display());
     let one =
         args.kernel.as_deref().map(|name| find(&names, name, &of)).transpose()?.map(|index| names[index]);
+    if let Some(page) = &args.html {
+        return html::write_folder(&folder, path, target, page, args.force);
+    }
     let stage = args.stage.unwrap_or(if one.is_some() { Stage::Ptx } else { Stage::Stats });
+    if matches!(stage, Stage::Ir0 | Stage::Ir | Stage::OptReport) {
+        return print_ir(args, stage, target, &folder.ir(target, one).into_diagnostic()?);
+    }
     let tools = match stage {
         Stage::Sass => sass_tools()?,
         Stage::Stats => Tools { nvdisasm: None, ..Tools::find().into_diagnostic()? },
@@ -49,16 +55,38 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
     texts.iter().try_for_each(|text| Ok(exact(text.trim_end())?))
 }
 
+/// Prints a stage that follows from the kernels' IR.
+fn print_ir(args: &InspectArgs, stage: Stage, target: Target, kernels: &[FolderIr]) -> miette::Result<()> {
+    for kernel in kernels.iter().filter(|kernel| !kernel.is_same) {
+        tracing::warn!(
+            "{}: another version of the passes made the folder's PTX; shown is what this version makes of its IR",
+            kernel.name
+        );
+    }
+    if stage == Stage::OptReport {
+        let reports: Vec<_> =
+            kernels.iter().map(|kernel| (kernel.name.as_str(), kernel.compiled.opt_report())).collect();
+        return print_opt_reports(&reports, target, args.format == Format::Json);
+    }
+    let text = |kernel: &FolderIr| match stage {
+        Stage::Ir0 => kernel.recorded.function().to_string(),
+        _ => kernel.compiled.function.to_string(),
+    };
+    if args.format == Format::Json {
+        let object = |kernel: &FolderIr| serde_json::json!({ "kernel": kernel.name, "target": target, "text": text(kernel) });
+        return console::json(&kernels.iter().map(object).collect::<Vec<_>>());
+    }
+    kernels.iter().try_for_each(|kernel| Ok(exact(text(kernel).trim_end())?))
+}
+
 /// Fails for options that concern a plan, which a folder of kernels does not have.
 fn refuse_plan_options(args: &InspectArgs, path: &Path) -> miette::Result<()> {
     let stage = match args.stage {
-        Some(Stage::Ir0 | Stage::Ir) => Some("a stage of IR"),
         Some(Stage::Plan) => Some("a plan"),
         Some(Stage::Model) => Some("the stage model"),
         _ => None,
     };
     let options = [
-        (args.html.is_some(), "--html"),
         (args.sampled, "--sampled"),
         (args.ctx.is_some(), "--ctx"),
         (!args.rows.is_empty(), "--rows"),
@@ -68,7 +96,7 @@ fn refuse_plan_options(args: &InspectArgs, path: &Path) -> miette::Result<()> {
     let option = options.iter().find(|(given, _)| *given).map(|(_, name)| *name);
     match stage.or(option) {
         Some(what) => Err(miette!(
-            help = "a folder has the stages stats, ptx and sass; name a model or a shape for others",
+            help = "a folder has the stages stats, ir0, ir, opt-report, ptx and sass; name a model or a shape for others",
             "{}: {what} needs a plan; a folder has only kernels",
             path.display()
         )),

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use bespoke::device::Bytes;
+use bespoke_codegen::ptx::Target;
+use bespoke_inspect::folder::Folder;
 use bespoke_inspect::{Inspection, Tools, text};
 use bespoke_kernels::plan::{Plan, Tuning};
 use miette::IntoDiagnostic;
@@ -13,6 +15,35 @@ use crate::progress::Progress;
 
 /// Writes the page of a plan.
 pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path, force: Force) -> miette::Result<()> {
+    write_page(path, force, |tools| {
+        let bar = Progress::count("kernels", 0);
+        let tell = |done: usize, total: usize| bar.update(done as u64, total as u64);
+        let inspection = Inspection::of(plan, tuning, tools, &tell).into_diagnostic()?;
+        bar.finish();
+        Ok(inspection)
+    })
+}
+
+/// Writes the page of the kernels in the folder at `from`.
+pub(super) fn write_folder(
+    folder: &Folder,
+    from: &Path,
+    target: Target,
+    path: &Path,
+    force: Force,
+) -> miette::Result<()> {
+    write_page(path, force, |tools| {
+        let _bar = Progress::delayed_spinner("kernels");
+        Inspection::of_folder(folder, &from.display().to_string(), target, tools).into_diagnostic()
+    })
+}
+
+/// Writes a page with the data that `inspect` computes.
+fn write_page(
+    path: &Path,
+    force: Force,
+    inspect: impl FnOnce(&Tools) -> miette::Result<Inspection>,
+) -> miette::Result<()> {
     // Created first, so that an unwritable path fails before kernels are assembled for every target.
     let file = output::create(path, force)?;
     let tools = Tools::find().into_diagnostic()?;
@@ -25,12 +56,11 @@ pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path, force: Force) -> 
             tracing::warn!("no {tool} on PATH or in BESPOKE_{variable}: the page has no {what}");
         }
     }
-    let bar = Progress::count("kernels", 0);
-    let tell = |done: usize, total: usize| bar.update(done as u64, total as u64);
-    let inspection = Inspection::of(plan, tuning, &tools, &tell).into_diagnostic()?;
-    bar.finish();
+    let inspection = inspect(&tools)?;
     let text = text::page(&inspection).into_diagnostic()?;
     output::write(file, text.as_bytes())?;
-    outln!("{}: {} kernels, {}", path.display(), inspection.kernels.len(), Bytes(text.len() as u64))?;
+    let count = inspection.kernels.len();
+    let plural = if count == 1 { "" } else { "s" };
+    outln!("{}: {count} kernel{plural}, {}", path.display(), Bytes(text.len() as u64))?;
     Ok(())
 }

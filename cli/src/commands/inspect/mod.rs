@@ -7,6 +7,7 @@ mod html;
 use std::path::{Path, PathBuf};
 
 use bespoke::engine::DEFAULT_CONTEXT;
+use bespoke_codegen::opt_report::OptReport;
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Ptxas;
 use bespoke_inspect::diff::Code;
@@ -39,6 +40,7 @@ const SUBJECT: &str = "A GGUF file, a Hugging Face folder, or `demo`; a built-in
   bespoke inspect llama-3.1-8b --html page.html          all of it as a page for a browser
   bespoke inspect model.gguf choose --stage ir           a kernel's IR
   bespoke inspect llama-3.1-8b attention_h --stage ptx   its PTX
+  bespoke inspect llama-3.1-8b choose --stage opt-report what the passes did to it, and what they did not do, by Rust line
   bespoke inspect llama-3.1-8b --stage plan              the launches and buffers of a step, and how they divide their work
   bespoke inspect llama-3.1-8b --rows 8                  the kernels of a decode step of 8 sequences
   bespoke inspect llama-3.1-8b --rows 64 --prefill       the kernels of a step of 64 prompt tokens
@@ -110,6 +112,8 @@ enum Stage {
     Ir0,
     /// IR after all passes
     Ir,
+    /// What the passes did, and what they did not do and why, by Rust line
+    OptReport,
     /// PTX
     Ptx,
     /// The GPU's own instructions
@@ -161,6 +165,11 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     let json = args.format == Format::Json;
     match args.stage.unwrap_or(default) {
         Stage::Model => print_model(args, model),
+        Stage::OptReport => {
+            let reports =
+                chosen.iter().map(|kernel| Ok((kernel.name.as_str(), opt_report_of(kernel, target)?)));
+            print_opt_reports(&reports.collect::<miette::Result<Vec<_>>>()?, target, json)
+        }
         Stage::Plan if json => console::json(&plan),
         Stage::Plan => {
             out!("{}{}", text::choices(&plan, kernel, &tuning), text::plan(&plan, kernel))?;
@@ -324,6 +333,22 @@ fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<Stats>> {
     Ok(emitted.par_iter().map(|kernel| Stats::of(plan, kernel, usage(kernel))).collect())
 }
 
+/// What the passes did to a kernel.
+fn opt_report_of(kernel: &PlanKernel, target: Target) -> miette::Result<OptReport> {
+    let made = emit::compile(std::slice::from_ref(&kernel.spec), target).into_diagnostic()?;
+    let emitted = made.first().ok_or_else(|| miette!("{}: no kernel was generated", kernel.name))?;
+    Ok(emitted.compiled.opt_report())
+}
+
+/// Prints what the passes did to kernels, given by their names.
+fn print_opt_reports(reports: &[(&str, OptReport)], target: Target, json: bool) -> miette::Result<()> {
+    if json {
+        let object = |(name, report): &(&str, OptReport)| json!({ "kernel": name, "target": target, "entries": report.entries });
+        return console::json(&reports.iter().map(object).collect::<Vec<_>>());
+    }
+    reports.iter().try_for_each(|(name, report)| Ok(exact(text::opt_report(name, report).trim_end())?))
+}
+
 /// Text of a kernel at a stage.
 fn code_of(kernel: &PlanKernel, stage: Stage, target: Target, tools: &Tools) -> miette::Result<String> {
     if stage == Stage::Ir0 {
@@ -350,7 +375,7 @@ fn code(stage: Stage) -> Option<Code> {
         Stage::Ir => Some(Code::Ir),
         Stage::Ptx => Some(Code::Ptx),
         Stage::Sass => Some(Code::Sass),
-        Stage::Model | Stage::Ir0 | Stage::Plan | Stage::Stats => None,
+        Stage::Model | Stage::Ir0 | Stage::OptReport | Stage::Plan | Stage::Stats => None,
     }
 }
 

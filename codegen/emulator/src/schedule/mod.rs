@@ -4,6 +4,7 @@ pub(crate) mod grid;
 mod interpret;
 mod stuck;
 mod uniforms;
+mod unwritten;
 
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::RaceDetector;
@@ -117,7 +118,9 @@ impl RunningCluster {
                 let stalled = matches!(flow, Flow::Stall | Flow::Retry);
                 failed &= stalled && executed <= WAIT_LOOP && !polled;
                 match flow {
-                    Flow::Fault => return TurnEnd::Fault(index),
+                    Flow::Fault => {
+                        return TurnEnd::Fault(self.explain_unwritten(index, launch, worker));
+                    }
                     Flow::Wait => self.warps[index].waiting = true,
                     Flow::Done if self.state.has_peers() => {
                         if let Some(copy) = self.exit(index) {

@@ -148,6 +148,25 @@ fn shared_memory() {
             "uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, some bytes of which were never written; the access is inside `tile` (0x0, 128 bytes)"
         ],
     );
+    // Warp 0 reads what warp 1 writes. Without a barrier that is a race, also in a schedule that reads first.
+    let other = |between: &str, write: &str| {
+        format!(
+            ".shared .align 4 .b32 tile[64];\n mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1; xor.b32 %r2, %r0, 32; mov.u32 %r3, tile; mad.lo.u32 %r3, %r2, 4, %r3;\n {write}\n {between}\n ld.shared.u32 %r4, [%r3];"
+        )
+    };
+    let write = "st.shared.u32 [%r1], %r0;";
+    clean(&other("bar.sync 0;", write), TWO_WARPS);
+    reports(
+        &other("", write),
+        TWO_WARPS,
+        expect![
+            "race in kernel `kernel` (PTX line 17: `ld.shared.u32 %r4, [%r3];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x80, some bytes of which were never written before this read; another thread writes them, and nothing orders the two accesses: a barrier is missing; the access is inside `tile` (0x0, 256 bytes); the other is the write (PTX line 15: `st.shared.u32 [%r1], %r0;`) by thread (32, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    // A write that the reader can still order after its read does not explain the read.
+    let late = "setp.ge.u32 %p, %r0, 32; @%p bar.sync 0; @%p st.shared.u32 [%r1], %r0;";
+    let finding = finding(&other("", late), TWO_WARPS);
+    assert_eq!(finding.kind, FindingKind::Uninitialised, "{finding}");
     // Shared memory does not keep its contents from one CTA to the next CTA.
     let second = body(0, 0)
         .replace("tile[32];", "tile[32]; mov.u32 %r9, %ctaid.x; setp.eq.u32 %p, %r9, 0;")

@@ -16,11 +16,12 @@
 //! constant per iteration. A loop that is marked with `unroll 1` stays.
 
 use super::Simple;
-use crate::ir::{Binary, Block, Function, Op, Type};
-use crate::passes::Pass;
+use crate::ir::{Binary, Block, Function, InstData, Op, Type, Value};
 use crate::passes::analysis::Dominators;
 use crate::passes::analysis::loops::{Loop, loops};
 use crate::passes::fold::eval::evaluate;
+use crate::passes::remarks::{Done, LoopKept, Missed};
+use crate::passes::{Pass, Remarks};
 
 /// The full unrolling pass; see the module.
 pub struct Unroll;
@@ -33,16 +34,27 @@ impl Pass for Unroll {
         "unroll"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
         let mut changed = false;
         loop {
             let doms = Dominators::new(function);
             let found = loops(function, &doms);
-            let Some(counted) = found.iter().find_map(|this| Counted::of(function, this)) else {
+            let Some(counted) = found.iter().find_map(|this| Counted::of(function, this).ok()) else {
                 return changed;
             };
+            let loc = function.terminator(counted.simple.header).loc;
+            remarks.done(loc, Done::Unrolled { iterations: counted.trips });
             counted.unroll(function);
             changed = true;
+        }
+    }
+
+    fn missed(&self, function: &Function, remarks: &mut Remarks) {
+        let doms = Dominators::new(function);
+        for this in loops(function, &doms) {
+            if let Err(why) = Counted::of(function, &this) {
+                remarks.missed(function.terminator(this.header).loc, Missed::Loop { why });
+            }
         }
     }
 }
@@ -53,40 +65,55 @@ struct Counted {
     trips: usize,
 }
 
+/// A loop's counter.
+struct Counter<'a> {
+    /// Value in the first iteration.
+    start: Value,
+    /// The addition that gives the value in the next iteration.
+    next: &'a InstData,
+}
+
 impl Counted {
     /// The loop with its trip count, if it can be unrolled within [`MAX_SIZE`].
-    fn of(function: &Function, this: &Loop) -> Option<Counted> {
+    fn of(function: &Function, this: &Loop) -> Result<Counted, LoopKept> {
         let simple = Simple::of(function, this)?;
         if function.block(simple.header).unroll == Some(1) {
-            return None;
+            return Err(LoopKept::Requested);
         }
         let most = MAX_SIZE / simple.size(function);
         let counted = Counted { simple, trips: 0 };
         let trips = counted.trips(function, most)?;
-        Some(Counted { trips, ..counted })
+        Ok(Counted { trips, ..counted })
     }
 
     /// The trip count, if it follows from constants and is at most `most`.
-    fn trips(&self, function: &Function, most: usize) -> Option<usize> {
-        let condition = function.defining_inst(*function.terminator(self.simple.header).args.first()?)?;
-        let (&[counter, limit], Op::Compare(_)) = (&condition.args[..], condition.op) else { return None };
-        let index = function.block(self.simple.header).params.iter().position(|&param| param == counter)?;
-        let passed = |from: Block| self.simple.passed(function, from, index);
-        let next = function.defining_inst(passed(self.simple.latch)?)?;
-        if next.op != Op::Binary(Binary::Add) || next.args[0] != counter {
-            return None;
-        }
-        let (limit, step) = (function.constant(limit)?, function.constant(next.args[1])?);
-        let of = |op: Op, ty: Type, a: u64, b: u64| Some(evaluate(op, ty, &[(ty, a), (ty, b)])?[0]);
-        let mut count = function.constant(passed(self.simple.entry)?)?;
+    fn trips(&self, function: &Function, most: usize) -> Result<usize, LoopKept> {
+        let (condition, counter) = self.counter(function).ok_or(LoopKept::NoCounter)?;
+        let constant = |value: Value| function.constant(value).ok_or(LoopKept::IterationsUnknown);
+        let (limit, step) = (constant(condition.args[1])?, constant(counter.next.args[1])?);
+        let mut count = constant(counter.start)?;
+        let of = |op: Op, ty: Type, a: u64, b: u64| {
+            evaluate(op, ty, &[(ty, a), (ty, b)]).map(|results| results[0]).ok_or(LoopKept::IterationsUnknown)
+        };
         for trips in 0..=most {
             let holds = of(condition.op, condition.ty, count, limit)? != 0;
             if holds != (self.simple.stays == 0) {
-                return Some(trips);
+                return Ok(trips);
             }
-            count = of(next.op, next.ty, count, step)?;
+            count = of(counter.next.op, counter.next.ty, count, step)?;
         }
-        None
+        Err(LoopKept::TooLarge { instructions: self.simple.size(function), most: MAX_SIZE })
+    }
+
+    /// The comparison at the end of the header, and the counter that is its first operand.
+    fn counter<'a>(&self, function: &'a Function) -> Option<(&'a InstData, Counter<'a>)> {
+        let condition = function.defining_inst(*function.terminator(self.simple.header).args.first()?)?;
+        let (&[counter, _], Op::Compare(_)) = (&condition.args[..], condition.op) else { return None };
+        let index = function.block(self.simple.header).params.iter().position(|&param| param == counter)?;
+        let passed = |from: Block| self.simple.passed(function, from, index);
+        let next = function.defining_inst(passed(self.simple.latch)?)?;
+        let adds = next.op == Op::Binary(Binary::Add) && next.args[0] == counter;
+        Some((condition, Counter { start: passed(self.simple.entry)?, next })).filter(|_| adds)
     }
 
     fn unroll(&self, function: &mut Function) {

@@ -9,6 +9,7 @@ mod partial;
 use std::collections::HashMap;
 
 use super::analysis::loops::Loop;
+use super::remarks::LoopKept;
 use crate::ir::{Block, Function, InstData, Op, Type, Value};
 
 pub use full::Unroll;
@@ -27,21 +28,26 @@ struct Simple {
 }
 
 impl Simple {
-    fn of(function: &Function, this: &Loop) -> Option<Simple> {
+    fn of(function: &Function, this: &Loop) -> Result<Simple, LoopKept> {
         let inside = |block: &Block| this.blocks.contains(block);
         let preds = function.predecessors();
         let (latches, entries): (Vec<Block>, Vec<Block>) =
             preds[this.header].iter().partition(|&block| inside(block));
-        let (&[latch], &[entry]) = (&latches[..], &entries[..]) else { return None };
+        let (&[latch], &[entry]) = (&latches[..], &entries[..]) else {
+            return Err(LoopKept::SeveralEntries);
+        };
         let leaves = |&&block: &&Block| function.successors(block).any(|next| !inside(&next));
         let blocks: Vec<Block> = function.layout.iter().copied().filter(inside).collect();
         let exits: Vec<Block> = blocks.iter().filter(leaves).copied().collect();
         if exits != [this.header] {
-            return None;
+            let other = exits.iter().find(|&&block| block != this.header);
+            return Err(LoopKept::SeveralExits {
+                at: other.and_then(|&block| function.terminator(block).loc),
+            });
         }
         let branch = function.terminator(this.header);
-        let stays = branch.dests.iter().position(|dest| inside(&dest.block))?;
-        Some(Simple { header: this.header, stays, latch, entry, blocks })
+        let stays = branch.dests.iter().position(|dest| inside(&dest.block)).ok_or(LoopKept::NoCounter)?;
+        Ok(Simple { header: this.header, stays, latch, entry, blocks })
     }
 
     /// Number of instructions of an iteration.

@@ -25,9 +25,10 @@ use smallvec::SmallVec;
 
 use super::{Iterations, Simple, redirect, terminator};
 use crate::ir::{Access, Binary, Block, BlockCall, Cache, Compare, Function, InstData, Loc, Op, Type, Value};
-use crate::passes::Pass;
 use crate::passes::analysis::loops::{Loop, loops};
 use crate::passes::analysis::{Dominators, defining_block, inst_blocks};
+use crate::passes::remarks::{Done, LoopKept, Missed};
+use crate::passes::{Pass, Remarks};
 
 /// The pass that unrolls by a factor; see the module.
 pub struct UnrollPartially;
@@ -42,16 +43,30 @@ impl Pass for UnrollPartially {
         "unroll_partially"
     }
 
-    fn run(&self, function: &mut Function) -> bool {
+    fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
         let mut changed = false;
         loop {
             let doms = Dominators::new(function);
             let found = loops(function, &doms);
-            let Some(counted) = found.iter().find_map(|this| Counted::of(function, this)) else {
+            let Some(counted) = found.iter().find_map(|this| Counted::of(function, this).ok()) else {
                 return changed;
             };
+            let header = counted.simple.header;
+            let loc = function.terminator(header).loc;
+            let requested = function.block(header).unroll.is_some();
+            let remainder = !counted.leaves();
+            remarks.done(loc, Done::UnrolledPartially { factor: counted.factor, requested, remainder });
             counted.unroll(function);
             changed = true;
+        }
+    }
+
+    fn missed(&self, function: &Function, remarks: &mut Remarks) {
+        let doms = Dominators::new(function);
+        for this in loops(function, &doms) {
+            if let Err(why) = Counted::of(function, &this) {
+                remarks.missed(function.terminator(this.header).loc, Missed::Loop { why });
+            }
         }
     }
 }
@@ -81,12 +96,27 @@ enum Invariant {
 }
 
 impl Counted {
-    fn of(function: &Function, this: &Loop) -> Option<Counted> {
+    fn of(function: &Function, this: &Loop) -> Result<Counted, LoopKept> {
         if function.block(this.header).unroll == Some(1) {
-            return None;
+            return Err(LoopKept::Requested);
         }
         let simple = Simple::of(function, this)?;
-        let factor = function.block(simple.header).unroll.or_else(|| automatic(function, &simple))?;
+        let factor = match function.block(simple.header).unroll {
+            Some(requested) => requested,
+            None => automatic(function, &simple)?,
+        };
+        let counted = Counted::with_factor(function, simple, factor).ok_or(LoopKept::NoCounter)?;
+        // A loop with fewer iterations stays as it is.
+        match counted.trips {
+            Some(iterations) if iterations < factor.into() => {
+                Err(LoopKept::FewIterations { iterations, factor })
+            }
+            _ => Ok(counted),
+        }
+    }
+
+    /// The loop, if its condition compares a counter with an invariant limit.
+    fn with_factor(function: &Function, simple: Simple, factor: u32) -> Option<Counted> {
         let branch = function.terminator(simple.header);
         let condition = function.defining_inst(*branch.args.first()?)?;
         let (&[a, b], Op::Compare(compare), true) =
@@ -132,17 +162,18 @@ impl Counted {
             }
             _ => None,
         };
-        // A loop with fewer iterations stays as it is.
-        if trips.is_some_and(|trips| trips < factor.into()) {
-            return None;
-        }
         let loc = condition.loc;
         Some(Counted { simple, factor, ty, counter: index, limit, step, trips, loc })
     }
 
+    /// Whether the number of iterations is a known multiple of the factor, so that none remain.
+    fn leaves(&self) -> bool {
+        self.trips.is_some_and(|trips| trips.is_multiple_of(self.factor.into()))
+    }
+
     fn unroll(&self, function: &mut Function) {
         let header = self.simple.header;
-        let leaves = self.trips.is_some_and(|trips| trips.is_multiple_of(self.factor.into()));
+        let leaves = self.leaves();
         let limit = self.main_limit(function);
         let main = function.create_block();
         let params: Vec<Value> = function
@@ -270,19 +301,26 @@ fn distance(ty: Type, step: u64, factor: u32) -> Option<u64> {
 }
 
 /// The factor of a loop without a mark, if it should be unrolled.
-fn automatic(function: &Function, simple: &Simple) -> Option<u32> {
+fn automatic(function: &Function, simple: &Simple) -> Result<u32, LoopKept> {
     if simple.blocks.len() > 2 {
-        return None;
+        let inner = simple.blocks.iter().filter(|&&block| block != simple.header);
+        let branch = inner.map(|&block| function.terminator(block)).find(|data| data.op == Op::Branch);
+        return Err(LoopKept::Branches { at: branch.and_then(|data| data.loc) });
     }
     let insts = || simple.blocks.iter().flat_map(|&block| &function.block(block).insts);
     let data = || insts().map(|&inst| function.inst(inst)).filter(|data| !data.op.is_terminator());
-    let short = data().filter(|data| !matches!(data.op, Op::Const(_))).count() <= MAX_SIZE;
-    let free = data().all(|data| !data.op.has_effect() && !data.op.is_convergent());
+    if let Some(data) = data().find(|data| data.op.has_effect() || data.op.is_convergent()) {
+        return Err(LoopKept::Effect { at: data.loc });
+    }
+    let instructions = data().filter(|data| !matches!(data.op, Op::Const(_))).count();
+    if instructions > MAX_SIZE {
+        return Err(LoopKept::TooLong { instructions, most: MAX_SIZE });
+    }
     let loads = data().any(|data| match data.op {
         Op::Load(Access { cache, .. }) => {
             cache != Cache::Volatile && function.value_type(data.args[0]) == Type::Global
         }
         _ => false,
     });
-    (short && free && loads).then_some(FACTOR)
+    if loads { Ok(FACTOR) } else { Err(LoopKept::NoLoads) }
 }

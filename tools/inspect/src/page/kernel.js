@@ -288,20 +288,20 @@ function sassLine(line) {
 
 /** Figures at the top of a kernel's view. */
 function figures(kernel) {
-  const time = kernel.roofline[gpu().name];
+  const time = kernel.roofline[gpu().name] ?? 0;
   const { ctas: resident, warps, most_warps: most } = kernel.occupancy;
   const spilled = spills(kernel);
   const list = [
-    ["launches", number(kernel.launches), `a ${per}`],
-    ["grid", gridText(kernel.grid), ctas(ctasOf(kernel.grid))],
+    hasPlan ? ["launches", number(kernel.launches), `a ${per}`] : null,
+    kernel.grid[0] ? ["grid", gridText(kernel.grid), ctas(ctasOf(kernel.grid))] : ["grid", "–", "by the host"],
     ["threads", number(kernel.threads), `${Math.ceil(kernel.threads / 32)} warps`],
     ["registers", kernel.ptxas ? kernel.ptxas.registers : "–", spilled === null ? "needs ptxas" : spilled ? `${spilled} B spilled` : "no spills", spilled > 0],
     ["shared memory", bytes(shared(kernel)), kernel.dynamic_shared ? `${bytes(kernel.dynamic_shared)} dyn.` : "static"],
     ["warps an SM", `${warps} / ${most}`, ctas(resident)],
-    ["bytes", bytes(kernel.bytes), "a launch"],
+    ...(hasPlan ? [["bytes", bytes(kernel.bytes), "a launch"],
     ["operations", kernel.operations ? amount(kernel.operations) : "–", kernel.operations ? `${kernel.intensity.toFixed(2)} a byte` : "no products"],
-    ["roofline", seconds(time), `${seconds(time * kernel.launches)} a ${per}`],
-  ];
+    ["roofline", seconds(time), `${seconds(time * kernel.launches)} a ${per}`]] : []),
+  ].filter(Boolean);
   return h("dl", { class: "figures", style: `--count:${list.length}` }, list.map(([name, value, note, bad]) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, String(value), note ? h("small", { class: bad ? "bad" : null }, note) : null))));
 }

@@ -18,18 +18,21 @@ const stepSeconds = () => data.kernels.reduce((sum, kernel) => sum + kernel.laun
 
 // ---- the list on the left ----
 
+/** Whether the page shows a plan; the kernels of a folder have none. */
+const hasPlan = data.graph.nodes.length > 0;
+
 function drawNav(current) {
   const total = data.kernels.reduce((sum, kernel) => sum + kernel.launches * kernel.bytes, 0);
   const item = (href, selected, ...content) => h("a", { href, "aria-current": selected ? "page" : null }, content);
   nav.replaceChildren(
-    item("#plan", current === null, h("b", {}, "Plan"), h("small", {}, `${data.launches} launches a ${per}`)),
+    hasPlan ? item("#plan", current === null, h("b", {}, "Plan"), h("small", {}, `${data.launches} launches a ${per}`)) : "",
     h("h2", {}, "Kernels"),
     ...data.kernels.map((kernel) => {
       const share = (kernel.launches * kernel.bytes) / total;
       return item(`#k/${kernel.name}`, kernel === current,
-        h("b", {}, title(kernel)), h("span", { class: "share" }, `× ${kernel.launches}`),
+        h("b", {}, title(kernel)), hasPlan ? h("span", { class: "share" }, `× ${kernel.launches}`) : null,
         h("small", { title: kernel.name }, kernel.name),
-        h("i", { class: "meter", style: `width:${Math.max(1, 100 * share)}%`, title: `${percent(share)} of a ${per}'s bytes` }));
+        hasPlan ? h("i", { class: "meter", style: `width:${Math.max(1, 100 * share)}%`, title: `${percent(share)} of a ${per}'s bytes` }) : null);
     }));
 }
 
@@ -100,7 +103,8 @@ function route() {
   const kernel = data.kernels.find((it) => it.name === name);
   main.classList.toggle("code", Boolean(kernel) && spot !== "statistics");
   if (kernel) showKernel(kernel, spot);
-  else if (hash !== "main") showPlan();
+  else if (hash !== "main" && hasPlan) showPlan();
+  else if (hash !== "main" && data.kernels.length) showKernel(data.kernels[0]);
 }
 
 /** Redraws the view, for example after another GPU was chosen. */
@@ -243,7 +247,7 @@ document.addEventListener("keydown", (event) => {
     "]": () => neighbour(1),
     c: () => { if (view) location.hash = `#k/${view.kernel.name}`; },
     s: () => { if (view) location.hash = `#k/${view.kernel.name}/statistics`; },
-    p: () => { location.hash = "#plan"; },
+    p: () => { if (hasPlan) location.hash = "#plan"; },
     t: turnTheme,
     l: () => view?.turn(),
     n: () => view?.next(1),
@@ -275,6 +279,7 @@ gpuSelect.addEventListener("change", () => {
   memory.set("gpu", gpuSelect.value);
   refresh();
 });
+gpuSelect.closest("label").hidden = !hasPlan;
 setTheme(memory.get("theme"));
 addEventListener("hashchange", route);
 route();

@@ -35,10 +35,10 @@ const limits = { ctas: "places for CTAs", threads: "threads", registers: "regist
 
 function occupancyCard(kernel) {
   const rows = kernel.targets.map((on) => h("tr", { class: on.target === data.target ? "own" : null },
-    h("th", { scope: "row" }, on.target), h("td", {}, gridText(on.grid)), h("td", {}, String(on.threads)), h("td", {}, on.usage ? String(on.usage.registers) : "–"),
+    h("th", { scope: "row" }, on.target), h("td", {}, on.grid[0] ? gridText(on.grid) : "–"), h("td", {}, String(on.threads)), h("td", {}, on.usage ? String(on.usage.registers) : "–"),
     h("td", {}, on.usage ? String(on.usage.spill_stores + on.usage.spill_loads) : "–"), h("td", {}, bytes(on.shared)), h("td", {}, String(on.ctas)),
     h("td", { class: "meter" }, h("i", { style: `--share:${on.warps / on.most_warps}` }), h("span", {}, `${on.warps} / ${on.most_warps}`)), h("td", {}, limits[on.limit])));
-  return card("Occupancy by target", h("p", { class: "dim" }, "What each target's own plan has in this place, on one multiprocessor at a time"),
+  return card("Occupancy by target", h("p", { class: "dim" }, hasPlan ? "What each target's own plan has in this place, on one multiprocessor at a time" : "On one multiprocessor at a time"),
     h("div", { class: "wide" }, table(["target", "grid", "threads", "registers", "spills", "shared", "CTAs", "warps", "limited by"], rows, { class: "grid" })));
 }
 
@@ -85,10 +85,10 @@ function statistics(kernel) {
   const passes = kernel.passes.map(([pass, before, after]) => h("tr", {}, h("th", { scope: "row" }, pass), h("td", {}, number(before)), h("td", {}, number(after)), h("td", {}, after === before ? "0" : after < before ? `−${before - after}` : `+${after - before}`)));
   return h("div", { class: "cards" },
     occupancyCard(kernel),
-    rooflineCard(kernel),
+    hasPlan ? rooflineCard(kernel) : null,
     card("IR instructions", h("p", { class: "dim" }, `${number(report.instructions)} after all passes, constants left out; ${number(report.ptx_lines)} lines of PTX`), bars(mix)),
     opcodes(kernel),
-    card("Compile-time parameters", pairs(flat(kernel.constants).filter(([name]) => name !== "kernel"))),
+    kernel.constants === null ? null : card("Compile-time parameters", pairs(flat(kernel.constants).filter(([name]) => name !== "kernel"))),
     card("Run-time parameters", pairs(kernel.params)),
     card("Passes that changed something", h("div", { class: "wide" }, table(["pass", "before", "after", "change"], passes, { class: "grid" }))));
 }
