@@ -15,12 +15,11 @@
 //! accesses. The header must compare a counter with a constant; the counter must start at a constant and change by a
 //! constant per iteration. A loop that is marked with `unroll 1` stays.
 
-use super::Simple;
+use super::{Counted, Simple, report_kept, unroll_all};
 use crate::ir::{Binary, Block, Function, InstData, Op, Type, Value};
-use crate::passes::analysis::Dominators;
-use crate::passes::analysis::loops::{Loop, loops};
+use crate::passes::analysis::loops::Loop;
 use crate::passes::fold::eval::evaluate;
-use crate::passes::remarks::{Done, LoopKept, Missed};
+use crate::passes::remarks::{Done, LoopKept};
 use crate::passes::{Pass, Remarks};
 
 /// The full unrolling pass; see the module.
@@ -35,32 +34,16 @@ impl Pass for Unroll {
     }
 
     fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
-        let mut changed = false;
-        loop {
-            let doms = Dominators::new(function);
-            let found = loops(function, &doms);
-            let Some(counted) = found.iter().find_map(|this| Counted::of(function, this).ok()) else {
-                return changed;
-            };
-            let loc = function.terminator(counted.simple.header).loc;
-            remarks.done(loc, Done::Unrolled { iterations: counted.trips });
-            counted.unroll(function);
-            changed = true;
-        }
+        unroll_all::<CompleteLoop>(function, remarks)
     }
 
     fn missed(&self, function: &Function, remarks: &mut Remarks) {
-        let doms = Dominators::new(function);
-        for this in loops(function, &doms) {
-            if let Err(why) = Counted::of(function, &this) {
-                remarks.missed(function.terminator(this.header).loc, Missed::Loop { why });
-            }
-        }
+        report_kept::<CompleteLoop>(function, remarks);
     }
 }
 
 /// A loop with a known trip count.
-struct Counted {
+struct CompleteLoop {
     simple: Simple,
     trips: usize,
 }
@@ -73,19 +56,35 @@ struct Counter<'a> {
     next: &'a InstData,
 }
 
-impl Counted {
+impl Counted for CompleteLoop {
     /// The loop with its trip count, if it can be unrolled within [`MAX_SIZE`].
-    fn of(function: &Function, this: &Loop) -> Result<Counted, LoopKept> {
+    fn of(function: &Function, this: &Loop) -> Result<CompleteLoop, LoopKept> {
         let simple = Simple::of(function, this)?;
         if function.block(simple.header).unroll == Some(1) {
             return Err(LoopKept::Requested);
         }
         let most = MAX_SIZE / simple.size(function);
-        let counted = Counted { simple, trips: 0 };
+        let counted = CompleteLoop { simple, trips: 0 };
         let trips = counted.trips(function, most)?;
-        Ok(Counted { trips, ..counted })
+        Ok(CompleteLoop { trips, ..counted })
     }
 
+    fn header(&self) -> Block {
+        self.simple.header
+    }
+
+    fn done(&self, _: &Function) -> Done {
+        Done::Unrolled { iterations: self.trips }
+    }
+
+    fn unroll(&self, function: &mut Function) {
+        let copied = self.simple.iterations(function, self.trips, true, self.simple.entry);
+        self.simple.insert_before(function, &copied.layout);
+        self.simple.remove(function, &copied);
+    }
+}
+
+impl CompleteLoop {
     /// The trip count, if it follows from constants and is at most `most`.
     fn trips(&self, function: &Function, most: usize) -> Result<usize, LoopKept> {
         let (condition, counter) = self.counter(function).ok_or(LoopKept::NoCounter)?;
@@ -114,11 +113,5 @@ impl Counted {
         let next = function.defining_inst(passed(self.simple.latch)?)?;
         let adds = next.op == Op::Binary(Binary::Add) && next.args[0] == counter;
         Some((condition, Counter { start: passed(self.simple.entry)?, next })).filter(|_| adds)
-    }
-
-    fn unroll(&self, function: &mut Function) {
-        let copied = self.simple.iterations(function, self.trips, true, self.simple.entry);
-        self.simple.insert_before(function, &copied.layout);
-        self.simple.remove(function, &copied);
     }
 }

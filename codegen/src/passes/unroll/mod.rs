@@ -8,12 +8,49 @@ mod partial;
 
 use std::collections::HashMap;
 
-use super::analysis::loops::Loop;
-use super::remarks::LoopKept;
+use super::Remarks;
+use super::analysis::Dominators;
+use super::analysis::loops::{Loop, loops};
+use super::remarks::{Done, LoopKept, Missed};
 use crate::ir::{Block, Function, InstData, Op, Type, Value};
 
 pub use full::Unroll;
 pub use partial::UnrollPartially;
+
+/// A loop that one of the passes unrolls.
+trait Counted: Sized {
+    /// The loop, or why the pass keeps it as it is.
+    fn of(function: &Function, this: &Loop) -> Result<Self, LoopKept>;
+    fn header(&self) -> Block;
+    /// The remark that it was unrolled.
+    fn done(&self, function: &Function) -> Done;
+    fn unroll(&self, function: &mut Function);
+}
+
+/// Unrolls every loop of a kind; returns whether there was one.
+fn unroll_all<C: Counted>(function: &mut Function, remarks: &mut Remarks) -> bool {
+    let mut changed = false;
+    loop {
+        let doms = Dominators::new(function);
+        let found = loops(function, &doms);
+        let Some(counted) = found.iter().find_map(|this| C::of(function, this).ok()) else {
+            return changed;
+        };
+        remarks.done(function.terminator(counted.header()).loc, counted.done(function));
+        counted.unroll(function);
+        changed = true;
+    }
+}
+
+/// Reports the loops that are not of the kind.
+fn report_kept<C: Counted>(function: &Function, remarks: &mut Remarks) {
+    let doms = Dominators::new(function);
+    for this in loops(function, &doms) {
+        if let Err(why) = C::of(function, &this) {
+            remarks.missed(function.terminator(this.header).loc, Missed::Loop { why });
+        }
+    }
+}
 
 /// A loop whose only exit is the branch at the end of its header.
 struct Simple {

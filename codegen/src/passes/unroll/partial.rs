@@ -23,11 +23,11 @@
 
 use smallvec::SmallVec;
 
-use super::{Iterations, Simple, redirect, terminator};
+use super::{Counted, Iterations, Simple, redirect, report_kept, terminator, unroll_all};
 use crate::ir::{Access, Binary, Block, BlockCall, Cache, Compare, Function, InstData, Loc, Op, Type, Value};
-use crate::passes::analysis::loops::{Loop, loops};
-use crate::passes::analysis::{Dominators, defining_block, inst_blocks};
-use crate::passes::remarks::{Done, LoopKept, Missed};
+use crate::passes::analysis::loops::Loop;
+use crate::passes::analysis::{defining_block, inst_blocks};
+use crate::passes::remarks::{Done, LoopKept};
 use crate::passes::{Pass, Remarks};
 
 /// The pass that unrolls by a factor; see the module.
@@ -44,35 +44,16 @@ impl Pass for UnrollPartially {
     }
 
     fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool {
-        let mut changed = false;
-        loop {
-            let doms = Dominators::new(function);
-            let found = loops(function, &doms);
-            let Some(counted) = found.iter().find_map(|this| Counted::of(function, this).ok()) else {
-                return changed;
-            };
-            let header = counted.simple.header;
-            let loc = function.terminator(header).loc;
-            let requested = function.block(header).unroll.is_some();
-            let remainder = !counted.leaves();
-            remarks.done(loc, Done::UnrolledPartially { factor: counted.factor, requested, remainder });
-            counted.unroll(function);
-            changed = true;
-        }
+        unroll_all::<LongLoop>(function, remarks)
     }
 
     fn missed(&self, function: &Function, remarks: &mut Remarks) {
-        let doms = Dominators::new(function);
-        for this in loops(function, &doms) {
-            if let Err(why) = Counted::of(function, &this) {
-                remarks.missed(function.terminator(this.header).loc, Missed::Loop { why });
-            }
-        }
+        report_kept::<LongLoop>(function, remarks);
     }
 }
 
 /// A loop that counts up to a limit.
-struct Counted {
+struct LongLoop {
     simple: Simple,
     factor: u32,
     /// Type of the counter.
@@ -95,8 +76,8 @@ enum Invariant {
     Value(Value),
 }
 
-impl Counted {
-    fn of(function: &Function, this: &Loop) -> Result<Counted, LoopKept> {
+impl Counted for LongLoop {
+    fn of(function: &Function, this: &Loop) -> Result<LongLoop, LoopKept> {
         if function.block(this.header).unroll == Some(1) {
             return Err(LoopKept::Requested);
         }
@@ -105,7 +86,7 @@ impl Counted {
             Some(requested) => requested,
             None => automatic(function, &simple)?,
         };
-        let counted = Counted::with_factor(function, simple, factor).ok_or(LoopKept::NoCounter)?;
+        let counted = LongLoop::with_factor(function, simple, factor).ok_or(LoopKept::NoCounter)?;
         // A loop with fewer iterations stays as it is.
         match counted.trips {
             Some(iterations) if iterations < factor.into() => {
@@ -115,8 +96,60 @@ impl Counted {
         }
     }
 
+    fn header(&self) -> Block {
+        self.simple.header
+    }
+
+    fn done(&self, function: &Function) -> Done {
+        let requested = function.block(self.simple.header).unroll.is_some();
+        Done::UnrolledPartially { factor: self.factor, requested, remainder: !self.leaves() }
+    }
+
+    fn unroll(&self, function: &mut Function) {
+        let header = self.simple.header;
+        let leaves = self.leaves();
+        let limit = self.main_limit(function);
+        let main = function.create_block();
+        let params: Vec<Value> = function
+            .block(header)
+            .params
+            .clone()
+            .into_iter()
+            .map(|param| function.append_block_param(main, function.value_type(param)))
+            .collect();
+        (function.block_mut(main).unroll, function.block_mut(header).unroll) = (Some(1), Some(1));
+        let again =
+            self.emit(function, main, Op::Compare(Compare::Lt), self.ty, &[params[self.counter], limit]);
+        let to = |block: Block| BlockCall { block, args: params.clone() };
+        let branch = self.inst(Op::Branch, Type::U32, &[again], vec![to(header), to(header)]);
+        let branch = function.create_inst(branch, &[]);
+        function.block_mut(main).insts.push(branch);
+        redirect(function, self.simple.entry, header, main);
+
+        // The copies begin at the branch's first target; the second one stays with the loop, or leaves it.
+        let enters = self.edge(function, &params);
+        let body = self.simple.iterations(function, self.factor as usize, false, enters);
+        redirect(function, body.end, header, main);
+        terminator(function, main).dests[0] = BlockCall { block: enters, args: Vec::new() };
+        let mut layout = vec![main, enters];
+        layout.extend(&body.layout);
+        if leaves {
+            let exits = self.edge(function, &params);
+            let last: Iterations = self.simple.iterations(function, 0, true, exits);
+            terminator(function, main).dests[1] = BlockCall { block: exits, args: Vec::new() };
+            layout.push(exits);
+            layout.extend(&last.layout);
+            self.simple.insert_before(function, &layout);
+            self.simple.remove(function, &last);
+        } else {
+            self.simple.insert_before(function, &layout);
+        }
+    }
+}
+
+impl LongLoop {
     /// The loop, if its condition compares a counter with an invariant limit.
-    fn with_factor(function: &Function, simple: Simple, factor: u32) -> Option<Counted> {
+    fn with_factor(function: &Function, simple: Simple, factor: u32) -> Option<LongLoop> {
         let branch = function.terminator(simple.header);
         let condition = function.defining_inst(*branch.args.first()?)?;
         let (&[a, b], Op::Compare(compare), true) =
@@ -163,53 +196,12 @@ impl Counted {
             _ => None,
         };
         let loc = condition.loc;
-        Some(Counted { simple, factor, ty, counter: index, limit, step, trips, loc })
+        Some(LongLoop { simple, factor, ty, counter: index, limit, step, trips, loc })
     }
 
     /// Whether the number of iterations is a known multiple of the factor, so that none remain.
     fn leaves(&self) -> bool {
         self.trips.is_some_and(|trips| trips.is_multiple_of(self.factor.into()))
-    }
-
-    fn unroll(&self, function: &mut Function) {
-        let header = self.simple.header;
-        let leaves = self.leaves();
-        let limit = self.main_limit(function);
-        let main = function.create_block();
-        let params: Vec<Value> = function
-            .block(header)
-            .params
-            .clone()
-            .into_iter()
-            .map(|param| function.append_block_param(main, function.value_type(param)))
-            .collect();
-        (function.block_mut(main).unroll, function.block_mut(header).unroll) = (Some(1), Some(1));
-        let again =
-            self.emit(function, main, Op::Compare(Compare::Lt), self.ty, &[params[self.counter], limit]);
-        let to = |block: Block| BlockCall { block, args: params.clone() };
-        let branch = self.inst(Op::Branch, Type::U32, &[again], vec![to(header), to(header)]);
-        let branch = function.create_inst(branch, &[]);
-        function.block_mut(main).insts.push(branch);
-        redirect(function, self.simple.entry, header, main);
-
-        // The copies begin at the branch's first target; the second one stays with the loop, or leaves it.
-        let enters = self.edge(function, &params);
-        let body = self.simple.iterations(function, self.factor as usize, false, enters);
-        redirect(function, body.end, header, main);
-        terminator(function, main).dests[0] = BlockCall { block: enters, args: Vec::new() };
-        let mut layout = vec![main, enters];
-        layout.extend(&body.layout);
-        if leaves {
-            let exits = self.edge(function, &params);
-            let last: Iterations = self.simple.iterations(function, 0, true, exits);
-            terminator(function, main).dests[1] = BlockCall { block: exits, args: Vec::new() };
-            layout.push(exits);
-            layout.extend(&last.layout);
-            self.simple.insert_before(function, &layout);
-            self.simple.remove(function, &last);
-        } else {
-            self.simple.insert_before(function, &layout);
-        }
     }
 
     /// A block that only jumps to the header.
