@@ -193,7 +193,10 @@ fn inspect_says_what_a_folder_does_not_hold() {
     let folder = emitted();
     let behind = format!("{folder}@sm_120");
     for (args, says) in [
-        (&["inspect", &folder, "--stage", "ir"][..], "a stage of IR needs a plan"),
+        (
+            &["inspect", &folder, "--stage", "plan"][..],
+            "--stage plan needs a plan; a folder has only kernels",
+        ),
         (&["inspect", &folder, "--ctx", "100"], "--ctx needs a plan"),
         (&["inspect", &behind], "no kernel is for sm_120; there are kernels for sm_80, sm_90"),
         (&["inspect", &folder, "nothing", "--target", "sm_80"], "`nothing` is not a kernel of"),

@@ -82,8 +82,8 @@ fn print_ir(args: &InspectArgs, stage: Stage, target: Target, kernels: &[FolderI
 /// Fails for options that concern a plan, which a folder of kernels does not have.
 fn refuse_plan_options(args: &InspectArgs, path: &Path) -> miette::Result<()> {
     let stage = match args.stage {
-        Some(Stage::Plan) => Some("a plan"),
-        Some(Stage::Model) => Some("the stage model"),
+        Some(Stage::Plan) => Some("--stage plan"),
+        Some(Stage::Model) => Some("--stage model"),
         _ => None,
     };
     let options = [

@@ -394,7 +394,7 @@ fn misuse_is_found() {
         ),
         (&shared, "wgmma.commit_group.sync.aligned;", String::new(), FindingKind::Wgmma, "is read while"),
         (&shared, "fence.proxy.async;", String::new(), FindingKind::ProxyFence, "`fence.proxy.async`"),
-        (&shared, "bar.sync 0;", String::new(), FindingKind::Uninitialised, "shared memory"),
+        (&shared, "bar.sync 0;", String::new(), FindingKind::Race, "a barrier is missing"),
         (&shared, wait, "ret;".into(), FindingKind::AsyncCopy, "ends while this operation is in flight"),
         (
             &shared,
