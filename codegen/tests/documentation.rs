@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 26] = [
+const FILES: [(&str, &str); 27] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("arrays", "Local arrays and tables of constants"),
@@ -33,6 +33,7 @@ const FILES: [(&str, &str); 26] = [
     ("mma", "Matrix products"),
     ("wgmma", "Matrix products of warpgroups"),
     ("async_copy", "Asynchronous copies"),
+    ("tensor", "Tensor maps"),
     ("mbarrier", "Mbarriers"),
     ("pipeline", "Pipelines"),
     ("cluster", "Clusters"),

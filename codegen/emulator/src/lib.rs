@@ -199,4 +199,4 @@ pub use profile::{
     Thresholds,
 };
 pub use programmatic::ProgrammaticOrder;
-pub use tensor_map::{Swizzle, TENSOR_MAP_BYTES, TensorMap, TensorMapError, TensorType};
+pub use tensor_map::{DriverTensorMap, Swizzle, TENSOR_MAP_BYTES, TensorMap, TensorMapError, TensorType};

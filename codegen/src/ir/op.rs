@@ -41,7 +41,8 @@ opcodes! {
         Const(bits: u64 as Literal) = "const":
             typed(NO_POINTER, &[], &[T]).check(fits(bits, ty)); Pure; Independent; BASELINE,
         /// The kernel parameter of this index.
-        Param(index: u32 as INDEX) = "param": typed(PARAMETER, &[], &[T]); Pure; Independent; BASELINE,
+        Param(index: u32 as INDEX) = "param": typed(PARAMETER, &[], &[T]); Pure; Independent;
+            if ty == Type::TensorMap { since("a tensor map", Sm90, (8, 0)) } else { BASELINE },
         /// A special register such as the thread index; its type is that of the register.
         Special(special: Special as Variant) = "special":
             typed(special_type(special), &[], &[T]);

@@ -212,6 +212,11 @@ impl Printer<'_> {
     fn param(&mut self, index: usize, data: &InstData) {
         let name = param_name(self.function, index);
         let to = self.register(data.results[0]);
+        if data.ty == Type::TensorMap {
+            self.line(format_args!("mov.b64 {to}, {name};"));
+            self.line(format_args!("cvta.param.u64 {to}, {to};"));
+            return;
+        }
         if data.ty == Type::Pred {
             let byte = self.fresh(Class::Half);
             self.line(format_args!("ld.param.u8 {byte}, [{name}];"));

@@ -20,4 +20,5 @@ mod pairs;
 mod pipelines;
 mod table;
 mod targets;
+mod tensor_maps;
 mod threads;

@@ -68,7 +68,10 @@ impl Stats {
         let Emitted { spec, compiled, params, .. } = emitted;
         let Geometry { grid, threads, dynamic_shared } = spec.geometry();
         let work = Work::of(spec, plan.params.context.into());
-        let ty = |param: &bespoke_codegen::ir::Param| match param.element {
+        let element = |param: &bespoke_codegen::ir::Param| {
+            param.element.or(param.tensor.as_ref().map(|layout| layout.element))
+        };
+        let ty = |param: &bespoke_codegen::ir::Param| match element(param) {
             Some(element) => format!("{} {element}", param.ty),
             None => param.ty.to_string(),
         };
