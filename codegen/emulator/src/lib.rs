@@ -93,6 +93,13 @@
 //! of its warpgroup have issued it. Operands that ordinary stores wrote need `fence.proxy.async`
 //! ([`FindingKind::ProxyFence`]). Not supported: `.sp` and `.b1`.
 //!
+//! # Registers of warpgroups
+//!
+//! `setmaxnreg.dec` gives registers of a warp to its CTA, and `setmaxnreg.inc` waits until the CTA has enough. A CTA starts
+//! with what the directives `.maxnreg`, or `.minnctapersm` with the number of threads, allow each thread; without them ptxas
+//! ignores `setmaxnreg`, and so does the emulator. An increase to fewer registers, and warps of a warpgroup that execute
+//! different instructions, are [`FindingKind::Registers`]; registers that no warp can give are [`FindingKind::Deadlock`].
+//!
 //! # Races
 //!
 //! Two accesses to a byte, of which one writes, must be ordered by happens-before, or both be strong (`.relaxed`,

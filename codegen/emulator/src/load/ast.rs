@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::context::registers::RegisterLimits;
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::types::Ty;
 
@@ -272,6 +273,7 @@ pub(crate) struct Function {
     pub(crate) reqntid: Option<[u32; 3]>,
     pub(crate) maxntid: Option<[u32; 3]>,
     pub(crate) clusters: Clusters,
+    pub(crate) register_limits: RegisterLimits,
     pub(crate) registers: Vec<Register>,
     pub(crate) shared: Vec<Variable>,
     /// `.local` variables, and the `.param` variables declared in the body; both are in local memory.
