@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 27] = [
+const FILES: [(&str, &str); 28] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("arrays", "Local arrays and tables of constants"),
@@ -32,6 +32,7 @@ const FILES: [(&str, &str); 27] = [
     ("bits", "Bits and bytes"),
     ("mma", "Matrix products"),
     ("wgmma", "Matrix products of warpgroups"),
+    ("registers", "Registers of warpgroups"),
     ("async_copy", "Asynchronous copies"),
     ("tensor", "Tensor maps"),
     ("mbarrier", "Mbarriers"),

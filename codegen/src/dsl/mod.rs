@@ -31,6 +31,7 @@ mod pointer;
 mod print;
 pub(crate) mod record;
 mod reduce;
+mod registers;
 mod rejected;
 mod replay;
 mod scalar;
@@ -62,6 +63,7 @@ pub use pointer::{Cluster, Constant, Global, Local, Ptr, Shared, Space, dynamic_
 pub use print::*;
 pub use record::{RecordError, Recorded};
 pub use reduce::*;
+pub use registers::*;
 pub use scalar::{Bf16x2, Bits, F16x2, Float, Fractional, Int, Number, RawWord, Scalar, WideFloat, Word};
 pub use sync::*;
 pub use tensor::*;

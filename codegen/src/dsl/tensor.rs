@@ -619,6 +619,42 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> SharedTile<T, RANK, S> {
     }
 }
 
+impl<T: Scalar, S: TileSwizzle> SharedTile<T, 2, S> {
+    /// The part of the tile with `count` rows from row `first` on.
+    ///
+    /// - PTX: `shl.b32`, `add.s32`; nothing for a compile-time number, which becomes part of the access
+    /// - Target: sm_80
+    /// - Requires: `first` a multiple of 8, the rows of a swizzle pattern, and the rows in the tile
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Each warp stores its 8 rows.
+    /// #[kernel(threads = 64)]
+    /// fn numbered(#[tile([4, 8])] x: TensorMap<u32, 2>) {
+    ///     let tiles = x.shared_tiles(2).at(0);
+    ///     let own = tiles.rows(warp_index() * 8, 8);
+    ///     own.at((lane() % 4, lane() / 4)).store(thread_index());
+    ///     fence_async_shared();
+    ///     warp_barrier(u32::MAX);
+    ///     if lane() == 0 {
+    ///         x.store((0, warp_index() * 8), own, None);
+    ///         commit_bulk_stores();
+    ///         wait_bulk_stores_read(0);
+    ///     }
+    /// }
+    /// let done = Launch::of(&numbered()?).tensor(&[0u32; 64], [4, 16]).run()?;
+    /// assert_eq!(done.buffer::<u32>(0), (0..64).collect::<Vec<u32>>());
+    /// assert!(done.has("add.s32"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn rows(self, first: impl Index, count: u32) -> SharedTile<T, 2, S> {
+        let [row, _] = self.sizes;
+        let first = self.first.moved(first, row * T::TYPE.bytes(), Location::caller());
+        SharedTile { first, sizes: [row, count], swizzle: PhantomData }
+    }
+}
+
 impl<T: Scalar, const RANK: usize, S: TileSwizzle> SharedTiles<T, RANK, S> {
     /// The tile with number `index`.
     ///

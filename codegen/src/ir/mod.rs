@@ -40,7 +40,7 @@ pub use function::{
     TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
 };
 pub use inline::{Inline, InlineEffect, InlineText, Piece, pieces};
-pub use matrix::{Mma, MmaElement, MmaShape};
+pub use matrix::{Mma, MmaElement, MmaShape, WgmmaOperands};
 pub use mbarrier::{Eviction, FenceFor, Mbarrier};
 pub use memory::{Access, Atomic, Cache, Order, Ordering, Scope};
 pub use op::Op;

@@ -27,7 +27,7 @@ named_enum! {
 
 impl Swizzle {
     /// Chunks of 16 bytes in a row of the pattern: 1 without swizzle.
-    pub fn chunks(self) -> u32 {
+    pub const fn chunks(self) -> u32 {
         match self {
             Swizzle::None => 1,
             Swizzle::Bytes32 => 2,
@@ -129,12 +129,15 @@ impl TensorLayout {
     }
 }
 
-/// Whether `cuTensorMapEncodeTiled` has a data type for elements of this type.
+/// Whether `cuTensorMapEncodeTiled` has a data type for elements of this type; signed elements of 8 and 16 bits are copied as
+/// unsigned ones.
 fn has_tensors(element: Type) -> bool {
     matches!(
         element,
         Type::U8
+            | Type::I8
             | Type::U16
+            | Type::I16
             | Type::U32
             | Type::I32
             | Type::U64
@@ -156,7 +159,7 @@ mod tests {
         assert_eq!(layout(Type::F16, &[64, 128], Swizzle::Bytes128).check(), Ok(()));
         assert_eq!(layout(Type::F16, &[64, 128], Swizzle::Bytes128).tile_bytes(), 16 << 10);
         for (wrong, message) in [
-            (layout(Type::I8, &[64], Swizzle::None), "a tensor map cannot have elements of type i8"),
+            (layout(Type::F16x2, &[64], Swizzle::None), "a tensor map cannot have elements of type f16x2"),
             (layout(Type::F16, &[], Swizzle::None), "a tensor map of 0 dimensions: write 1 to 5"),
             (
                 layout(Type::F16, &[8, 300], Swizzle::None),

@@ -163,8 +163,8 @@ impl<T: Scalar, const RANK: usize> TensorDescription<T, RANK> {
     pub fn driver_arguments(&self) -> Result<DriverArguments, TensorMapError> {
         self.check().map_err(TensorMapError)?;
         let data_type = match T::TYPE {
-            Type::U8 => 0,
-            Type::U16 => 1,
+            Type::U8 | Type::I8 => 0,
+            Type::U16 | Type::I16 => 1,
             Type::U32 => 2,
             Type::I32 => 3,
             Type::U64 => 4,

@@ -22,3 +22,4 @@ mod table;
 mod targets;
 mod tensor_maps;
 mod threads;
+mod warpgroups;
