@@ -77,7 +77,7 @@
 //! encodes on a device, in a format of the emulator; a kernel takes it as a parameter of 128 bytes, or finds it in global or
 //! constant memory. Other bytes, and a map of another number of dimensions, are [`FindingKind::TensorMap`]. A copy signals
 //! the bytes of the whole box; elements outside the tensor are filled and not stored. Not supported: `im2col`, interleaved
-//! tensors, rows of a box that are shorter than the swizzle, `cp.reduce.async.bulk`, `tensormap.replace`. The NaN that fills
+//! tensors, rows of a box that are shorter than the swizzle, `tensormap.replace`. The NaN that fills
 //! a box has all bits set but the sign; the ISA leaves it open.
 //!
 //! Misuse of an mbarrier (phases, pending arrivals, transaction bytes) is [`FindingKind::Mbarrier`]. When all warps
