@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 28] = [
+const FILES: [(&str, &str); 29] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("arrays", "Local arrays and tables of constants"),
@@ -35,6 +35,7 @@ const FILES: [(&str, &str); 28] = [
     ("registers", "Registers of warpgroups"),
     ("async_copy", "Asynchronous copies"),
     ("tensor", "Tensor maps"),
+    ("shared_tile", "Tiles in shared memory"),
     ("mbarrier", "Mbarriers"),
     ("pipeline", "Pipelines"),
     ("cluster", "Clusters"),

@@ -15,7 +15,7 @@ use super::mma::{FragmentA, FragmentC, MmaElement, MmaWith};
 use super::pointer::{Ptr, Shared};
 use super::record::{Site, emit, fail};
 use super::scalar::Scalar;
-use super::tensor::{SharedTile, Swizzle32, Swizzle64, Swizzle128, TileSwizzle};
+use super::shared_tile::{SharedTile, Swizzle32, Swizzle64, Swizzle128, TileSwizzle};
 use super::value::{Val, val};
 use crate::Carry;
 use crate::ir::{Op, Swizzle, Type, Value, WgmmaOperands};
