@@ -6,32 +6,6 @@
 
 /// Warps of a warpgroup.
 const WARPGROUP: usize = 4;
-/// Registers of a multiprocessor.
-const REGISTERS: u32 = 64 << 10;
-/// Unit in which registers are allocated to a thread.
-const UNIT: u32 = 8;
-
-/// Directives of a kernel that limit its registers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RegisterLimits {
-    /// `.maxnreg`: registers per thread.
-    pub(crate) per_thread: Option<u32>,
-    /// `.minnctapersm`: CTAs that must fit a multiprocessor.
-    pub(crate) min_ctas: Option<u32>,
-}
-
-impl RegisterLimits {
-    /// Registers per thread at the start of a kernel whose CTAs have up to `threads` threads; none without a limit, where
-    /// ptxas ignores `setmaxnreg`.
-    pub(crate) fn at_entry(self, threads: Option<u32>) -> Option<u32> {
-        let by_ctas = || {
-            let threads = self.min_ctas?.checked_mul(threads?.checked_next_multiple_of(32)?)?;
-            REGISTERS.checked_div(threads)
-        };
-        let registers = self.per_thread.or_else(by_ctas)?;
-        Some((registers / UNIT * UNIT).min(256))
-    }
-}
 
 /// A `setmaxnreg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +126,7 @@ impl RegisterPools {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::context::registers::{Granted, RegisterMisuse, RegisterPools, RegisterRequest};
 
     #[test]
     fn the_pool_is_what_decreases_have_left() {
@@ -170,14 +144,5 @@ mod tests {
         assert_eq!(pools.request(0, request(true, 48)), Granted::Waits);
         assert_eq!(pools.waits_for(0), Some((request(true, 48), 40, 0)));
         assert_eq!(pools.request(0, request(true, 32)), Granted::Misused(RegisterMisuse::Has(40)));
-    }
-
-    #[test]
-    fn limits_come_from_directives() {
-        let limits = |per_thread, min_ctas| RegisterLimits { per_thread, min_ctas };
-        assert_eq!(limits(None, Some(1)).at_entry(Some(384)), Some(168));
-        assert_eq!(limits(None, Some(1)).at_entry(Some(128)), Some(256));
-        assert_eq!(limits(Some(100), Some(1)).at_entry(Some(384)), Some(96));
-        assert_eq!([limits(None, Some(1)).at_entry(None), limits(None, None).at_entry(Some(384))], [None; 2]);
     }
 }
