@@ -11,13 +11,17 @@
 //! | `Val<f16>`, `Val<bf16>` | `f16`, `bf16` of the package half |
 //! | `Val<F16x2>`, `Val<Bf16x2>` | [`F16x2`], [`Bf16x2`] |
 //! | `Val<bool>` | `bool` |
+//! | `TensorMap<T, RANK, …>` | [`&TensorMap<T, RANK>`](TensorMap), which the device encodes from a [`TensorDescription`] |
 
 use std::marker::PhantomData;
+
+mod tensor_map;
 
 pub use half::{bf16, f16};
 
 pub use crate::dsl::{Bf16x2, F16x2};
 use crate::ptx::Target;
+pub use tensor_map::{DriverArguments, L2Promotion, Swizzle, TensorDescription, TensorMap, TensorMapError};
 
 /// Device address of an array of elements of type `T`.
 pub struct DevicePointer<T> {
@@ -124,6 +128,12 @@ fn append_aligned(params: &mut Vec<u8>, bytes: &[u8]) {
 impl<T> Argument for DevicePointer<T> {
     fn append(&self, params: &mut Vec<u8>) {
         append_aligned(params, &self.address.to_le_bytes());
+    }
+}
+
+impl<A: Argument + ?Sized> Argument for &A {
+    fn append(&self, params: &mut Vec<u8>) {
+        (**self).append(params);
     }
 }
 

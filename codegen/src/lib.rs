@@ -24,7 +24,7 @@ pub use kernel::{CompileError, Compiled, IrError, Kernel};
 /// The imports of a file of kernels.
 pub mod prelude {
     pub use crate::dsl::*;
-    pub use crate::ir::{Cache, Order, Rounding, Scope};
+    pub use crate::ir::{Cache, Order, Rounding, Scope, TensorReduction};
     pub use crate::ptx::Target;
     pub use crate::{Kernel, Recorded};
     pub use bespoke_macros::{Carry, device, kernel};

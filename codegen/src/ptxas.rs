@@ -201,7 +201,7 @@ impl Ptxas {
         let scratch = Scratch::create().map_err(failed(&env::temp_dir()))?;
         let (input, cubin) = (scratch.path().join("kernel.ptx"), scratch.path().join("kernel.cubin"));
         fs::write(&input, ptx).map_err(failed(&input))?;
-        let target_name = target.to_string();
+        let target_name = crate::ptx::architecture(ptx).unwrap_or_else(|| target.to_string());
         let mut arguments: Vec<&OsStr> = OPTIONS.iter().map(OsStr::new).collect();
         arguments.extend(["-arch", &target_name, "-o"].map(OsStr::new));
         arguments.extend([cubin.as_os_str(), input.as_os_str()]);

@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 27] = [
+const FILES: [(&str, &str); 30] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("arrays", "Local arrays and tables of constants"),
@@ -33,7 +33,10 @@ const FILES: [(&str, &str); 27] = [
     ("bits", "Bits and bytes"),
     ("mma", "Matrix products"),
     ("wgmma", "Matrix products of warpgroups"),
+    ("registers", "Registers of warpgroups"),
     ("async_copy", "Asynchronous copies"),
+    ("tensor", "Tensor maps"),
+    ("shared_tile", "Tiles in shared memory"),
     ("mbarrier", "Mbarriers"),
     ("pipeline", "Pipelines"),
     ("cluster", "Clusters"),

@@ -12,7 +12,7 @@ use bespoke_codegen::launch::{self, DevicePointer, KernelSource, LaunchConfig, L
 use bespoke_codegen::prelude::*;
 use bespoke_emulator as emulator;
 use expect_test::{Expect, expect};
-use kernels::{blend, early, names, nothing};
+use kernels::{blend, doubled, early, names, nothing};
 
 #[path = "stubs/kernels.rs"]
 mod kernels;
@@ -32,6 +32,7 @@ fn emission() -> Emission {
         )
         .kernel(names(), Geometry::per_launch().block([1, 1, 1]))
         .entry_for(Target::Sm90, Entry::new(nothing(), Geometry::per_launch().dynamic_shared(128)))
+        .entry_for(Target::Sm90, Entry::new(doubled(), Geometry::fixed([1, 1, 1])))
 }
 
 /// Path relative to `folder`, and contents, of every file below `folder`, in order.

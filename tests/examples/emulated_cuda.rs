@@ -12,10 +12,13 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::ptr;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::{ptr, slice};
 
-use bespoke::device::{Address, Allocation, Device, Kernel, Launch, Module, Selector, open};
+use bespoke::device::{
+    Address, Allocation, Device, Kernel, Launch, Module, Selector, TENSOR_MAP_BYTES, open,
+};
+use bespoke_codegen::launch::DriverArguments;
 
 /// `CUDA_SUCCESS`, `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_UNKNOWN`.
 const SUCCESS: c_int = 0;
@@ -118,6 +121,52 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, _device: 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
     if context == 1 { SUCCESS } else { INVALID_VALUE }
+}
+
+/// Encodes a tensor map; its memory is one of the device's.
+///
+/// # Safety
+/// As for the driver's function.
+#[allow(clippy::too_many_arguments, reason = "the driver's signature")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTensorMapEncodeTiled(
+    map: *mut [u8; TENSOR_MAP_BYTES],
+    data_type: c_uint,
+    rank: c_uint,
+    address: u64,
+    sizes: *const u64,
+    strides: *const u64,
+    tile: *const u32,
+    steps: *const u32,
+    interleave: c_uint,
+    swizzle: c_uint,
+    l2_promotion: c_uint,
+    fill: c_uint,
+) -> c_int {
+    if !(1..=5).contains(&rank) {
+        return INVALID_VALUE;
+    }
+    let rank = rank as usize;
+    // SAFETY: the caller passes as many numbers as the driver's function requires.
+    let arguments = unsafe {
+        DriverArguments {
+            data_type,
+            address,
+            sizes: slice::from_raw_parts(sizes, rank).to_vec(),
+            strides: if rank == 1 { Vec::new() } else { slice::from_raw_parts(strides, rank - 1).to_vec() },
+            tile: slice::from_raw_parts(tile, rank).to_vec(),
+            steps: slice::from_raw_parts(steps, rank).to_vec(),
+            interleave,
+            swizzle,
+            l2_promotion,
+            fill,
+        }
+    };
+    call(|state| {
+        let encoded = state.device.encode_tensor_map(&arguments).map_err(|error| error.to_string())?;
+        unsafe { write_out(map, encoded) };
+        Ok(())
+    })
 }
 
 /// Loads PTX; the error message is written to the log buffer of the options.

@@ -44,6 +44,9 @@ pub enum FindingKind {
     /// An operand of a `wgmma` in flight used before `wgmma.wait_group`, a missing `wgmma.fence`, or warps of a
     /// warpgroup that issue different operations.
     Wgmma,
+    /// A `setmaxnreg` whose effect is undefined: it does not change the registers in its direction, or not all warps of the
+    /// warpgroup execute it.
+    Registers,
     /// An operand that is not a tensor map, or a tensor map of another number of dimensions than the instruction.
     TensorMap,
     /// A programmatically dependent launch that accesses memory before `griddepcontrol.wait`, though an earlier launch

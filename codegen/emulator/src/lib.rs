@@ -77,7 +77,7 @@
 //! encodes on a device, in a format of the emulator; a kernel takes it as a parameter of 128 bytes, or finds it in global or
 //! constant memory. Other bytes, and a map of another number of dimensions, are [`FindingKind::TensorMap`]. A copy signals
 //! the bytes of the whole box; elements outside the tensor are filled and not stored. Not supported: `im2col`, interleaved
-//! tensors, rows of a box that are shorter than the swizzle, `cp.reduce.async.bulk`, `tensormap.replace`. The NaN that fills
+//! tensors, rows of a box that are shorter than the swizzle, `tensormap.replace`. The NaN that fills
 //! a box has all bits set but the sign; the ISA leaves it open.
 //!
 //! Misuse of an mbarrier (phases, pending arrivals, transaction bytes) is [`FindingKind::Mbarrier`]. When all warps
@@ -92,6 +92,13 @@
 //! shape accumulated in it. An operation completes as a whole: a warp that waits for it also waits until the other warps
 //! of its warpgroup have issued it. Operands that ordinary stores wrote need `fence.proxy.async`
 //! ([`FindingKind::ProxyFence`]). Not supported: `.sp` and `.b1`.
+//!
+//! # Registers of warpgroups
+//!
+//! `setmaxnreg.dec` gives registers of a warp to its CTA, and `setmaxnreg.inc` waits until the CTA has enough. A CTA starts
+//! with what the directives `.maxnreg`, or `.minnctapersm` with the number of threads, allow each thread; without them ptxas
+//! ignores `setmaxnreg`, and so does the emulator. An increase to fewer registers, and warps of a warpgroup that execute
+//! different instructions, are [`FindingKind::Registers`]; registers that no warp can give are [`FindingKind::Deadlock`].
 //!
 //! # Races
 //!
@@ -199,4 +206,4 @@ pub use profile::{
     Thresholds,
 };
 pub use programmatic::ProgrammaticOrder;
-pub use tensor_map::{Swizzle, TENSOR_MAP_BYTES, TensorMap, TensorMapError, TensorType};
+pub use tensor_map::{DriverTensorMap, Swizzle, TENSOR_MAP_BYTES, TensorMap, TensorMapError, TensorType};

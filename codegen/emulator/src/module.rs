@@ -209,6 +209,12 @@ impl Kernel {
                 tracked,
                 lists,
                 wgmma,
+                entry_registers: function.register_limits.at_entry(
+                    function
+                        .reqntid
+                        .or(function.maxntid)
+                        .and_then(|threads| threads.into_iter().try_fold(1u32, u32::checked_mul)),
+                ),
             },
             insts,
             // Every decoded instruction has a row in the opcode table.

@@ -82,6 +82,7 @@ impl fmt::Display for Finding {
             FindingKind::WrappedAddress => "wrapped address",
             FindingKind::ProxyFence => "missing proxy fence",
             FindingKind::Wgmma => "misused wgmma",
+            FindingKind::Registers => "misused setmaxnreg",
             FindingKind::TensorMap => "misused tensor map",
             FindingKind::PeerNotRunning => "peer not running",
         };

@@ -112,6 +112,44 @@ pub struct TensorMap {
     pub fills_nan: bool,
 }
 
+/// Arguments of `cuTensorMapEncodeTiled`, enumerations by their numbers in `cuda.h`; the L2 promotion, which has no effect in
+/// the emulator, is not among them.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverTensorMap<'a> {
+    /// `tensorDataType`.
+    pub data_type: u32,
+    /// `globalAddress`.
+    pub address: u64,
+    /// `globalDim`, one for each dimension.
+    pub sizes: &'a [u64],
+    /// `globalStrides`, one for each dimension from 1 on.
+    pub strides: &'a [u64],
+    /// `boxDim`, one for each dimension.
+    pub box_sizes: &'a [u32],
+    /// `elementStrides`, one for each dimension.
+    pub steps: &'a [u32],
+    /// `interleave`.
+    pub interleave: u32,
+    /// `swizzle`.
+    pub swizzle: u32,
+    /// `oobFill`.
+    pub fill: u32,
+}
+
+/// The types in the order of `CUtensorMapDataType`; the ones that follow round.
+const DRIVER_TYPES: [TensorType; 10] = [
+    TensorType::U8,
+    TensorType::U16,
+    TensorType::U32,
+    TensorType::I32,
+    TensorType::U64,
+    TensorType::I64,
+    TensorType::F16,
+    TensorType::F32,
+    TensorType::F64,
+    TensorType::Bf16,
+];
+
 /// A tensor map that the ISA or the driver does not allow, or that the emulator does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -135,6 +173,42 @@ impl TensorMap {
             swizzle: Swizzle::None,
             fills_nan: false,
         }
+    }
+
+    /// Map with the arguments of `cuTensorMapEncodeTiled`, enumerations by their numbers in `cuda.h`.
+    ///
+    /// # Errors
+    /// A number that its enumeration does not have, or that the emulator does not support. [`TensorMap::encode`] checks the
+    /// other requirements.
+    pub fn from_driver(arguments: &DriverTensorMap<'_>) -> Result<TensorMap, TensorMapError> {
+        let &DriverTensorMap {
+            data_type,
+            address,
+            sizes,
+            strides,
+            box_sizes,
+            steps,
+            interleave,
+            swizzle,
+            fill,
+        } = arguments;
+        let element = DRIVER_TYPES.get(data_type as usize).copied();
+        let swizzle = Swizzle::ALL.get(swizzle as usize).copied();
+        let error = |what: &str, number: u32| {
+            Err(TensorMapError(format!(
+                "the emulator supports no tensor maps with {what} {number} of `cuda.h`"
+            )))
+        };
+        let (element, swizzle) = match (element, swizzle) {
+            (None, _) => return error("the data type", data_type),
+            (_, None) => return error("the swizzle", arguments.swizzle),
+            _ if interleave != 0 => return error("the interleaved layout", interleave),
+            _ if fill > 1 => return error("the fill", fill),
+            (Some(element), Some(swizzle)) => (element, swizzle),
+        };
+        let (sizes, strides) = (sizes.to_vec(), strides.to_vec());
+        let (box_sizes, steps) = (box_sizes.to_vec(), steps.to_vec());
+        Ok(TensorMap { element, address, sizes, strides, box_sizes, steps, swizzle, fills_nan: fill == 1 })
     }
 
     /// Encodes the map to the bytes that a kernel takes as a parameter or finds in memory, in the emulator's own format.

@@ -34,9 +34,9 @@ impl<'ast> Visit<'ast> for RunTimeNames<'_> {
     }
 }
 
-/// Whether a parameter of this type is a run-time parameter: `Ptr<…>`, `Val<…>` or `Option<Ptr<…>>`.
+/// Whether a parameter of this type is a run-time parameter: `Ptr<…>`, `Val<…>`, `TensorMap<…>` or `Option<Ptr<…>>`.
 fn is_run_time(ty: &Type) -> bool {
-    names_type(ty, "Ptr") || names_type(ty, "Val") || is_optional_pointer(ty)
+    ["Ptr", "Val", "TensorMap"].iter().any(|name| names_type(ty, name)) || is_optional_pointer(ty)
 }
 
 /// Whether the type is written `Option<Ptr<…>>`.
@@ -62,6 +62,8 @@ pub fn check_compile_time(outer: &mut Signature, errors: &mut Errors) {
                 PRESENT_NEEDS_OPTION
             } else if attr.path().is_ident("aligned") {
                 "`#[aligned(…)]` goes on a parameter of type `Ptr<Global, T>`"
+            } else if attr.path().is_ident("tile") {
+                "`#[tile(…)]` goes on a parameter of type `TensorMap<T, RANK, …>`"
             } else {
                 return true;
             };
@@ -131,15 +133,19 @@ pub fn declarations(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
             continue;
         };
         let name = ident.to_string();
-        let ParameterAttributes { aligned, present, others } = ParameterAttributes::of(parameter, errors);
-        if let Some(condition) = &present {
-            RunTimeNames { run_time, errors }.visit_expr(condition);
+        let ParameterAttributes { aligned, tile, present, others } =
+            ParameterAttributes::of(parameter, errors);
+        for expression in [&present, &tile].into_iter().flatten() {
+            RunTimeNames { run_time, errors }.visit_expr(expression);
         }
-        let declared = match aligned {
-            Some(bytes) => {
+        let declared = match (aligned, tile) {
+            (Some(bytes), _) => {
                 quote_spanned!(ty.span()=> ::bespoke_codegen::hooks::aligned_parameter(#name, #bytes))
             }
-            None => quote_spanned!(ident.span()=> ::bespoke_codegen::hooks::parameter(#name)),
+            (None, Some(sizes)) => {
+                quote_spanned!(ty.span()=> ::bespoke_codegen::hooks::tiled_parameter(#name, #sizes))
+            }
+            (None, None) => quote_spanned!(ident.span()=> ::bespoke_codegen::hooks::parameter(#name)),
         };
         let declared = match present {
             Some(condition) => quote_spanned! {condition.span()=>
@@ -156,6 +162,8 @@ pub fn declarations(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
 struct ParameterAttributes<'a> {
     /// Alignment N in bytes, from `#[aligned(N)]`.
     aligned: Option<Expr>,
+    /// Sizes of the tiles of a tensor map, from `#[tile([…])]`.
+    tile: Option<Expr>,
     /// Compile-time condition from `#[present(condition)]`.
     present: Option<Expr>,
     others: Vec<&'a Attribute>,
@@ -163,12 +171,19 @@ struct ParameterAttributes<'a> {
 
 impl<'a> ParameterAttributes<'a> {
     fn of(parameter: &'a PatType, errors: &mut Errors) -> ParameterAttributes<'a> {
-        let mut attributes = ParameterAttributes { aligned: None, present: None, others: Vec::new() };
+        let mut attributes =
+            ParameterAttributes { aligned: None, tile: None, present: None, others: Vec::new() };
         let optional = is_optional_pointer(&parameter.ty);
         let mut says_present = false;
         for attr in &parameter.attrs {
             let (name, slot, example) = if attr.path().is_ident("aligned") {
                 ("aligned", &mut attributes.aligned, "needs a number of bytes: `#[aligned(16)]`")
+            } else if attr.path().is_ident("tile") {
+                (
+                    "tile",
+                    &mut attributes.tile,
+                    "needs the elements along each dimension: `#[tile([64, 128])]`",
+                )
             } else if attr.path().is_ident("present") {
                 says_present = true;
                 if !optional {
@@ -190,6 +205,14 @@ impl<'a> ParameterAttributes<'a> {
                 Ok(value) => *slot = Some(value),
                 Err(_) => errors.push(attr.path().span(), format!("`{name}` {example}")),
             }
+        }
+        let says_tile = parameter.attrs.iter().any(|attr| attr.path().is_ident("tile"));
+        if names_type(&parameter.ty, "TensorMap") && !says_tile {
+            errors.push(
+                parameter.ty.span(),
+                "a tensor map needs the sizes of its tiles: write `#[tile([64, 128])]`, with the elements along each \
+                 dimension, before the parameter",
+            );
         }
         if optional && !says_present {
             errors.push(

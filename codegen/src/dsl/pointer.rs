@@ -76,7 +76,7 @@ impl<S, T> std::fmt::Debug for Ptr<S, T> {
 
 impl<T: Scalar> KernelParam for Ptr<Global, T> {
     fn declare(name: &str) -> Param {
-        Param { name: name.to_owned(), ty: Type::Global, element: Some(T::TYPE), align: None }
+        Param { name: name.to_owned(), ty: Type::Global, element: Some(T::TYPE), align: None, tensor: None }
     }
     fn from_value(value: ir::Value) -> Self {
         Ptr::from_id(value)
@@ -87,7 +87,7 @@ impl<T: Scalar> PointerParam for Ptr<Global, T> {}
 
 impl<T: Scalar> KernelParam for Val<T> {
     fn declare(name: &str) -> Param {
-        Param { name: name.to_owned(), ty: T::TYPE, element: None, align: None }
+        Param { name: name.to_owned(), ty: T::TYPE, element: None, align: None, tensor: None }
     }
     fn from_value(value: ir::Value) -> Self {
         Val::from_id(value)
@@ -186,7 +186,7 @@ impl<S: Space, T> Ptr<S, T> {
         self.moved(bytes, 1, Location::caller())
     }
 
-    fn moved(self, index: impl Index, size: u32, site: Site) -> Ptr<S, T> {
+    pub(super) fn moved(self, index: impl Index, size: u32, site: Site) -> Ptr<S, T> {
         match index.scaled(size, S::POINTER, site) {
             None => self,
             Some(offset) => Ptr::from_id(emit1(Op::PtrAdd, S::POINTER, &[self.id(), offset], site)),
@@ -283,23 +283,29 @@ const STATIC_SHARED: u64 = 48 << 10;
 /// ```
 #[track_caller]
 pub fn shared_array<T: Scalar>(count: u32) -> Ptr<Shared, T> {
+    static_shared(count, 16, Location::caller())
+}
+
+/// A static shared array of `count` elements, aligned to `align` bytes.
+pub(super) fn static_shared<T: Scalar>(count: u32, align: u32, site: Site) -> Ptr<Shared, T> {
     if count == 0 || T::TYPE == Type::Pred {
         let what = if count == 0 { "no elements: write at least 1" } else { "`bool`: store `u8` instead" };
-        fail(Location::caller(), format!("a shared array cannot be of {what}"));
+        fail(site, format!("a shared array cannot be of {what}"));
     }
-    let shared = crate::ir::Shared { element: T::TYPE, count, align: 16 };
+    let shared = crate::ir::Shared { element: T::TYPE, count, align };
     let (variable, bytes) = with(|r| (r.shared_variable(shared), r.func.static_shared()));
     if bytes > STATIC_SHARED {
         let what = format!(
             "{bytes} bytes of static shared memory exceed the limit of {STATIC_SHARED} bytes per CTA: use \
              `dynamic_shared()`, whose size the launch sets"
         );
-        fail(Location::caller(), what);
+        fail(site, what);
     }
-    Ptr::from_id(emit1(Op::SharedAddress(variable), Type::Shared, &[], Location::caller()))
+    Ptr::from_id(emit1(Op::SharedAddress(variable), Type::Shared, &[], site))
 }
 
-/// The CTA's dynamic shared memory, aligned to 128 bytes. The launch sets its size.
+/// The CTA's dynamic shared memory, aligned to 128 bytes, or to the swizzle pattern of the kernel's widest tensor map (up to 1024
+/// bytes). The launch sets its size.
 ///
 /// - PTX: `mov.u32 …, dynamic_shared`
 /// - Target: sm_80

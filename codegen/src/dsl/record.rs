@@ -15,7 +15,7 @@ use super::replay::{MergeId, Merges, Replay, Stop, replay_paths};
 use crate::ir::verify::{is_identifier, misuse};
 use crate::ir::{
     Block, BlockCall, Def, Function, Inst, InstData, Loc, Local, LocalVar, Op, Param, Shared, SharedVar,
-    SourceLoc, Table, TableVar, Type, Value,
+    SourceLoc, Table, TableVar, TensorLayout, Type, Value,
 };
 use crate::kernel::Kernel;
 
@@ -627,7 +627,36 @@ pub fn aligned_parameter<P: PointerParam>(name: &str, align: u32) -> P {
 )]
 pub trait PointerParam: KernelParam {}
 
+/// A kernel's run-time parameter that is a tensor map.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tensor map and has no tiles",
+    label = "remove `#[tile(…)]`, or make this a `TensorMap<T, RANK, …>`"
+)]
+pub trait TensorParam: Sized {
+    /// Elements of a tile along each dimension: an array of one number for each.
+    type Tile;
+    /// Declares the parameter `name` in the kernel's signature.
+    fn declare(name: &str, tile: &Self::Tile) -> Param;
+    /// The handle of the parameter with SSA value `value`.
+    fn from_value(value: Value, tile: Self::Tile) -> Self;
+}
+
+/// Declares the next run-time parameter, a tensor map with tiles of these sizes.
+#[track_caller]
+pub fn tiled_parameter<P: TensorParam>(name: &str, tile: P::Tile) -> P {
+    let site = Location::caller();
+    let param = P::declare(name, &tile);
+    if let Some(Err(why)) = param.tensor.as_ref().map(TensorLayout::check) {
+        fail(site, format!("`{name}`: {why}"));
+    }
+    P::from_value(declare_value(param, site), tile)
+}
+
 fn declare<P: KernelParam>(param: Param, site: Site) -> P {
+    P::from_value(declare_value(param, site))
+}
+
+fn declare_value(param: Param, site: Site) -> Value {
     if !is_identifier(&param.name) {
         let name = &param.name;
         fail(
@@ -637,5 +666,5 @@ fn declare<P: KernelParam>(param: Param, site: Site) -> P {
     }
     let ty = param.ty;
     let index = with(|r| r.parameter(param));
-    P::from_value(emit1(Op::Param(index), ty, &[], site))
+    emit1(Op::Param(index), ty, &[], site)
 }

@@ -1,9 +1,10 @@
 //! Matrix products by a warpgroup on Hopper's tensor cores (`wgmma`).
 //!
 //! A warpgroup is four warps whose first index is a multiple of four. It adds A·B to sums: A has 64 rows, of which warp w
-//! of the warpgroup holds rows 16·w and up in registers, as [`FragmentA`]; B has 8 to 256 columns in shared memory, which a
-//! [`MatrixDescriptor`] describes. The product runs while the warps continue: [`RunningSums`] cannot be read, and
-//! [`RunningSums::wait`] returns the [`WarpgroupSums`], which can. B must not change before the wait.
+//! of the warpgroup holds rows 16·w and up in registers, as [`FragmentA`], or which are in shared memory; B has 8 to 256
+//! columns in shared memory. A [`MatrixDescriptor`] describes an operand in shared memory, for example a part of a
+//! [`SharedTile`] that a tensor map loaded, with its swizzle. The product runs while the warps continue: [`RunningSums`] cannot be read, and
+//! [`RunningSums::wait`] returns the [`WarpgroupSums`], which can. Operands in shared memory must not change before the wait.
 //!
 //! The kernel's PTX has the target `sm_90a`: it runs on devices of compute capability 9.0 alone.
 
@@ -12,11 +13,12 @@ use std::panic::Location;
 
 use super::mma::{FragmentA, FragmentC, MmaElement, MmaWith};
 use super::pointer::{Ptr, Shared};
-use super::record::emit;
+use super::record::{Site, emit, fail};
 use super::scalar::Scalar;
+use super::shared_tile::{SharedTile, Swizzle32, Swizzle64, Swizzle128, TileSwizzle};
 use super::value::{Val, val};
 use crate::Carry;
-use crate::ir::{Op, Type, Value};
+use crate::ir::{Op, Swizzle, Type, Value, WgmmaOperands};
 
 /// Elements of a warpgroup's products: u8 and i8 with wrapping i32 sums, f16 and bf16 with f32 sums.
 #[diagnostic::on_unimplemented(
@@ -30,14 +32,17 @@ impl WarpgroupElement for i8 {}
 impl WarpgroupElement for half::f16 {}
 impl WarpgroupElement for half::bf16 {}
 
-/// The descriptor of operand B in shared memory: columns of 32 bytes, 8 to 256 of them, without swizzle.
+/// The descriptor of an operand in shared memory: 32 bytes along K of the 64 rows of A, or of the 8 to 256 columns of B.
 ///
-/// B consists of *core matrices* of eight columns by 16 bytes along K, each contiguous: 128 bytes, column after column
-/// (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout").
+/// Without swizzle the operand consists of *core matrices* of eight rows of A, or columns of B, by 16 bytes along K, each
+/// contiguous: 128 bytes, row after row (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout").
+/// [`SharedTile::operand`] and [`SharedTile::transposed_operand`] make descriptors of swizzled tiles.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct MatrixDescriptor<T> {
     low: Val<u32>,
     high: Val<u32>,
+    #[carry(skip)]
+    transposed: bool,
     #[carry(skip)]
     elements: PhantomData<T>,
 }
@@ -65,6 +70,7 @@ impl<T: WarpgroupElement> MatrixDescriptor<T> {
         MatrixDescriptor {
             low: ((address >> 4) & 0x3FFF) | (along_k >> 4 << 16),
             high: val(along_columns >> 4),
+            transposed: false,
             elements: PhantomData,
         }
     }
@@ -85,9 +91,223 @@ impl<T: WarpgroupElement> MatrixDescriptor<T> {
         MatrixDescriptor { low: self.low + (bytes >> 4), ..self }
     }
 
+    /// The descriptor of a swizzled matrix, whose pattern of eight rows begins at a multiple of its size. `leading` and
+    /// `stride` are the byte offsets of the leading dimension and of the stride dimension.
+    fn swizzled(
+        start: Ptr<Shared, T>,
+        swizzle: Swizzle,
+        offsets: [u32; 2],
+        transposed: bool,
+        site: Site,
+    ) -> Self {
+        let [leading, stride] = offsets;
+        let code: u32 = match swizzle {
+            Swizzle::None => 0,
+            Swizzle::Bytes128 => 1,
+            Swizzle::Bytes64 => 2,
+            Swizzle::Bytes32 => 3,
+        };
+        let address = Val::<u32>::from_id(emit(Op::Bitcast, Type::U32, &[start.id()], site)[0]);
+        MatrixDescriptor {
+            low: ((address >> 4) & 0x3FFF) | (leading >> 4 << 16),
+            high: val(stride >> 4 | code << 30),
+            transposed,
+            elements: PhantomData,
+        }
+    }
+
     #[track_caller]
     fn value(self) -> Value {
         emit(Op::Pack, Type::U64, &[self.low.id(), self.high.id()], Location::caller())[0]
+    }
+}
+
+/// A swizzle of tiles that operands of [`wgmma`](self) have.
+#[diagnostic::on_unimplemented(
+    message = "a tile with the swizzle `{Self}` cannot be an operand of a warpgroup's product",
+    label = "expected `Swizzle32`, `Swizzle64` or `Swizzle128`"
+)]
+pub trait MatrixSwizzle: TileSwizzle {}
+
+impl MatrixSwizzle for Swizzle32 {}
+impl MatrixSwizzle for Swizzle64 {}
+impl MatrixSwizzle for Swizzle128 {}
+
+impl<T: WarpgroupElement, S: MatrixSwizzle> SharedTile<T, 2, S> {
+    /// Bytes of a row of the swizzle pattern.
+    const SPAN: u32 = S::SWIZZLE.chunks() * 16;
+
+    /// The operand with K along dimension 0 of the tile: row `first` and up are the rows of A or the columns of B, and the
+    /// elements along K are the 32 bytes number `step` of each row.
+    ///
+    /// - PTX: `shr.u32`, `and.b32`, `or.b32`
+    /// - Target: sm_80
+    /// - Requires: rows of the tile as long as the swizzle; `first` a multiple of 8, and as many rows from there on as the
+    ///   product has; the tile aligned to its swizzle pattern
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// /// Multiplies 64 rows by 64 columns along K = 64; both operands are contiguous along K.
+    /// #[kernel(threads = 128)]
+    /// fn product(
+    ///     #[tile([64, 64])] a: TensorMap<f16, 2, Swizzle128>,
+    ///     #[tile([64, 64])] b: TensorMap<f16, 2, Swizzle128>,
+    ///     x: Ptr<Global, f32>,
+    /// ) {
+    ///     let (left, right, done) = (a.shared_tile(), b.shared_tile(), mbarrier_array(1).at(0));
+    ///     if thread_index() == 0 {
+    ///         done.init(1);
+    ///         fence_mbarrier_init();
+    ///         done.arrive_expect(left.size() + right.size());
+    ///         a.load(left, (0, 0), done, None);
+    ///         b.load(right, (0, 0), done, None);
+    ///     }
+    ///     barrier();
+    ///     done.wait(0, Wait::Try);
+    ///     let products: Vec<_> = (0..4).map(|step| (left.operand(0, step), right.operand(0, step))).collect();
+    ///     let sums = start_products(64, &products).wait();
+    ///     x.at(thread_index()).store(sums.fragments()[0].0[0]);
+    /// }
+    /// // A has the row's number in every element, B is 1.
+    /// let rows: Vec<f16> = (0..64 * 64).map(|i| f16::from_f32((i / 64) as f32)).collect();
+    /// let kernel = product()?;
+    /// let launch = Launch::of(&kernel).tensor(&rows, [64, 64]).tensor(&[f16::ONE; 64 * 64], [64, 64]);
+    /// let done = launch.uninitialised::<f32>(128).run()?;
+    /// // Lane 4 of warp 1 has row 17.
+    /// assert_eq!(done.buffer::<f32>(2)[36], 17.0 * 64.0);
+    /// assert!(done.has("and.b32") && done.has("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn operand(self, first: u32, step: u32) -> MatrixDescriptor<T> {
+        let site = Location::caller();
+        self.check_rows(site);
+        if !first.is_multiple_of(8) || first >= self.sizes()[1] || step * 32 >= Self::SPAN {
+            fail(
+                site,
+                format!(
+                    "no operand begins at row {first} and step {step} of this tile: rows are multiples of 8 below {}, \
+                     steps are below {}",
+                    self.sizes()[1],
+                    Self::SPAN / 32
+                ),
+            );
+        }
+        let start = self.pointer().bytes(first * Self::SPAN + step * 32);
+        // The offset of the leading dimension has no meaning for a swizzled operand along K.
+        MatrixDescriptor::swizzled(start, S::SWIZZLE, [16, 8 * Self::SPAN], false, site)
+    }
+
+    /// The operand with K along dimension 1 of the tile: rows `first_k` and up are the 16 positions along K, and dimension 0
+    /// are the rows of A or the columns of B. If the product has more than a row of the tile holds, they continue in tiles
+    /// that follow at distances of `between_tiles` bytes.
+    ///
+    /// - PTX: `shr.u32`, `and.b32`, `or.b32`
+    /// - Target: sm_80
+    /// - Requires: elements of 16 bits; rows of the tile as long as the swizzle; `first_k` a multiple of 8; the tile aligned
+    ///   to its swizzle pattern
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// /// Multiplies 64 rows by 128 columns along K = 16; B is contiguous along its columns, in two tiles.
+    /// #[kernel(threads = 128)]
+    /// fn product(#[tile([64, 16])] b: TensorMap<f16, 2, Swizzle128>, x: Ptr<Global, f32>) {
+    ///     let (tiles, done) = (b.shared_tiles(2), mbarrier_array(1).at(0));
+    ///     if thread_index() == 0 {
+    ///         done.init(1);
+    ///         fence_mbarrier_init();
+    ///         done.arrive_expect(2 * tiles.at(0).size());
+    ///         b.load(tiles.at(0), (0, 0), done, None);
+    ///         b.load(tiles.at(1), (64, 0), done, None);
+    ///     }
+    ///     barrier();
+    ///     done.wait(0, Wait::Try);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let right = tiles.at(0).transposed_operand(0, b.tile_distance());
+    ///     let sums = start_products(128, &[(a, right)]).wait();
+    ///     x.at(thread_index()).store(sums.fragments()[9].0[1]);
+    /// }
+    /// // Each element is its column's number.
+    /// let columns: Vec<f16> = (0..16 * 128).map(|i| f16::from_f32((i % 128) as f32)).collect();
+    /// let done = Launch::of(&product()?).tensor(&columns, [128, 16]).uninitialised::<f32>(128).run()?;
+    /// // Lane 2 has columns 4 and 5 of eight.
+    /// assert_eq!(done.buffer::<f32>(1)[2], 16.0 * (9.0 * 8.0 + 5.0));
+    /// assert!(done.has("and.b32"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn transposed_operand(self, first_k: u32, between_tiles: u32) -> MatrixDescriptor<T> {
+        let site = Location::caller();
+        self.check_rows(site);
+        if T::TYPE.bytes() != 2 {
+            fail(site, format!("an operand of {} cannot be transposed: only those of f16 and bf16", T::TYPE));
+        }
+        if !first_k.is_multiple_of(8) || first_k >= self.sizes()[1] {
+            fail(
+                site,
+                format!(
+                    "no operand begins at row {first_k}: rows are multiples of 8 below {}",
+                    self.sizes()[1]
+                ),
+            );
+        }
+        if !between_tiles.is_multiple_of(16) || between_tiles >= 1 << 18 {
+            fail(site, format!("{between_tiles} bytes between tiles: not a multiple of 16 below 2¹⁸"));
+        }
+        let start = self.pointer().bytes(first_k * Self::SPAN);
+        MatrixDescriptor::swizzled(start, S::SWIZZLE, [between_tiles, 8 * Self::SPAN], true, site)
+    }
+
+    /// Fails if the rows of the tile are shorter than the swizzle.
+    fn check_rows(self, site: Site) {
+        let row = self.sizes()[0] * T::TYPE.bytes();
+        if row != Self::SPAN {
+            fail(
+                site,
+                format!(
+                    "rows of {row} bytes: an operand of a warpgroup's product has rows of {} bytes, as long as the swizzle",
+                    Self::SPAN
+                ),
+            );
+        }
+    }
+}
+
+/// Operand A of a warpgroup's product: [`FragmentA`] in registers, or a [`MatrixDescriptor`] of shared memory.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be operand A of a warpgroup's product",
+    label = "expected `FragmentA<T, 4>` or `MatrixDescriptor<T>`"
+)]
+pub trait LeftOperand: Copy {
+    /// Type of the elements.
+    type Element: WarpgroupElement;
+    /// The registers, if the operand is in registers.
+    fn words(self) -> Vec<Val<u32>>;
+    /// The descriptor, if the operand is in shared memory.
+    fn descriptor(self) -> Option<MatrixDescriptor<Self::Element>>;
+}
+
+impl<T: WarpgroupElement> LeftOperand for FragmentA<T, 4> {
+    type Element = T;
+
+    fn words(self) -> Vec<Val<u32>> {
+        self.registers().to_vec()
+    }
+
+    fn descriptor(self) -> Option<MatrixDescriptor<T>> {
+        None
+    }
+}
+
+impl<T: WarpgroupElement> LeftOperand for MatrixDescriptor<T> {
+    type Element = T;
+
+    fn words(self) -> Vec<Val<u32>> {
+        Vec::new()
+    }
+
+    fn descriptor(self) -> Option<MatrixDescriptor<T>> {
+        Some(self)
     }
 }
 
@@ -177,6 +397,13 @@ impl<S: Scalar + Default> WarpgroupSums<S> {
         &self.fragments
     }
 
+    /// The same sums as sums of products that may run, to start a loop that carries [`RunningSums`].
+    ///
+    /// - PTX: none
+    pub fn into_running(self) -> RunningSums<S> {
+        RunningSums { fragments: self.fragments }
+    }
+
     /// Starts adding products A·B, in their order, and closes the group.
     ///
     /// - PTX: `wgmma.fence.sync.aligned`, `wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16`, by the columns and the
@@ -185,9 +412,9 @@ impl<S: Scalar + Default> WarpgroupSums<S> {
     /// - Requires: all lanes of the warpgroup
     /// - Example: [`WarpgroupSums`]
     #[track_caller]
-    pub fn multiply<A, B>(self, products: &[(FragmentA<A, 4>, MatrixDescriptor<B>)]) -> RunningSums<S>
+    pub fn multiply<A, B>(self, products: &[(A, MatrixDescriptor<B>)]) -> RunningSums<S>
     where
-        A: WarpgroupElement<Sum = S> + MmaWith<B>,
+        A: LeftOperand<Element: WarpgroupElement<Sum = S> + MmaWith<B>>,
         B: WarpgroupElement<Sum = S>,
     {
         let columns = 8 * self.fragments.len() as u32;
@@ -204,9 +431,9 @@ impl<S: Scalar + Default> RunningSums<S> {
     /// - Requires: all lanes of the warpgroup
     /// - Example: [`RunningSums`]
     #[track_caller]
-    pub fn multiply<A, B>(self, products: &[(FragmentA<A, 4>, MatrixDescriptor<B>)]) -> RunningSums<S>
+    pub fn multiply<A, B>(self, products: &[(A, MatrixDescriptor<B>)]) -> RunningSums<S>
     where
-        A: WarpgroupElement<Sum = S> + MmaWith<B>,
+        A: LeftOperand<Element: WarpgroupElement<Sum = S> + MmaWith<B>>,
         B: WarpgroupElement<Sum = S>,
     {
         let columns = 8 * self.fragments.len() as u32;
@@ -282,13 +509,10 @@ pub fn wait_for_products(pending: u32) {
 /// assert_eq!(found, [-192; 128]);
 /// ```
 #[track_caller]
-pub fn start_products<A, B>(
-    columns: u32,
-    products: &[(FragmentA<A, 4>, MatrixDescriptor<B>)],
-) -> RunningSums<A::Sum>
+pub fn start_products<A, B>(columns: u32, products: &[(A, MatrixDescriptor<B>)]) -> RunningSums<Sum<A>>
 where
-    A: WarpgroupElement + MmaWith<B>,
-    B: WarpgroupElement<Sum = A::Sum>,
+    A: LeftOperand<Element: MmaWith<B>>,
+    B: WarpgroupElement<Sum = Sum<A>>,
 {
     if products.is_empty() {
         super::record::fail(Location::caller(), "a group of products without products");
@@ -296,31 +520,47 @@ where
     start(columns, Vec::new(), products)
 }
 
+/// Type of the sums of products with the operand `A`.
+type Sum<A> = <<A as LeftOperand>::Element as MmaElement>::Sum;
+
 /// Starts products that are added to `sums`, or to zeros if there are none.
 #[track_caller]
 fn start<A, B>(
     columns: u32,
-    sums: Vec<FragmentC<A::Sum>>,
-    products: &[(FragmentA<A, 4>, MatrixDescriptor<B>)],
-) -> RunningSums<A::Sum>
+    sums: Vec<FragmentC<Sum<A>>>,
+    products: &[(A, MatrixDescriptor<B>)],
+) -> RunningSums<Sum<A>>
 where
-    A: WarpgroupElement + MmaWith<B>,
-    B: WarpgroupElement<Sum = A::Sum>,
+    A: LeftOperand<Element: MmaWith<B>>,
+    B: WarpgroupElement<Sum = Sum<A>>,
 {
     let site = Location::caller();
-    let ty = A::ELEMENT.sum();
-    let descriptors: Vec<Value> = products.iter().map(|(_, b)| b.value()).collect();
+    let ty = A::Element::ELEMENT.sum();
+    let lefts: Vec<Option<MatrixDescriptor<A::Element>>> =
+        products.iter().map(|(a, _)| a.descriptor()).collect();
+    let descriptors: Vec<(Option<Value>, Value)> =
+        lefts.iter().zip(products).map(|(left, (_, b))| (left.map(|left| left.value()), b.value())).collect();
     let mut registers: Vec<Value> = sums.iter().flat_map(|fragment| fragment.0.map(Val::id)).collect();
     let count = registers.len();
-    registers.extend(products.iter().flat_map(|(a, _)| a.registers().map(Val::id)));
+    registers.extend(products.iter().flat_map(|(a, _)| a.words()).map(Val::id));
     let fence = Op::WgmmaFence { sums: count as u32, words: (registers.len() - count) as u32 };
     let ordered = emit(fence, ty, &registers, site);
     let (sums, words) = ordered.split_at(count);
     let mut sums = sums.to_vec();
-    for (a, &b) in words.chunks(4).zip(&descriptors) {
-        let product = Op::Wgmma { a: A::ELEMENT, b: B::ELEMENT, columns, from_zero: sums.is_empty() };
-        sums.extend_from_slice(a);
-        sums.push(b);
+    let mut words = words.chunks(4);
+    for ((left, right), (a_descriptor, (_, b))) in descriptors.into_iter().zip(lefts.iter().zip(products)) {
+        let operands = WgmmaOperands {
+            a_shared: left.is_some(),
+            a_transposed: a_descriptor.is_some_and(|left| left.transposed),
+            b_transposed: b.transposed,
+        };
+        let (a, b) = (A::Element::ELEMENT, B::ELEMENT);
+        let product = Op::Wgmma { a, b, columns, from_zero: sums.is_empty(), operands };
+        match left {
+            Some(left) => sums.push(left),
+            None => sums.extend_from_slice(words.next().unwrap_or_default()),
+        }
+        sums.push(right);
         sums = emit(product, ty, &sums, site).to_vec();
     }
     emit(Op::WgmmaCommit, Type::U32, &[], site);

@@ -59,11 +59,24 @@ pub struct ManifestParameter {
     pub pointer: bool,
     /// Offset from the first parameter, in bytes.
     pub offset: u32,
-    /// Size of the parameter in bytes, which is also its alignment in the `.param` space.
+    /// Size of the parameter in bytes, which is also its alignment in the `.param` space; of a tensor map 128, with an
+    /// alignment of 64.
     pub bytes: u32,
     /// Required alignment of the address in bytes, if larger than the element size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub align: Option<u32>,
+    /// Layout of a tensor map, whose element type is `type`; absent for other parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_map: Option<ManifestTensorMap>,
+}
+
+/// Layout that the host must give a tensor map: arguments of `cuTensorMapEncodeTiled`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestTensorMap {
+    /// `boxDim`: elements of a tile along each of 1 to 5 dimensions, dimension 0 first.
+    pub tile: Vec<u32>,
+    /// Bytes of the swizzle: 0 without swizzle, 32, 64 or 128.
+    pub swizzle: u32,
 }
 
 /// Files of a kernel for one target.
@@ -132,16 +145,18 @@ impl ManifestModule {
     }
 }
 
-/// Manifest entries of the parameters, with offsets in the `.param` space: each at the next multiple of its size.
+/// Manifest entries of the parameters, with offsets in the `.param` space: each at the next multiple of its alignment.
 fn parameters(params: &[Param]) -> Vec<ManifestParameter> {
     let mut end: u32 = 0;
     params
         .iter()
         .map(|param| {
-            let bytes = param.ty.bytes();
-            let offset = end.next_multiple_of(bytes);
+            let bytes = param.bytes();
+            let offset = end.next_multiple_of(param.space_alignment());
             end = offset + bytes;
-            let ty = match param.element.unwrap_or(param.ty) {
+            let tensor = param.tensor.as_ref();
+            let element = param.element.or(tensor.map(|layout| layout.element));
+            let ty = match element.unwrap_or(param.ty) {
                 Type::Pred => "bool".to_owned(),
                 ty => ty.to_string(),
             };
@@ -152,6 +167,10 @@ fn parameters(params: &[Param]) -> Vec<ManifestParameter> {
                 offset,
                 bytes,
                 align: param.align,
+                tensor_map: tensor.map(|layout| ManifestTensorMap {
+                    tile: layout.tile.clone(),
+                    swizzle: layout.swizzle.bytes(),
+                }),
             }
         })
         .collect()

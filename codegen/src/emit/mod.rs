@@ -83,7 +83,7 @@ use crate::ptxas::Ptxas;
 pub use entry::{Emitted, Entry, Geometry};
 pub use error::EmitError;
 pub use files::Files;
-pub use manifest::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
+pub use manifest::{Manifest, ManifestKernel, ManifestModule, ManifestParameter, ManifestTensorMap};
 
 /// A set of kernels to emit for a set of targets.
 #[derive(Clone, Debug, Default)]

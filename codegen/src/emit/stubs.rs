@@ -6,7 +6,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::{EmitError, Emitted, Variants};
-use crate::ir::{Param, Type};
+use crate::ir::{Param, TensorLayout, Type};
 use crate::ptx::Target;
 
 /// Text of the Rust module: `TARGETS`, `kernels` by target, one module per target with its sources, and one module per
@@ -78,12 +78,14 @@ fn kernel(name: &str, variants: &Variants<'_>) -> Option<TokenStream> {
     let sources = variants.iter().map(|kernel| source(kernel));
     let names = variants.iter().map(|kernel| source_name(kernel.compiled.target));
     let pointer = first.params.iter().any(|param| param.element.is_some()).then(|| quote!(DevicePointer,));
+    let tensor =
+        first.params.iter().any(|param| param.tensor.is_some()).then(|| quote!(, Swizzle, TensorMap));
     let launch = launch(first);
     Some(quote! {
         #[doc = #doc]
         #[allow(dead_code)]
         pub mod #module {
-            use ::bespoke_codegen::launch::{#pointer KernelSource, LaunchConfig, Launcher};
+            use ::bespoke_codegen::launch::{#pointer KernelSource, LaunchConfig, Launcher #tensor};
             use ::bespoke_codegen::ptx::Target;
 
             #(#sources)*
@@ -158,7 +160,7 @@ fn launch(kernel: &Emitted) -> TokenStream {
     };
     let names: Vec<_> = kernel.params.iter().map(|param| format_ident!("{}", param.name)).collect();
     let types = kernel.params.iter().map(argument_type);
-    let (promise, checks) = alignment(&kernel.params);
+    let (promise, checks) = requirements(&kernel.params);
     quote! {
         #config
 
@@ -177,21 +179,36 @@ fn launch(kernel: &Emitted) -> TokenStream {
     }
 }
 
-/// The alignment that a launch requires of pointers: text for the documentation, and assertions.
-fn alignment(params: &[Param]) -> (TokenStream, TokenStream) {
+/// What a launch requires of arguments, the alignment of pointers and the layout of tensor maps: text for the
+/// documentation, and assertions.
+fn requirements(params: &[Param]) -> (TokenStream, TokenStream) {
     let (mut promise, mut checks) = (TokenStream::new(), TokenStream::new());
-    for (param, bytes) in params.iter().filter_map(|param| Some((param, param.align?))) {
+    for param in params {
+        let name = format_ident!("{}", param.name);
+        let (doc, check) = if let Some(bytes) = param.align {
+            let number = Literal::u64_unsuffixed(bytes.into());
+            let message = format!("`{name}` must be a multiple of {bytes} bytes");
+            let doc = format!(" If `{name}` is no multiple of {bytes} bytes.");
+            (doc, quote!(assert!(#name.address().is_multiple_of(#number), #message);))
+        } else if let Some(TensorLayout { tile, swizzle, .. }) = &param.tensor {
+            let sizes: Vec<String> = tile.iter().map(u32::to_string).collect();
+            let layout = format!("tiles of {} elements and a swizzle of {swizzle} bytes", sizes.join(" × "));
+            let message = format!("`{name}` must have {layout}");
+            let (sizes, swizzle) =
+                (tile.iter().map(|&size| Literal::u32_unsuffixed(size)), format_ident!("{swizzle:?}"));
+            let doc = format!(" If `{name}` does not have {layout}.");
+            (doc, quote!(assert!(#name.has_layout([#(#sizes),*], Swizzle::#swizzle), #message);))
+        } else {
+            continue;
+        };
         if promise.is_empty() {
             promise.extend(quote! {
                 ///
                 /// # Panics
             });
         }
-        let (name, number) = (format_ident!("{}", param.name), Literal::u64_unsuffixed(bytes.into()));
-        let doc = format!(" If `{}` is no multiple of {bytes} bytes.", param.name);
-        let message = format!("`{}` must be a multiple of {bytes} bytes", param.name);
         promise.extend(quote!(#[doc = #doc]));
-        checks.extend(quote!(assert!(#name.address().is_multiple_of(#number), #message);));
+        checks.extend(check);
     }
     (promise, checks)
 }
@@ -202,6 +219,10 @@ fn capitalised(text: &str) -> String {
 }
 
 fn argument_type(param: &Param) -> TokenStream {
+    if let Some(TensorLayout { element, tile, .. }) = &param.tensor {
+        let (element, rank) = (scalar(*element), Literal::usize_unsuffixed(tile.len()));
+        return quote!(&TensorMap<#element, #rank>);
+    }
     match param.element {
         Some(element) => {
             let element = scalar(element);
@@ -217,7 +238,7 @@ fn scalar(ty: Type) -> TokenStream {
         Type::U8 => quote!(u8),
         Type::U16 => quote!(u16),
         Type::U32 | Type::Shared | Type::Cluster | Type::Local => quote!(u32),
-        Type::U64 | Type::Global | Type::Constant => quote!(u64),
+        Type::U64 | Type::Global | Type::Constant | Type::TensorMap => quote!(u64),
         Type::I8 => quote!(i8),
         Type::I16 => quote!(i16),
         Type::I32 => quote!(i32),

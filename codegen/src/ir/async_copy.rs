@@ -1,15 +1,17 @@
 //! Asynchronous copies and prefetches.
 
 use super::effect::{BASELINE, Requirement, since};
-use super::members::{Flag, Format, Number};
+use super::members::{Flag, Format, Number, Variant};
 use super::reader::Reader;
-use super::rule::{CLUSTER, GLOBAL, SHARED, U16, U32, untyped};
+use super::rule::{CLUSTER, GLOBAL, I32, Rule, SHARED, Slot, TENSOR_MAP, U16, U32, untyped};
 use super::table::opcodes;
+use super::tensor::{MAX_RANK, TensorReduction};
 use super::types::Type;
 use crate::target::Target::{Sm80, Sm90};
 
 const HINTED: Flag = Flag("hinted");
 const BYTES: Number<u8> = Number { what: "a number of bytes", examples: &[4, 8, 16] };
+const RANK: Number<u8> = Number { what: "a number of dimensions", examples: &[1, 2, 3, 5] };
 const GROUPS: Number<u32> = Number { what: "a number of groups", examples: &[0, 2] };
 
 opcodes! {
@@ -72,7 +74,74 @@ opcodes! {
         /// Prefetches a number of bytes (second operand, u32) from a global address into L2.
         PrefetchBulk = "prefetch_bulk": untyped(&[GLOBAL, U32], &[]);
             Sync; Independent; since("cp.async.bulk.prefetch", Sm90, (8, 0)),
+        /// `cp.async.bulk.tensor` to shared memory: operands shared destination, tensor map, `rank` coordinates of the
+        /// tile's first element (i32, dimension 0 first), the mbarrier that counts the bytes, and with `multicast` a mask
+        /// of CTA ranks (u16), as in `BulkMulticast`.
+        TensorLoad {
+            /// Number of dimensions.
+            rank: u8 as RANK,
+            /// Whether a mask of CTA ranks follows the mbarrier.
+            multicast: bool as Flag("multicast"),
+            /// Whether the last operand is an L2 cache policy.
+            hinted: bool as HINTED,
+        } = "tensor_load": tensor_load(rank, multicast).policy(hinted).check(check_rank(rank));
+            Sync; Independent; tensor(),
+        /// `cp.async.bulk.tensor` to global memory: operands tensor map, `rank` coordinates, shared source. Completion by
+        /// groups, as of `BulkStore`.
+        TensorStore {
+            /// Number of dimensions.
+            rank: u8 as RANK,
+            /// Whether the last operand is an L2 cache policy.
+            hinted: bool as HINTED,
+        } = "tensor_store": tensor_store(rank).policy(hinted).check(check_rank(rank)); Sync; Independent; tensor(),
+        /// `cp.reduce.async.bulk.tensor`: as `TensorStore`, but combines the tile with the elements in global memory.
+        TensorReduce {
+            /// The operation.
+            op: TensorReduction as Variant,
+            /// Number of dimensions.
+            rank: u8 as RANK,
+            /// Whether the last operand is an L2 cache policy.
+            hinted: bool as HINTED,
+        } = "tensor_reduce": tensor_store(rank).policy(hinted).check(check_rank(rank)); Sync; Independent; tensor(),
+        /// Prefetches a tile into L2: operands tensor map, `rank` coordinates.
+        TensorPrefetch {
+            /// Number of dimensions.
+            rank: u8 as RANK,
+            /// Whether the last operand is an L2 cache policy.
+            hinted: bool as HINTED,
+        } = "tensor_prefetch": untyped(&coordinates(rank), &[]).policy(hinted).check(check_rank(rank));
+            Sync; Independent; tensor(),
+        /// Prefetches a tensor map: operand tensor map.
+        PrefetchTensorMap = "prefetch_tensor_map": untyped(&[TENSOR_MAP], &[]);
+            Sync; Independent; since("prefetch.tensormap", Sm90, (8, 0)),
     }
+}
+
+/// Tensor map and coordinates.
+fn coordinates(rank: u8) -> Vec<Slot> {
+    let coordinates = std::iter::repeat_n(I32, rank.into());
+    std::iter::once(TENSOR_MAP).chain(coordinates).collect()
+}
+
+fn tensor_load(rank: u8, multicast: bool) -> Rule {
+    let mask = multicast.then_some(U16);
+    let slots = std::iter::once(SHARED).chain(coordinates(rank)).chain([SHARED]).chain(mask);
+    untyped(&slots.collect::<Vec<_>>(), &[])
+}
+
+fn tensor_store(rank: u8) -> Rule {
+    untyped(&[&coordinates(rank)[..], &[SHARED]].concat(), &[])
+}
+
+fn tensor() -> Option<Requirement> {
+    since("cp.async.bulk.tensor", Sm90, (8, 0))
+}
+
+fn check_rank(rank: u8) -> Result<(), String> {
+    if (1..=MAX_RANK).contains(&usize::from(rank)) {
+        return Ok(());
+    }
+    Err(format!("a tensor has 1 to {MAX_RANK} dimensions, not {rank}"))
 }
 
 fn bulk() -> Option<Requirement> {

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 use super::op::Op;
+use super::tensor::TensorLayout;
 use super::types::Type;
 
 /// A location in a kernel's Rust source.
@@ -27,15 +28,32 @@ pub struct SourceLoc {
 pub struct Param {
     /// Name of the parameter in the Rust source.
     pub name: String,
-    /// Type of the parameter: `Type::Global` for pointers, otherwise the scalar type.
+    /// Type of the parameter: `Type::Global` for pointers, `Type::TensorMap` for tensor maps, otherwise the scalar type.
     pub ty: Type,
     /// Element type of a pointer, for launch stubs; none for scalars.
     pub element: Option<Type>,
     /// Alignment in bytes that the launch guarantees for a pointer, if larger than the element's: a power of two.
     pub align: Option<u32>,
+    /// Layout of a tensor map (`Type::TensorMap`): element type, tile and swizzle.
+    pub tensor: Option<TensorLayout>,
 }
 
+/// Size of a tensor map in the `.param` space, in bytes.
+pub const TENSOR_MAP_BYTES: u32 = 128;
+/// Alignment of a tensor map in the `.param` space, in bytes.
+pub const TENSOR_MAP_ALIGN: u32 = 64;
+
 impl Param {
+    /// Size in the `.param` space, in bytes.
+    pub fn bytes(&self) -> u32 {
+        if self.ty == Type::TensorMap { TENSOR_MAP_BYTES } else { self.ty.bytes() }
+    }
+
+    /// Alignment in the `.param` space, in bytes.
+    pub fn space_alignment(&self) -> u32 {
+        if self.ty == Type::TensorMap { TENSOR_MAP_ALIGN } else { self.ty.bytes() }
+    }
+
     /// Guaranteed alignment of a pointer parameter in bytes; 1 for scalars.
     pub fn alignment(&self) -> u32 {
         self.element.map_or(1, Type::bytes).max(self.align.unwrap_or(1))
@@ -190,6 +208,12 @@ impl Function {
     /// Size of the static shared memory in bytes.
     pub fn static_shared(&self) -> u64 {
         self.shared.values().map(|shared| u64::from(shared.count) * u64::from(shared.element.bytes())).sum()
+    }
+
+    /// Alignment of the dynamic shared memory in bytes: 128, or that of the kernel's widest swizzled tiles.
+    pub fn dynamic_shared_alignment(&self) -> u32 {
+        let tiles = self.params.iter().filter_map(|param| Some(param.tensor.as_ref()?.swizzle.alignment()));
+        tiles.fold(128, u32::max)
     }
 
     /// Size of a thread's local arrays in bytes.

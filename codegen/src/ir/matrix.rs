@@ -1,5 +1,8 @@
 //! Matrix products of a warp.
 
+use super::lex::ParseError;
+use super::members::{Flag, Format};
+use super::reader::Reader;
 use super::rule::{ANY, BITS_32, Rule, Slot, T, U32, U64, typed};
 use super::table::named_enum;
 use super::types::Type;
@@ -114,9 +117,61 @@ impl Mma {
     }
 }
 
+/// Where the operands of a warpgroup's product are, and their order in shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WgmmaOperands {
+    /// Whether A is in shared memory; else in registers.
+    pub a_shared: bool,
+    /// Whether A in shared memory is contiguous along its rows' numbers (M); else along K.
+    pub a_transposed: bool,
+    /// Whether B is contiguous along its columns' numbers (N); else along K.
+    pub b_transposed: bool,
+}
+
+/// Format of the operands of a warpgroup's product: a word for each property that is true.
+pub(super) struct WgmmaOperandsFormat;
+
+const A_SHARED: Flag = Flag("a_shared");
+const A_TRANSPOSED: Flag = Flag("a_transposed");
+const B_TRANSPOSED: Flag = Flag("b_transposed");
+
+impl Format<WgmmaOperands> for WgmmaOperandsFormat {
+    fn print(&self, member: WgmmaOperands, ty: Type) -> String {
+        let words = [
+            A_SHARED.print(member.a_shared, ty),
+            A_TRANSPOSED.print(member.a_transposed, ty),
+            B_TRANSPOSED.print(member.b_transposed, ty),
+        ];
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<WgmmaOperands, ParseError> {
+        Ok(WgmmaOperands {
+            a_shared: A_SHARED.read(reader, ty)?,
+            a_transposed: A_TRANSPOSED.read(reader, ty)?,
+            b_transposed: B_TRANSPOSED.read(reader, ty)?,
+        })
+    }
+
+    fn examples(&self) -> Vec<WgmmaOperands> {
+        let plain = WgmmaOperands::default();
+        vec![
+            plain,
+            WgmmaOperands { b_transposed: true, ..plain },
+            WgmmaOperands { a_shared: true, a_transposed: true, ..plain },
+        ]
+    }
+}
+
 /// Rule of a product of a warpgroup with `columns` columns and sums of type `ty`: operands are the sums, unless the product
-/// starts `from_zero`, four registers of A, and the matrix descriptor of B; results are the sums.
-pub(super) fn wgmma_rule([a, b]: [MmaElement; 2], columns: u32, from_zero: bool, ty: Type) -> Rule {
+/// starts `from_zero`, four registers or the matrix descriptor of A, and the matrix descriptor of B; results are the sums.
+pub(super) fn wgmma_rule(
+    [a, b]: [MmaElement; 2],
+    columns: u32,
+    from_zero: bool,
+    of: WgmmaOperands,
+    ty: Type,
+) -> Rule {
     let sums = wgmma_sums(columns);
     let bytes = a.sum() == Type::I32 && b.sum() == Type::I32;
     // Products of bytes have fewer sizes: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async".
@@ -128,11 +183,16 @@ pub(super) fn wgmma_rule([a, b]: [MmaElement; 2], columns: u32, from_zero: bool,
     } else if columns == 0 || columns > 256 || !columns.is_multiple_of(step) {
         let sizes = if bytes { "8, 16, 24, 32, 48, 64, …" } else { "8, 16, …" };
         Err(format!("a product of a warpgroup has {sizes} or 256 columns, not {columns}"))
+    } else if of.a_transposed && !of.a_shared {
+        Err("operand A in registers cannot be transposed".to_owned())
+    } else if (of.a_transposed || of.b_transposed) && bytes {
+        Err(format!("operands of {a} and {b} cannot be transposed: only those of f16 and bf16"))
     } else {
         Ok(())
     };
+    let left = if of.a_shared { vec![U64] } else { vec![U32; 4] };
     let read = if from_zero { 0 } else { sums };
-    let operands = [vec![T; read], vec![U32; 4], vec![U64]].concat();
+    let operands = [vec![T; read], left, vec![U64]].concat();
     typed(BITS_32, &operands, &vec![T; sums]).check(check)
 }
 

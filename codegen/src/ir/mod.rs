@@ -26,6 +26,7 @@ pub mod print;
 mod reader;
 mod rule;
 mod table;
+mod tensor;
 mod threads;
 mod types;
 pub mod verify;
@@ -35,13 +36,15 @@ pub use async_copy::AsyncCopy;
 pub use effect::{Convergence, Effect, Requirement};
 pub use entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 pub use function::{
-    ARRAY_ALIGN, BlockCall, BlockData, Def, Function, InstData, Local, Param, Shared, SourceLoc, Table,
+    ARRAY_ALIGN, BlockCall, BlockData, Def, Function, InstData, Local, Param, Shared, SourceLoc,
+    TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
 };
 pub use inline::{Inline, InlineEffect, InlineText, Piece, pieces};
-pub use matrix::{Mma, MmaElement, MmaShape};
+pub use matrix::{Mma, MmaElement, MmaShape, WgmmaOperands};
 pub use mbarrier::{Eviction, FenceFor, Mbarrier};
 pub use memory::{Access, Atomic, Cache, Order, Ordering, Scope};
 pub use op::Op;
 pub use rule::{Expect, Signature};
+pub use tensor::{MAX_RANK, Swizzle, TensorLayout, TensorReduction};
 pub use threads::{ClusterBarrier, Match, Reduce, Shuffle, Vote};
 pub use types::{Special, Type};

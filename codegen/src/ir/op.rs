@@ -12,7 +12,9 @@ use super::async_copy::{AsyncCopy, CopyFormat};
 use super::effect::{BASELINE, Effect, Requirement, since};
 use super::entities::{LocalVar, SharedVar, TableVar};
 use super::inline::{Inline, InlineFormat};
-use super::matrix::{Mma, MmaElement, pass_through, wgmma_rule, wgmma_sums};
+use super::matrix::{
+    Mma, MmaElement, WgmmaOperands, WgmmaOperandsFormat, pass_through, wgmma_rule, wgmma_sums,
+};
 use super::mbarrier::{Eviction, FenceFor, Mbarrier};
 use super::members::*;
 use super::memory::{Access, Atomic, Cache, Ordering, Scope};
@@ -30,6 +32,8 @@ const SIDE: Choice<bool> = Choice(&[("right", false), ("left", true)]);
 const HALVES: Choice<bool> = Choice(&[("low", false), ("high", true)]);
 const COLUMNS: Number<u32> = Number { what: "a number of columns", examples: &[8, 64] };
 const REGISTERS: Number<u32> = Number { what: "a number of registers", examples: &[0, 4] };
+const DIRECTION: Choice<bool> = Choice(&[("decrease", false), ("increase", true)]);
+const REGISTERS_PER_THREAD: Number<u32> = Number { what: "a number of registers", examples: &[24, 232] };
 const GROUPS: Number<u32> = Number { what: "a number of groups", examples: &[0, 1] };
 const MATRICES: Choice<u8> = Choice(&[("x1", 1), ("x2", 2), ("x4", 4)]);
 
@@ -41,7 +45,8 @@ opcodes! {
         Const(bits: u64 as Literal) = "const":
             typed(NO_POINTER, &[], &[T]).check(fits(bits, ty)); Pure; Independent; BASELINE,
         /// The kernel parameter of this index.
-        Param(index: u32 as INDEX) = "param": typed(PARAMETER, &[], &[T]); Pure; Independent; BASELINE,
+        Param(index: u32 as INDEX) = "param": typed(PARAMETER, &[], &[T]); Pure; Independent;
+            if ty == Type::TensorMap { since("a tensor map", Sm90, (8, 0)) } else { BASELINE },
         /// A special register such as the thread index; its type is that of the register.
         Special(special: Special as Variant) = "special":
             typed(special_type(special), &[], &[T]);
@@ -210,9 +215,10 @@ opcodes! {
             words: u32 as REGISTERS,
         } = "wgmma_fence": pass_through(sums, words);
             Sync; Warp { ptx: "wgmma.fence" }; since("wgmma.fence", Sm90, (8, 0)),
-        /// Starts D = A·B + D of a warpgroup: 64 rows of 32 bytes by `columns` columns. Operands: the sums, four registers of A
-        /// (`Mma`'s fragment of 16 rows; warp w of the warpgroup has rows 16·w and up), and the matrix descriptor of B in
-        /// shared memory, whose columns are contiguous along K. Results: the sums, which may be read after `WgmmaWait`.
+        /// Starts D = A·B + D of a warpgroup: 64 rows of 32 bytes by `columns` columns. Operands: the sums, A, and the matrix
+        /// descriptor of B in shared memory. A is four registers (`Mma`'s fragment of 16 rows; warp w of the warpgroup has
+        /// rows 16·w and up), or a matrix descriptor. An operand in shared memory is contiguous along K, or if it is
+        /// transposed along the rows of A or the columns of B. Results: the sums, which may be read after `WgmmaWait`.
         Wgmma {
             /// Element type of A.
             a: MmaElement as Variant,
@@ -222,7 +228,9 @@ opcodes! {
             columns: u32 as COLUMNS,
             /// Whether the sums start at zero: there are no operands of sums.
             from_zero: bool as Flag("from_zero"),
-        } = "wgmma": wgmma_rule([a, b], columns, from_zero, ty);
+            /// Where A and B are.
+            operands: WgmmaOperands as WgmmaOperandsFormat,
+        } = "wgmma": wgmma_rule([a, b], columns, from_zero, operands, ty);
             Sync; Warp { ptx: "wgmma.mma_async" };
             since("wgmma.mma_async", Sm90, if a == b { (8, 0) } else { (8, 4) }),
         /// Closes the current group of products: those that the thread started since its last commit.
@@ -237,6 +245,16 @@ opcodes! {
             sums: u32 as REGISTERS,
         } = "wgmma_wait": pass_through(sums, 0);
             Sync; Warp { ptx: "wgmma.wait_group" }; since("wgmma.wait_group", Sm90, (8, 0)),
+
+        /// Changes the registers of each thread of a warpgroup to `count`, which all its warps do: `setmaxnreg`. An increase
+        /// waits until other warps of the CTA have given registers.
+        SetRegisters {
+            /// Whether to take registers; otherwise to give them.
+            increase: bool as DIRECTION,
+            /// Registers per thread afterwards: a multiple of 8 from 24 to 256.
+            count: u32 as REGISTERS_PER_THREAD,
+        } = "set_registers": untyped(&[], &[]).check(check_registers(count));
+            Sync; Warp { ptx: "setmaxnreg.sync" }; since("setmaxnreg", Sm90, (8, 0)),
 
         /// The value of another lane: operands value, lane/delta/mask, clamp, member mask.
         Shuffle(shuffle: Shuffle as Variant) = "shuffle": typed(BITS_32, &[T, U32, U32, U32], &[T]);
@@ -312,7 +330,14 @@ impl Op {
     /// Whether the instruction exists on devices of its lowest target's compute capability alone, not on later ones: its
     /// PTX target is `sm_90a`.
     pub fn is_architecture_specific(self) -> bool {
-        matches!(self, Op::WgmmaFence { .. } | Op::Wgmma { .. } | Op::WgmmaCommit | Op::WgmmaWait { .. })
+        matches!(
+            self,
+            Op::WgmmaFence { .. }
+                | Op::Wgmma { .. }
+                | Op::WgmmaCommit
+                | Op::WgmmaWait { .. }
+                | Op::SetRegisters { .. }
+        )
     }
 
     /// Whether instructions of this opcode have a type. Otherwise the type is `Type::U32`.
@@ -440,6 +465,13 @@ fn atomic_requirement(op: Atomic, ty: Type) -> Option<Requirement> {
 fn check_barrier(id: u8, threads: u32) -> Result<(), String> {
     if id > 15 || !threads.is_multiple_of(32) {
         return Err(format!("no barrier {id} of {threads} threads"));
+    }
+    Ok(())
+}
+
+fn check_registers(count: u32) -> Result<(), String> {
+    if !count.is_multiple_of(8) || !(24..=256).contains(&count) {
+        return Err(format!("{count} registers per thread: write a multiple of 8 from 24 to 256"));
     }
     Ok(())
 }

@@ -13,10 +13,10 @@ use std::borrow::Cow;
 
 use super::lex::Kind;
 pub use super::lex::ParseError;
-use super::members::{Format, Literal};
+use super::members::{Format, Literal, Variant};
 use super::print::{HEADER, VERSION};
 use super::reader::{Name, Reader};
-use super::{Function, Local, Op, Param, Shared, SourceLoc, Table, Type};
+use super::{Function, Local, Op, Param, Shared, SourceLoc, Table, TensorLayout, Type};
 
 /// Parses the text form of a function.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
@@ -144,12 +144,27 @@ impl Reader {
             let name = self.word("a parameter's name")?;
             self.punct(':')?;
             let ty = self.parsed("a type")?;
+            if ty == Type::TensorMap {
+                let tensor = Some(self.tensor_layout()?);
+                params.push(Param { name, ty, element: None, align: None, tensor });
+                continue;
+            }
             let typed = self.peek_word().is_some_and(|word| word != "align");
             let element = if typed { Some(self.parsed("a type")?) } else { None };
             let align = if self.eat_word("align") { Some(self.parsed("a number of bytes")?) } else { None };
-            params.push(Param { name, ty, element, align });
+            params.push(Param { name, ty, element, align, tensor: None });
         }
         Ok(params)
+    }
+
+    fn tensor_layout(&mut self) -> Result<TensorLayout, ParseError> {
+        let element = self.parsed("an element type")?;
+        self.keyword("tile")?;
+        let mut tile = Vec::new();
+        while !self.eat_word("swizzle") {
+            tile.push(self.parsed("a number of elements, or `swizzle`")?);
+        }
+        Ok(TensorLayout { element, tile, swizzle: Variant.read(self, element)? })
     }
 
     fn shared(&mut self, index: usize) -> Result<Shared, ParseError> {

@@ -13,6 +13,9 @@
 //! }
 //! ```
 //!
+//! A tensor map's parameter has the layout of its tiles: `a: tensor_map f16 tile 64 128 swizzle 128`, with the elements along
+//! each dimension and the bytes of the swizzle, 0 without one.
+//!
 //! The first line has the version of the form ([`VERSION`]).
 //!
 //! An instruction is its results, the opcode with its type after a dot, the opcode's members separated by blanks, the
@@ -24,7 +27,7 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::members::{Format, Literal};
-use super::{Block, BlockCall, Function, Inst, Loc};
+use super::{Block, BlockCall, Function, Inst, Loc, TensorLayout};
 
 /// Version of the text form: the number in its first line. A change of the form that older texts or older parsers do not
 /// survive increases it.
@@ -114,6 +117,11 @@ impl Printer<'_> {
             }
             if let Some(align) = param.align {
                 write!(f, " align {align}")?;
+            }
+            if let Some(TensorLayout { element, tile, swizzle }) = &param.tensor {
+                write!(f, " {element} tile")?;
+                tile.iter().try_for_each(|size| write!(f, " {size}"))?;
+                write!(f, " swizzle {swizzle}")?;
             }
         }
         f.write_char(')')?;

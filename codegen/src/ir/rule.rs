@@ -24,7 +24,7 @@ impl TypeSet {
 pub(super) const ANY: TypeSet = TypeSet::new("any type", |_| true);
 pub(super) const NO_POINTER: TypeSet = TypeSet::new("a scalar type", |ty| !ty.is_pointer());
 pub(super) const PARAMETER: TypeSet =
-    TypeSet::new("a parameter type", |ty| !ty.is_pointer() || ty == Type::Global);
+    TypeSet::new("a parameter type", |ty| !ty.is_pointer() || matches!(ty, Type::Global | Type::TensorMap));
 pub(super) const ELEMENT: TypeSet =
     TypeSet::new("a scalar element", |ty| !ty.is_pointer() && ty != Type::Pred);
 pub(super) const NUMBER: TypeSet = TypeSet::new("a number", |ty| ty.is_int() || ty.is_float());
@@ -54,7 +54,7 @@ pub(super) const PAIR: TypeSet = TypeSet::new("f16x2, bf16x2, u32 or u64", |ty| 
 });
 pub(super) const PAIRED: TypeSet =
     TypeSet::new("f16, bf16, u16 or u32", |ty| matches!(ty, Type::F16 | Type::Bf16 | Type::U16 | Type::U32));
-pub(super) const POINTERS: TypeSet = TypeSet::new("a pointer", Type::is_pointer);
+pub(super) const POINTERS: TypeSet = TypeSet::new("a pointer", Type::is_memory_pointer);
 pub(super) const BITS_32: TypeSet = TypeSet::new("a 32-bit type", |ty| ty.bits() == 32 && !ty.is_pointer());
 pub(super) const BITS_32_OR_64: TypeSet =
     TypeSet::new("a 32- or 64-bit type", |ty| matches!(ty.bits(), 32 | 64) && !ty.is_pointer());
@@ -100,6 +100,7 @@ pub(super) const POINTER: Slot = Slot::Fixed(Expect::Pointer);
 pub(super) const DATA: Slot = Slot::Fixed(Expect::Data);
 pub(super) const OFFSET: Slot = Slot::Fixed(Expect::Offset);
 pub(super) const PRED: Slot = fixed(Type::Pred);
+pub(super) const TENSOR_MAP: Slot = fixed(Type::TensorMap);
 pub(super) const U16: Slot = fixed(Type::U16);
 pub(super) const U32: Slot = fixed(Type::U32);
 pub(super) const I32: Slot = fixed(Type::I32);
@@ -126,7 +127,7 @@ pub enum Expect {
     Is(Type),
     /// Any pointer.
     Pointer,
-    /// Any type that a register can hold except a predicate.
+    /// Any type that a register can hold except a predicate and the address of a tensor map.
     Data,
     /// u32, i32, u64 or i64.
     Offset,

@@ -48,6 +48,8 @@ named_enum! {
         Local = "local",
         /// A 64-bit address in constant memory.
         Constant = "constant",
+        /// The 64-bit address of a tensor map, a kernel parameter.
+        TensorMap = "tensor_map",
     }
 }
 
@@ -59,7 +61,8 @@ impl Type {
             Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => 2,
             Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 | Type::F32 => 4,
             Type::Shared | Type::Cluster | Type::Local => 4,
-            Type::U64 | Type::I64 | Type::F64 | Type::Global | Type::Constant => 8,
+            Type::U64 | Type::I64 | Type::F64 => 8,
+            Type::Global | Type::Constant | Type::TensorMap => 8,
         }
     }
 
@@ -129,8 +132,13 @@ impl Type {
         }
     }
 
-    /// Whether this is a pointer type.
+    /// Whether this is an address: a pointer to memory, or the address of a tensor map.
     pub fn is_pointer(self) -> bool {
+        self.is_memory_pointer() || self == Type::TensorMap
+    }
+
+    /// Whether this is a pointer to memory that loads can read.
+    pub fn is_memory_pointer(self) -> bool {
         matches!(self, Type::Global | Type::Shared | Type::Cluster | Type::Local | Type::Constant)
     }
 }

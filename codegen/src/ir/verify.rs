@@ -2,7 +2,8 @@
 //!
 //! The kernel:
 //! - Its name and its parameters' names are identifiers; the parameters' names differ.
-//! - A parameter is a global pointer with or without an element type, or a scalar without one.
+//! - A parameter is a global pointer with or without an element type, a scalar without one, or a tensor map with a valid
+//!   layout.
 //! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and requires `threads`; `cluster` is from 1
 //!   to 8.
 //! - A shared variable has at least one element, of a scalar type other than a predicate; its alignment is a power of
@@ -142,7 +143,19 @@ impl Verifier<'_> {
             {
                 self.report(format!("parameter {name} cannot be aligned to {align} bytes"));
             }
-            if param.ty.is_pointer() && param.ty != Type::Global {
+            match (&param.tensor, param.ty) {
+                (Some(layout), Type::TensorMap) => {
+                    if let Err(why) = layout.check() {
+                        self.report(format!("parameter {name}: {why}"));
+                    }
+                }
+                (None, Type::TensorMap) => {
+                    self.report(format!("parameter {name} has no layout of its tiles"))
+                }
+                (Some(_), _) => self.report(format!("parameter {name} is no tensor map but has a layout")),
+                (None, _) => {}
+            }
+            if param.ty.is_memory_pointer() && param.ty != Type::Global {
                 self.report(format!("parameter {name} cannot be of type {}", param.ty));
             }
             if param.ty != Type::Global && param.element.is_some() {

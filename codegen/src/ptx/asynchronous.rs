@@ -81,7 +81,61 @@ impl Printer<'_> {
                 let (from, bytes) = (self.register(data.args[0]), self.operand(data.args[1]));
                 self.line(format_args!("cp.async.bulk.prefetch.L2.global [{from}], {bytes};"));
             }
+            AsyncCopy::TensorLoad { rank, multicast, hinted } => {
+                self.tensor_load(rank, multicast, hinted, data)
+            }
+            AsyncCopy::TensorStore { rank, hinted } => {
+                self.tensor_store(
+                    &format!("cp.async.bulk.tensor.{rank}d.global.shared::cta"),
+                    rank,
+                    hinted,
+                    data,
+                );
+            }
+            AsyncCopy::TensorReduce { op, rank, hinted } => {
+                let name = format!("cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{op}");
+                self.tensor_store(&name, rank, hinted, data);
+            }
+            AsyncCopy::TensorPrefetch { rank, hinted } => {
+                let tensor = self.tensor(0, rank, data);
+                let policy = self.policy(hinted, data);
+                let name = format!("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile");
+                self.line(format_args!("{name}{} {tensor}{policy};", hint(hinted)));
+            }
+            AsyncCopy::PrefetchTensorMap => {
+                let map = self.register(data.args[0]);
+                self.line(format_args!("prefetch.tensormap [{map}];"));
+            }
         }
+    }
+
+    fn tensor_load(&mut self, rank: u8, multicast: bool, hinted: bool, data: &InstData) {
+        let to = self.register(data.args[0]);
+        let tensor = self.tensor(1, rank, data);
+        let after = usize::from(rank) + 2;
+        let done = self.register(data.args[after]);
+        let mask =
+            if multicast { format!(", {}", self.operand(data.args[after + 1])) } else { String::new() };
+        let policy = self.policy(hinted, data);
+        let name =
+            format!("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes");
+        let cast = if multicast { ".multicast::cluster" } else { "" };
+        self.line(format_args!("{name}{cast}{} [{to}], {tensor}, [{done}]{mask}{policy};", hint(hinted)));
+    }
+
+    fn tensor_store(&mut self, name: &str, rank: u8, hinted: bool, data: &InstData) {
+        let tensor = self.tensor(0, rank, data);
+        let from = self.register(data.args[usize::from(rank) + 1]);
+        let policy = self.policy(hinted, data);
+        self.line(format_args!("{name}.tile.bulk_group{} {tensor}, [{from}]{policy};", hint(hinted)));
+    }
+
+    /// The operand `[map, {coordinates}]`, whose values start at operand `first`.
+    fn tensor(&mut self, first: usize, rank: u8, data: &InstData) -> String {
+        let map = self.register(data.args[first]);
+        let coordinates = &data.args[first + 1..][..usize::from(rank)];
+        let coordinates: Vec<String> = coordinates.iter().map(|&arg| self.operand(arg)).collect();
+        format!("[{map}, {{{}}}]", coordinates.join(", "))
     }
 
     /// Prints `cp.async.bulk` with its operands: destination, source, bytes, and possibly an mbarrier, a mask of CTAs

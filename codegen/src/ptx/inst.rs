@@ -104,11 +104,15 @@ impl Printer<'_> {
                 self.simple(data, &format!("createpolicy.fractional.L2::{eviction}.b64 {{}}, 1.0"));
             }
             Op::Mma(mma) => self.mma(mma, data),
+            Op::SetRegisters { increase, count } => {
+                let direction = if increase { "inc" } else { "dec" };
+                self.line(format_args!("setmaxnreg.{direction}.sync.aligned.u32 {count};"));
+            }
             Op::WgmmaFence { .. } => {
                 self.update_in_place(data);
                 self.line(format_args!("wgmma.fence.sync.aligned;"));
             }
-            Op::Wgmma { a, b, columns, .. } => self.wgmma([a, b], columns, data),
+            Op::Wgmma { a, b, columns, operands, .. } => self.wgmma([a, b], columns, operands, data),
             Op::WgmmaCommit => self.line(format_args!("wgmma.commit_group.sync.aligned;")),
             Op::WgmmaWait { pending, .. } => {
                 self.update_in_place(data);
@@ -212,6 +216,11 @@ impl Printer<'_> {
     fn param(&mut self, index: usize, data: &InstData) {
         let name = param_name(self.function, index);
         let to = self.register(data.results[0]);
+        if data.ty == Type::TensorMap {
+            self.line(format_args!("mov.b64 {to}, {name};"));
+            self.line(format_args!("cvta.param.u64 {to}, {to};"));
+            return;
+        }
         if data.ty == Type::Pred {
             let byte = self.fresh(Class::Half);
             self.line(format_args!("ld.param.u8 {byte}, [{name}];"));

@@ -1,7 +1,7 @@
 //! Matrix products as PTX.
 
 use super::printer::Printer;
-use crate::ir::{InstData, Mma, MmaElement};
+use crate::ir::{InstData, Mma, MmaElement, WgmmaOperands};
 
 impl Printer<'_> {
     pub(super) fn mma(&mut self, mma: Mma, data: &InstData) {
@@ -18,22 +18,37 @@ impl Printer<'_> {
         ));
     }
 
-    pub(super) fn wgmma(&mut self, elements: [MmaElement; 2], columns: u32, data: &InstData) {
+    pub(super) fn wgmma(
+        &mut self,
+        elements: [MmaElement; 2],
+        columns: u32,
+        operands: WgmmaOperands,
+        data: &InstData,
+    ) {
         let in_place = data.op.in_place();
         self.update_in_place(data);
         let sums = self.tuple(&data.results);
-        let [fragment @ .., descriptor] = &data.args[in_place..] else {
+        let [left @ .., descriptor] = &data.args[in_place..] else {
             unreachable!("the verifier counts operands")
         };
-        let fragment = self.tuple(fragment);
+        let left = match left {
+            &[left] if operands.a_shared => self.register(left).to_string(),
+            fragment => self.tuple(fragment),
+        };
         let descriptor = self.register(*descriptor);
         let [a, b] = elements.map(name);
         let (depth, sum) = if elements[0].bits() == 8 { (32, "s32") } else { (16, "f32") };
         let adds = u32::from(in_place > 0);
-        // Products of floats: neither operand is negated, and B is stored along K, as bytes always are.
-        let flags = if elements[0].bits() == 8 { "" } else { ", 1, 1, 0" };
+        // Products of floats: neither operand is negated. Bytes are always stored along K.
+        let flags = match (elements[0].bits(), operands.a_shared) {
+            (8, _) => String::new(),
+            (_, true) => {
+                format!(", 1, 1, {}, {}", operands.a_transposed as u8, operands.b_transposed as u8)
+            }
+            (_, false) => format!(", 1, 1, {}", operands.b_transposed as u8),
+        };
         self.line(format_args!(
-            "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{sum}.{a}.{b} {sums}, {fragment}, {descriptor}, \
+            "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{sum}.{a}.{b} {sums}, {left}, {descriptor}, \
              {adds}{flags};"
         ));
     }

@@ -26,7 +26,7 @@ impl Class {
             Type::Shared | Type::Cluster | Type::Local => Class::Word,
             Type::F32 => Class::Float,
             Type::F64 => Class::Double,
-            Type::U64 | Type::I64 | Type::Global | Type::Constant => Class::Long,
+            Type::U64 | Type::I64 | Type::Global | Type::Constant | Type::TensorMap => Class::Long,
         }
     }
 
@@ -104,7 +104,7 @@ pub(super) fn arithmetic(ty: Type) -> &'static str {
         Type::F32 => "f32",
         Type::F64 => "f64",
         Type::Pred => "pred",
-        Type::Global | Type::Constant => "u64",
+        Type::Global | Type::Constant | Type::TensorMap => "u64",
         Type::Shared | Type::Cluster | Type::Local => "u32",
     }
 }

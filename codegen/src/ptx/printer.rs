@@ -11,7 +11,10 @@ use super::moves::{Move, sequence};
 use super::operand::{Class, Register, arithmetic, bits, immediate, immediate_allowed};
 use super::shared_registers::shared_registers;
 use super::unsupported::Unsupported;
-use crate::ir::{ARRAY_ALIGN, Block, BlockCall, Function, InstData, Op, TableVar, Type, Value};
+use crate::ir::{
+    ARRAY_ALIGN, Block, BlockCall, Function, InstData, Op, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, TableVar,
+    Type, Value,
+};
 use crate::target::{IsaVersion, Target};
 
 /// Prints a verified function as a PTX module for `target`.
@@ -268,7 +271,10 @@ impl<'a> Printer<'a> {
         line(format_args!(".address_size 64"));
         line(format_args!(""));
         if self.dynamic_shared {
-            line(format_args!(".extern .shared .align 128 .b8 dynamic_shared[];"));
+            line(format_args!(
+                ".extern .shared .align {} .b8 dynamic_shared[];",
+                function.dynamic_shared_alignment()
+            ));
             line(format_args!(""));
         }
         // Local arrays are on the stack, as spilled registers are.
@@ -314,6 +320,12 @@ impl<'a> Printer<'a> {
                 Class::Pred => "u8",
                 _ => super::operand::memory(param.ty),
             };
+            if param.ty == Type::TensorMap {
+                let name = param_name(function, index);
+                let size = format!("[{TENSOR_MAP_BYTES}]");
+                line(format_args!("\t.param .align {TENSOR_MAP_ALIGN} .b8 {name}{size}{comma}"));
+                continue;
+            }
             let aligned = param.align.map_or(String::new(), |bytes| format!(".ptr .global .align {bytes} "));
             line(format_args!("\t.param .{kind} {aligned}{}{comma}", param_name(function, index)));
         }

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use bespoke_codegen::dsl::Scalar;
-use bespoke_codegen::ir::Type;
-use bespoke_codegen::launch::{Argument, DevicePointer, params};
+use bespoke_codegen::ir::{TensorLayout, Type};
+use bespoke_codegen::launch::{Argument, DevicePointer, TensorDescription, TensorMap, params};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, Kernel};
 use bespoke_emulator::{
-    Checks, Finding, LaunchConfig, Memory, MemoryError, Module, Options, ParseError, Profile, Stats,
+    Checks, DriverTensorMap, Finding, LaunchConfig, Memory, MemoryError, Module, Options, ParseError,
+    Profile, Stats,
 };
 
 use crate::element::{Element, from_bytes, to_bytes};
@@ -66,6 +67,7 @@ struct Buffer {
 enum ArgumentKind {
     PointerTo(Type),
     Value(Type),
+    TensorMap(Type, usize),
 }
 
 /// Error of a launch. `{:?}` prints the message, so that `unwrap` in a test shows the finding.
@@ -120,6 +122,25 @@ fn rust_name(ty: Type) -> String {
         Type::Pred => "`bool`".to_owned(),
         other => format!("`{other}`"),
     }
+}
+
+/// Encodes a tensor map for the emulator.
+fn encode<T: Scalar, const RANK: usize>(
+    description: &TensorDescription<T, RANK>,
+) -> Result<TensorMap<T, RANK>, Box<dyn std::error::Error>> {
+    let arguments = description.driver_arguments()?;
+    let map = bespoke_emulator::TensorMap::from_driver(&DriverTensorMap {
+        data_type: arguments.data_type,
+        address: arguments.address,
+        sizes: &arguments.sizes,
+        strides: &arguments.strides,
+        box_sizes: &arguments.tile,
+        steps: &arguments.steps,
+        interleave: arguments.interleave,
+        swizzle: arguments.swizzle,
+        fill: arguments.fill,
+    })?;
+    Ok(TensorMap::encoded(description, map.encode()?))
 }
 
 impl<'k> Launch<'k> {
@@ -215,6 +236,78 @@ impl<'k> Launch<'k> {
         self
     }
 
+    /// Adds an argument: a tensor map of a new buffer that contains `values`, a tensor without gaps of `sizes` elements along
+    /// each dimension, dimension 0 contiguous. Tile and swizzle are those that the kernel's parameter states. The buffer
+    /// counts as one for [`Done::buffer`].
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::Launch};
+    /// #[kernel(threads = 1)]
+    /// fn ones(#[tile([4, 2])] x: TensorMap<f32, 2>) {
+    ///     let tile = x.shared_tile();
+    ///     for (column, row) in [(0u32, 0u32), (1, 0), (2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (3, 1)] {
+    ///         tile.at((column, row)).store(1.0);
+    ///     }
+    ///     fence_async_shared();
+    ///     x.store((2, 1), tile, None);
+    ///     commit_bulk_stores();
+    ///     wait_bulk_stores_read(0);
+    /// }
+    /// // Elements of the tile outside the tensor are not stored.
+    /// let done = Launch::of(&ones()?).tensor(&[0.0f32; 8], [4, 2]).run()?;
+    /// assert_eq!(done.buffer::<f32>(0), [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the kernel's next parameter is not a tensor map of `RANK` dimensions with elements of type `T`, or `sizes` are not
+    /// those of the values.
+    #[must_use]
+    #[track_caller]
+    pub fn tensor<T: Element, const RANK: usize>(self, values: &[T], sizes: [u64; RANK]) -> Self {
+        let elements: u64 = sizes.iter().product();
+        assert!(
+            elements == values.len() as u64,
+            "a tensor of {sizes:?} has {elements} elements, and there are {} values",
+            values.len()
+        );
+        self.tensor_with(values, |address, layout| {
+            let tile = layout.tile[..].try_into().expect("the rank has been checked");
+            TensorDescription::dense(address, sizes, tile).swizzle(layout.swizzle)
+        })
+    }
+
+    /// Adds an argument: a tensor map of a new buffer that contains `values`. `describe` makes the description from the
+    /// buffer's address and the layout that the kernel's parameter states.
+    ///
+    /// # Panics
+    /// If the kernel's next parameter is not a tensor map of `RANK` dimensions with elements of type `T`, no device can
+    /// encode the description, or its tile or swizzle are not those that the parameter states.
+    #[must_use]
+    #[track_caller]
+    pub fn tensor_with<T: Element, const RANK: usize>(
+        mut self,
+        values: &[T],
+        describe: impl FnOnce(DevicePointer<T>, &TensorLayout) -> TensorDescription<T, RANK>,
+    ) -> Self {
+        let name = self.next_parameter(ArgumentKind::TensorMap(T::TYPE, RANK));
+        let bytes = to_bytes(values);
+        let address = self.memory.alloc(&name, bytes.len() as u64);
+        self.memory.write(address, &bytes).expect("the buffer has the size of the values");
+        self.buffers.push(Buffer { address, bytes: bytes.len() });
+        let layout = self.kernel.params()[self.arguments.len()].tensor.as_ref();
+        let layout = layout.expect("the parameter's kind has been checked");
+        let map = encode(&describe(DevicePointer::new(address), layout));
+        let map = map.unwrap_or_else(|error| panic!("the tensor map `{name}`: {error}"));
+        assert!(
+            map.layout() == *layout,
+            "the tensor map `{name}` has the layout {:?}, and its parameter states {layout:?}",
+            map.layout()
+        );
+        self.arguments.push(Box::new(map));
+        self
+    }
+
     #[track_caller]
     fn pointer<T: Element>(&mut self, bytes: usize) -> u64 {
         let name = self.next_parameter(ArgumentKind::PointerTo(T::TYPE));
@@ -243,7 +336,30 @@ impl<'k> Launch<'k> {
         let Some(param) = all.get(number - 1) else {
             panic!("`{kernel}` has {} parameters: argument {number} is one too many", all.len());
         };
+        let tensor =
+            |element, rank| format!("is a tensor map of {rank} dimensions with {}", rust_name(element));
+        if let Some(TensorLayout { element, tile, .. }) = &param.tensor {
+            match given {
+                ArgumentKind::TensorMap(ty, rank) if *element == ty && tile.len() == rank => {
+                    return param.name.clone();
+                }
+                ArgumentKind::TensorMap(ty, rank) => panic!(
+                    "argument {number} of `{kernel}`: its parameter `{}` {}, but this tensor has {rank} dimensions with {}",
+                    param.name,
+                    tensor(*element, tile.len()),
+                    rust_name(ty)
+                ),
+                _ => panic!(
+                    "argument {number} of `{kernel}`: its parameter `{}` {}: pass a `tensor`",
+                    param.name,
+                    tensor(*element, tile.len())
+                ),
+            }
+        }
         let what = match (param.element, given) {
+            (_, ArgumentKind::TensorMap(..)) => {
+                "is no tensor map: pass a `buffer` or a `value` instead of a `tensor`".to_owned()
+            }
             (Some(element), ArgumentKind::PointerTo(ty)) if element == ty => return param.name.clone(),
             (None, ArgumentKind::Value(ty)) if param.ty == ty => return param.name.clone(),
             (Some(element), ArgumentKind::PointerTo(ty)) => {
@@ -419,6 +535,50 @@ mod tests {
         if on {
             x.store(x.load() * factor);
         }
+    }
+
+    #[kernel(threads = 1)]
+    fn prefetched(#[tile([8, 2])] x: bespoke_codegen::dsl::TensorMap<f32, 2, Swizzle32>) {
+        x.prefetch((0, 0), None);
+    }
+
+    #[test]
+    fn a_wrong_tensor_is_an_error_that_names_it() {
+        let kernel = prefetched().unwrap();
+        let of = || Launch::of(&kernel);
+        assert!(of().tensor(&[0.0f32; 16], [8, 2]).run().is_ok());
+        let check = |wrong: &dyn Fn(), expected: &str| {
+            let panic = catch_unwind(AssertUnwindSafe(wrong)).unwrap_err();
+            assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some(expected));
+        };
+        let parameter =
+            "argument 1 of `prefetched`: its parameter `x` is a tensor map of 2 dimensions with `f32`";
+        check(&|| drop(of().buffer(&[0.0f32])), &format!("{parameter}: pass a `tensor`"));
+        check(
+            &|| drop(of().tensor(&[0u32; 16], [8, 2])),
+            &format!("{parameter}, but this tensor has 2 dimensions with `u32`"),
+        );
+        check(
+            &|| drop(of().tensor(&[0.0f32; 16], [16])),
+            &format!("{parameter}, but this tensor has 1 dimensions with `f32`"),
+        );
+        check(
+            &|| drop(of().tensor(&[0.0f32; 16], [8, 3])),
+            "a tensor of [8, 3] has 24 elements, and there are 16 values",
+        );
+        check(
+            &|| drop(of().tensor(&[0.0f32; 10], [5, 2])),
+            "the tensor map `x`: a stride of 20 bytes along dimension 1: it must be a multiple of 16 below 2^40; pad the \
+             rows of the tensor",
+        );
+        let plain = |address, layout: &TensorLayout| {
+            TensorDescription::<f32, 2>::dense(address, [8, 2], layout.tile[..].try_into().unwrap())
+        };
+        check(
+            &|| drop(of().tensor_with(&[0.0f32; 16], plain)),
+            "the tensor map `x` has the layout TensorLayout { element: F32, tile: [8, 2], swizzle: None }, and its \
+             parameter states TensorLayout { element: F32, tile: [8, 2], swizzle: Bytes32 }",
+        );
     }
 
     #[test]

@@ -20,4 +20,6 @@ mod pairs;
 mod pipelines;
 mod table;
 mod targets;
+mod tensor_maps;
 mod threads;
+mod warpgroups;

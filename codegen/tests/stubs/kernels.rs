@@ -39,6 +39,29 @@ pub fn nothing() {
     scratch.at(thread_index()).store(lane());
 }
 
+/// Doubles a tile of a matrix.
+#[kernel(threads = 64)]
+pub fn doubled(factor: Val<f32>, #[tile([8, 8])] x: TensorMap<f32, 2, Swizzle32>) {
+    let (tile, done) = (x.shared_tile(), mbarrier_array(1).at(0));
+    if thread_index() == 0 {
+        done.init(1);
+        fence_mbarrier_init();
+        done.arrive_expect(tile.size());
+        x.load(tile, (0, 0), done, None);
+    }
+    barrier();
+    done.wait(0, Wait::Try);
+    let element = tile.at((thread_index() % 8, thread_index() / 8));
+    element.store(element.load() * factor);
+    fence_async_shared();
+    barrier();
+    if thread_index() == 0 {
+        x.store((0, 0), tile, None);
+        commit_bulk_stores();
+        wait_bulk_stores_read(0);
+    }
+}
+
 /// A kernel whose body requires sm_90.
 #[kernel(threads = 32)]
 pub fn early() {

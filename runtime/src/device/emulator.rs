@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use bespoke_codegen::launch::DriverArguments;
 use bespoke_emulator as emulator;
 
 use super::signature::signatures;
@@ -194,6 +195,21 @@ impl Device for EmulatorDevice {
             module.add(entry, None, EmulatedKernel { module: parsed.clone(), position });
         }
         Ok(module)
+    }
+
+    fn encode_tensor_map(&self, arguments: &DriverArguments) -> Result<[u8; emulator::TENSOR_MAP_BYTES]> {
+        let map = emulator::TensorMap::from_driver(&emulator::DriverTensorMap {
+            data_type: arguments.data_type,
+            address: arguments.address,
+            sizes: &arguments.sizes,
+            strides: &arguments.strides,
+            box_sizes: &arguments.tile,
+            steps: &arguments.steps,
+            interleave: arguments.interleave,
+            swizzle: arguments.swizzle,
+            fill: arguments.fill,
+        });
+        map.and_then(|map| map.encode()).map_err(|error| Error::TensorMap(error.to_string()))
     }
 
     fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn LaunchSequence>> {

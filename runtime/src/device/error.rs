@@ -107,6 +107,9 @@ pub enum Error {
     /// An invalid access of the host to device memory.
     #[error("{0}")]
     Access(String),
+    /// A tensor map that the device cannot encode.
+    #[error("tensor map: {0}")]
+    TensorMap(String),
     /// A sequence was replayed before it was captured.
     #[error("the sequence was replayed before it was captured")]
     NotCaptured,
@@ -157,6 +160,7 @@ impl Error {
             | Error::Launch { .. }
             | Error::Fault { .. }
             | Error::Access(_)
+            | Error::TensorMap(_)
             | Error::NotCaptured => None,
         }
     }

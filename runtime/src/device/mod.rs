@@ -63,12 +63,14 @@ mod selector;
 mod signature;
 mod stubs;
 mod system_memory;
+mod tensor_map;
 
 use std::fmt;
 
+use bespoke_codegen::launch::DriverArguments;
 use serde::{Serialize, Serializer};
 
-pub use bespoke_emulator::Checks;
+pub use bespoke_emulator::{Checks, TENSOR_MAP_BYTES};
 pub use buffer::{Buffer, Element};
 #[cfg(test)]
 pub(crate) use emulator::with_info as emulator_with_info;
@@ -277,6 +279,9 @@ pub trait Device: Send + Sync {
     fn load(&self, name: &str, ptx: &str) -> Result<Module> {
         self.load_source(&ModuleSource::ptx(name, ptx))
     }
+
+    /// Encodes a tensor map of this device's memory. [`tensor_map`](#method.tensor_map) of `dyn Device` has a typed form.
+    fn encode_tensor_map(&self, arguments: &DriverArguments) -> Result<[u8; TENSOR_MAP_BYTES]>;
 
     /// Binds launches of this device's kernels, after checking each against its kernel and the device.
     fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn LaunchSequence>>;

@@ -106,7 +106,8 @@ impl Stats {
 
 /// Name and type of each parameter.
 pub(super) fn named_types(params: &[Param]) -> Vec<(String, String)> {
-    let ty = |param: &Param| match param.element {
+    let element = |param: &Param| param.element.or(param.tensor.as_ref().map(|layout| layout.element));
+    let ty = |param: &Param| match element(param) {
         Some(element) => format!("{} {element}", param.ty),
         None => param.ty.to_string(),
     };

@@ -94,6 +94,8 @@ pub(crate) struct Program {
     /// Operand lists of instructions that have more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
     pub(crate) wgmma: WgmmaRegisters,
+    /// Registers per thread at the start of the kernel, if a directive limits them.
+    pub(crate) entry_registers: Option<u32>,
 }
 
 impl Program {

@@ -4,6 +4,7 @@
 //! all CTAs of the cluster.
 
 use super::barrier::{Arrival, Barrier, ClusterBarrier, Release};
+use super::registers::RegisterPools;
 use crate::asynchronous::{AsyncCopy, AsyncOperations, Reservations, Reserved};
 use crate::checks::races::RaceDetector;
 use crate::code::program::SharedVariable;
@@ -52,6 +53,7 @@ pub(crate) struct ClusterState {
     barriers: Vec<Barrier>,
     pub(crate) cluster_barrier: ClusterBarrier,
     pub(crate) asynchronous: AsyncOperations,
+    pub(crate) registers: RegisterPools,
     pub(crate) released: Vec<Release>,
     /// The race detector, if races are checked.
     pub(crate) races: Option<Box<RaceDetector>>,
@@ -83,6 +85,7 @@ impl ClusterState {
             barriers: (0..layout.ctas * BARRIERS).map(|_| Barrier::default()).collect(),
             cluster_barrier: ClusterBarrier::new(layout.ctas * warps),
             asynchronous: AsyncOperations::default(),
+            registers: RegisterPools::default(),
             released: Vec::new(),
             races: None,
             completed: Vec::new(),

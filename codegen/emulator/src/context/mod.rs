@@ -4,6 +4,7 @@
 pub(crate) mod barrier;
 pub(crate) mod cluster;
 mod printed;
+pub(crate) mod registers;
 pub(crate) mod warp;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@ use super::{collective, programmatic, races};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, B, C, D, NONE};
 use crate::context::barrier::{Arrival, Reduction};
+use crate::context::registers::{Granted, RegisterMisuse, RegisterRequest};
 use crate::context::warp::NEVER;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::FindingKind;
@@ -40,10 +41,43 @@ const TRAPS: [(&str, &str, u64); 4] = [
     ("call", "the address of the indirect call is not that of a function of its type", 3),
 ];
 
-/// `setmaxnreg` changes nothing, because the emulator does not limit registers; the whole warp must execute it.
-fn set_max_registers(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
-    if whole_warp(cx) { Flow::Next } else { Flow::Fault }
+/// `setmaxnreg`; `imm` is the number of registers, and [`INCREASES`] for `.inc`. The registers are counted, but their contents
+/// do not change. Without a limit on the kernel's registers, ptxas ignores the instruction, and so does the emulator.
+fn set_max_registers(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if !whole_warp(cx) {
+        return Flow::Fault;
+    }
+    if cx.launch.program.entry_registers.is_none() {
+        return Flow::Next;
+    }
+    let request = RegisterRequest { increases: i.imm & INCREASES != 0, count: i.imm as u32 };
+    let misuse = match cx.cluster.registers.request(cx.warp.index, request) {
+        Granted::Done => return Flow::Next,
+        Granted::Waits => return Flow::Retry,
+        Granted::Misused(misuse) => misuse,
+    };
+    let name = |warp| cx.cluster.warp_name(warp);
+    let detail = match misuse {
+        RegisterMisuse::Has(has) => format!(
+            "the warp has {has} registers per thread, which {request} does not {}",
+            if request.increases { "increase" } else { "decrease" }
+        ),
+        RegisterMisuse::Differs { other, request: differs } => format!(
+            "the warp executes {request}, and {} of the same warpgroup {differs}: all four warps must execute the same \
+             instruction",
+            name(other)
+        ),
+        RegisterMisuse::Behind { other } => format!(
+            "the warp executes {request} before {} of the same warpgroup has executed the previous `setmaxnreg`: \
+             synchronise the warpgroup between them",
+            name(other)
+        ),
+    };
+    cx.fault(FindingKind::Registers, 0, detail)
 }
+
+/// Flag in `imm` of `setmaxnreg`: the instruction increases the registers.
+const INCREASES: u64 = 1 << 32;
 
 fn nanosleep(_: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     Flow::Yield
@@ -135,7 +169,8 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             Ok(nanosleep)
         }
         "setmaxnreg" => {
-            let known = op.take("inc") || op.take("dec");
+            let increases = op.take("inc");
+            let known = increases || op.take("dec");
             if !known || !op.take("sync") || !op.take("aligned") || op.take_ty()? != Ty::U32 {
                 return Err(op.unsupported());
             }
@@ -146,6 +181,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
                     op.text()
                 )));
             }
+            op.imm = registers | if increases { INCREASES } else { 0 };
             Ok(set_max_registers)
         }
         "griddepcontrol" => {

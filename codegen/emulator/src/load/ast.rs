@@ -263,6 +263,33 @@ pub(crate) struct Clusters {
     pub(crate) max_ctas: Option<u32>,
 }
 
+/// Registers of a multiprocessor.
+const REGISTERS: u32 = 64 << 10;
+/// Unit in which registers are allocated to a thread.
+const UNIT: u32 = 8;
+
+/// Directives of a kernel that limit its registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RegisterLimits {
+    /// `.maxnreg`: registers per thread.
+    pub(crate) per_thread: Option<u32>,
+    /// `.minnctapersm`: CTAs that must fit a multiprocessor.
+    pub(crate) min_ctas: Option<u32>,
+}
+
+impl RegisterLimits {
+    /// Registers per thread at the start of a kernel whose CTAs have up to `threads` threads; none without a limit, where
+    /// ptxas ignores `setmaxnreg`.
+    pub(crate) fn at_entry(self, threads: Option<u32>) -> Option<u32> {
+        let by_ctas = || {
+            let threads = self.min_ctas?.checked_mul(threads?.checked_next_multiple_of(32)?)?;
+            REGISTERS.checked_div(threads)
+        };
+        let registers = self.per_thread.or_else(by_ctas)?;
+        Some((registers / UNIT * UNIT).min(256))
+    }
+}
+
 /// A kernel (`.entry`) or device function (`.func`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
@@ -272,6 +299,7 @@ pub(crate) struct Function {
     pub(crate) reqntid: Option<[u32; 3]>,
     pub(crate) maxntid: Option<[u32; 3]>,
     pub(crate) clusters: Clusters,
+    pub(crate) register_limits: RegisterLimits,
     pub(crate) registers: Vec<Register>,
     pub(crate) shared: Vec<Variable>,
     /// `.local` variables, and the `.param` variables declared in the body; both are in local memory.
@@ -330,4 +358,18 @@ pub(crate) struct Ast {
     pub(crate) device: HashMap<String, Option<Function>>,
     /// Errors after which the parser continued.
     pub(crate) errors: Vec<ParseError>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RegisterLimits;
+
+    #[test]
+    fn limits_come_from_directives() {
+        let limits = |per_thread, min_ctas| RegisterLimits { per_thread, min_ctas };
+        assert_eq!(limits(None, Some(1)).at_entry(Some(384)), Some(168));
+        assert_eq!(limits(None, Some(1)).at_entry(Some(128)), Some(256));
+        assert_eq!(limits(Some(100), Some(1)).at_entry(Some(384)), Some(96));
+        assert_eq!([limits(None, Some(1)).at_entry(None), limits(None, None).at_entry(Some(384))], [None; 2]);
+    }
 }

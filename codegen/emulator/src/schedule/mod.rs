@@ -82,6 +82,9 @@ impl RunningCluster {
     pub(crate) fn start(&mut self, launch: &Launch<'_>, index: u64) {
         let geometry = &launch.geometry;
         self.state.reset(index);
+        if let Some(count) = launch.program.entry_registers {
+            self.state.registers.reset(geometry.cluster_size(), self.state.warps, count);
+        }
         if launch.checks {
             self.state.reserve_guards();
         }
@@ -152,6 +155,9 @@ impl RunningCluster {
     fn finish(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> TurnEnd {
         if let Some(copy) = self.state.asynchronous.in_flight() {
             return TurnEnd::Fault(self.explain_in_flight(copy, worker));
+        }
+        if let Some((warp, other, request)) = self.state.registers.incomplete() {
+            return TurnEnd::Fault(self.explain_registers(warp, other, request, worker));
         }
         if let Some(grid) = &launch.races
             && let Err((warp, fault)) = races::finish(launch, &mut self.state, grid)

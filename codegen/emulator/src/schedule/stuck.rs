@@ -3,6 +3,7 @@
 
 use super::{InFlight, RunningCluster};
 use crate::asynchronous::Awaited;
+use crate::context::registers::RegisterRequest;
 use crate::context::warp::Warp;
 use crate::context::{Fault, Worker};
 use crate::finding::{FindingKind, Space};
@@ -102,7 +103,7 @@ impl RunningCluster {
                 }
                 continue;
             }
-            if let Some(wait) = self.wgmma_wait(index) {
+            if let Some(wait) = self.wgmma_wait(index).or_else(|| self.register_wait(index)) {
                 waits.push(wait);
                 waiting_for_warps.get_or_insert(index);
                 continue;
@@ -147,6 +148,34 @@ impl RunningCluster {
         Some(format!(
             "{name} waits for {count} `wgmma` of its warpgroup, of which {other} has issued {issued}"
         ))
+    }
+
+    /// What a warp that waits for registers waits for.
+    fn register_wait(&self, warp: usize) -> Option<String> {
+        let (request, has, free) = self.state.registers.waits_for(warp)?;
+        Some(format!(
+            "{} waits at {request} for {} more registers per thread, and {free} are free: the other warps of the CTA keep \
+             theirs",
+            self.state.warp_name(warp),
+            request.count - has
+        ))
+    }
+
+    /// Reports a CTA that has ended although `other` has not executed a `setmaxnreg` that `warp`, of the same warpgroup, has.
+    pub(super) fn explain_registers(
+        &self,
+        warp: usize,
+        other: usize,
+        request: RegisterRequest,
+        worker: &mut Worker,
+    ) -> usize {
+        let [name, missing] = [warp, other].map(|warp| self.state.warp_name(warp));
+        let detail = format!(
+            "{name} executed {request}, and {missing} of the same warpgroup did not: all four warps must execute it"
+        );
+        let fault = Fault::new(FindingKind::Registers, 0, detail).at(self.warps[other].exited_at);
+        worker.fault = Some(Box::new(fault));
+        other
     }
 
     /// Reports a CTA that has ended while an asynchronous copy, or an mbarrier arrival deferred until copies complete,

@@ -19,7 +19,8 @@ mod slot;
 mod static_only;
 
 pub use super::record::{
-    CtaSize, KernelOptions, KernelParam, PointerParam, aligned_parameter, parameter, record_kernel,
+    CtaSize, KernelOptions, KernelParam, PointerParam, TensorParam, aligned_parameter, parameter,
+    record_kernel, tiled_parameter,
 };
 pub use branch::{DynIf, StaticIf};
 pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};

@@ -5,8 +5,10 @@ use crate::ir::{Block, BlockCall, Expect, InstData, Signature, Value, print, ver
 fn function_of(op: Op, ty: Type) -> Option<Function> {
     let Signature { operands, results } = op.signature(ty).ok()?;
     let mut function = Function::new("k");
-    let param = Param { name: "p".into(), ty: Type::Global, element: Some(Type::F16), align: Some(16) };
-    function.params = vec![param, Param { name: "n".into(), ty: Type::I16, element: None, align: None }];
+    let param =
+        Param { name: "p".into(), ty: Type::Global, element: Some(Type::F16), align: Some(16), tensor: None };
+    function.params =
+        vec![param, Param { name: "n".into(), ty: Type::I16, element: None, align: None, tensor: None }];
     function.threads = Some(64);
     function.min_blocks = Some(2);
     function.cluster = Some(4);

@@ -95,8 +95,8 @@ fn signature(function: &Function, data: &InstData, errors: &mut Vec<String>) {
 fn accepts(expect: Expect, ty: Type) -> bool {
     match expect {
         Expect::Is(expected) => ty == expected,
-        Expect::Pointer => ty.is_pointer(),
-        Expect::Data => ty != Type::Pred,
+        Expect::Pointer => ty.is_memory_pointer(),
+        Expect::Data => ty != Type::Pred && ty != Type::TensorMap,
         Expect::Offset => ty.is_int() && ty.bits() >= 32,
     }
 }
@@ -206,6 +206,9 @@ fn memory(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     errors.extend(misaligned(function, pointer, offset, elements * data.ty.bytes()));
 }
 
+/// Alignment of a tile in shared memory that a bulk tensor copy moves, in bytes.
+const TILE_ALIGN: u32 = 128;
+
 /// Checks alignment and sizes of the operands of asynchronous copies, matrix loads and mbarriers.
 fn asynchronous(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     let aligned = |operand: usize, size: u32| misaligned(function, data.args[operand], 0, size);
@@ -221,6 +224,13 @@ fn asynchronous(function: &Function, data: &InstData, errors: &mut Vec<String>) 
         Op::AsyncCopy(AsyncCopy::BulkStore { .. } | AsyncCopy::BulkToCluster) => {
             errors.extend(aligned(1, 16));
             errors.extend(sixteenths(function, data.args[2]));
+        }
+        Op::AsyncCopy(AsyncCopy::TensorLoad { rank, .. }) => {
+            errors.extend(aligned(0, TILE_ALIGN));
+            errors.extend(aligned(usize::from(rank) + 2, 8));
+        }
+        Op::AsyncCopy(AsyncCopy::TensorStore { rank, .. } | AsyncCopy::TensorReduce { rank, .. }) => {
+            errors.extend(aligned(usize::from(rank) + 1, TILE_ALIGN));
         }
         Op::AsyncCopy(AsyncCopy::PrefetchBulk) => errors.extend(sixteenths(function, data.args[1])),
         _ => {}

@@ -40,7 +40,7 @@ pub fn lower(program: &Program) -> Function {
     function.params = pointers
         .into_iter()
         .chain(scalars)
-        .map(|(name, ty, element, align)| Param { name: name.into(), ty, element, align })
+        .map(|(name, ty, element, align)| Param { name: name.into(), ty, element, align, tensor: None })
         .collect();
     function.threads = program.fixed_threads.then_some(program.threads);
     let mut lower = Lower { function, block: None, scope: Vec::new(), bases: Bases::default(), program };

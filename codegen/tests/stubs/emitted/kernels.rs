@@ -30,6 +30,7 @@ pub mod sm_90 {
     /// Every kernel, sorted by name.
     pub static KERNELS: &[&::bespoke_codegen::launch::KernelSource] = &[
         &super::blend::SM_90,
+        &super::doubled::SM_90,
         &super::names::SM_90,
         &super::nothing::SM_90,
     ];
@@ -77,6 +78,50 @@ pub mod blend {
                 self::SOURCES,
                 self::CONFIG,
                 &::bespoke_codegen::launch::params(&[&x, &y, &flip, &scale, &pair, &n]),
+            )
+    }
+}
+/// The kernel `doubled`.
+#[allow(dead_code)]
+pub mod doubled {
+    use ::bespoke_codegen::launch::{
+        KernelSource, LaunchConfig, Launcher, Swizzle, TensorMap,
+    };
+    use ::bespoke_codegen::ptx::Target;
+    /// For sm_90 and later.
+    pub static SM_90: KernelSource = KernelSource {
+        name: "doubled",
+        target: Target::Sm90,
+        ptx: include_str!("sm_90/doubled.ptx"),
+        cubin: None,
+    };
+    /// The kernel for each of its targets, oldest first.
+    pub static SOURCES: &[&KernelSource] = &[&SM_90];
+    /// The launch that the kernel was specialised for.
+    pub const CONFIG: LaunchConfig = LaunchConfig {
+        grid: [1, 1, 1],
+        block: [64, 1, 1],
+        dynamic_shared: 0,
+    };
+    /// Launches the kernel with [`CONFIG`].
+    ///
+    /// # Panics
+    /// If `x` does not have tiles of 8 × 8 elements and a swizzle of 32 bytes.
+    #[allow(clippy::too_many_arguments)]
+    pub fn launch<L: Launcher>(
+        launcher: &mut L,
+        factor: f32,
+        x: &TensorMap<f32, 2>,
+    ) -> Result<(), L::Error> {
+        assert!(
+            x.has_layout([8, 8], Swizzle::Bytes32),
+            "`x` must have tiles of 8 × 8 elements and a swizzle of 32 bytes"
+        );
+        launcher
+            .launch(
+                self::SOURCES,
+                self::CONFIG,
+                &::bespoke_codegen::launch::params(&[&factor, &x]),
             )
     }
 }

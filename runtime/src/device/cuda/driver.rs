@@ -111,6 +111,12 @@ entry_points! {
         cuKernelGetName(*mut *const c_char, sys::CUkernel);
         cuLaunchKernelEx(*const sys::CUlaunchConfig, sys::CUfunction, *mut *mut c_void, *mut *mut c_void);
 
+        cuTensorMapEncodeTiled(
+            *mut sys::CUtensorMap, sys::CUtensorMapDataType, c_uint, *mut c_void, *const sys::cuuint64_t,
+            *const sys::cuuint64_t, *const c_uint, *const c_uint, sys::CUtensorMapInterleave,
+            sys::CUtensorMapSwizzle, sys::CUtensorMapL2promotion, sys::CUtensorMapFloatOOBfill
+        );
+
         cuStreamCreate(*mut sys::CUstream, c_uint);
         cuStreamDestroy_v2(sys::CUstream);
         cuStreamSynchronize(sys::CUstream);

@@ -8,10 +8,12 @@ mod launch_sequence;
 mod module;
 mod nvml;
 mod staging;
+mod tensor_map;
 
 use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use bespoke_codegen::launch::DriverArguments;
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
@@ -23,7 +25,7 @@ use self::staging::Staging;
 use super::module_loader::ModuleLoader;
 use super::{
     Address, Allocation, Clocks, Device, DeviceInfo, Error, HostVisible, Kind, Launch, LaunchSequence,
-    MemoryInfo, Module, ModuleSource, Result,
+    MemoryInfo, Module, ModuleSource, Result, TENSOR_MAP_BYTES,
 };
 
 /// Lowest supported compute capability.
@@ -135,6 +137,10 @@ impl Device for CudaDevice {
 
     fn load_source(&self, source: &ModuleSource<'_>) -> Result<Module> {
         module::load(&self.context, &self.loader, source)
+    }
+
+    fn encode_tensor_map(&self, arguments: &DriverArguments) -> Result<[u8; TENSOR_MAP_BYTES]> {
+        tensor_map::encode(self.context.driver, arguments)
     }
 
     fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn LaunchSequence>> {

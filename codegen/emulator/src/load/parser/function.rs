@@ -103,10 +103,16 @@ impl Parser<'_> {
                     }
                     self.cluster_directive(directive, function)?;
                 }
-                Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn") => {
+                Token::Dot(directive @ ("minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn")) => {
                     self.at += 1;
-                    if let Token::Int(_) = self.peek() {
+                    if let Token::Int(number) = self.peek() {
                         self.at += 1;
+                        let number = u32::try_from(number).ok();
+                        match directive {
+                            "minnctapersm" => function.register_limits.min_ctas = number,
+                            "maxnreg" => function.register_limits.per_thread = number,
+                            _ => {}
+                        }
                     }
                 }
                 Token::Dot("pragma") => {
