@@ -29,8 +29,8 @@ use std::fmt::{self, Display, Formatter, Write};
 use super::members::{Format, Literal};
 use super::{Block, BlockCall, Function, Inst, Loc, TensorLayout};
 
-/// Version of the text form: the number in its first line. A change of the form that older texts or older parsers do not
-/// survive increases it.
+/// Version of the text form: the number in its first line. A change that makes an older text invalid, or gives it another
+/// meaning, increases it. New opcodes, types, attributes and members do not; `docs/ir.md` states the rule.
 pub const VERSION: u32 = 1;
 
 /// First word of the text form.
