@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use bespoke::device::{
     self, Address, Allocation, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Launch,
-    LaunchSequence, MemoryInfo, Module, ModuleSource, Selector,
+    LaunchSequence, MemoryInfo, Module, ModuleSource, Selector, TENSOR_MAP_BYTES,
 };
+use bespoke_codegen::launch::DriverArguments;
 
 /// Kind of a call of a device or of its memory and sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,6 +190,10 @@ impl<H: Hooks + 'static> Device for Hooked<H> {
         self.0.make(Call { operation: Operation::Load, name: source.name, bytes: 0 }, || {
             self.0.device.load(source.name, &ptx)
         })
+    }
+    fn encode_tensor_map(&self, arguments: &DriverArguments) -> device::Result<[u8; TENSOR_MAP_BYTES]> {
+        // No command makes tensor maps, so no hook changes them.
+        self.0.device.encode_tensor_map(arguments)
     }
     fn sequence(&self, launches: Vec<Launch>) -> device::Result<Box<dyn LaunchSequence>> {
         let half = launches[..launches.len() / 2].to_vec();
