@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 30] = [
+const FILES: [(&str, &str); 32] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("arrays", "Local arrays and tables of constants"),
@@ -38,7 +38,9 @@ const FILES: [(&str, &str); 30] = [
     ("tensor", "Tensor maps"),
     ("shared_tile", "Tiles in shared memory"),
     ("mbarrier", "Mbarriers"),
-    ("pipeline", "Pipelines"),
+    ("pipeline/mod", "Pipelines"),
+    ("pipeline/producer", "Producers of pipelines"),
+    ("pipeline/consumer", "Consumers of pipelines"),
     ("cluster", "Clusters"),
     ("inline", "Inline PTX"),
     ("print", "Printing and traps"),

@@ -147,7 +147,7 @@ pub const KERNELS: [Equal; 55] = [
     [
         "gemv of 16 tokens",
         "drop a warp barrier",
-        "codegen/src/dsl/pipeline.rs: warp_barrier(ALL_LANES);",
+        "codegen/src/dsl/pipeline/consumer.rs: warp_barrier(ALL_LANES);",
         "A matrix product after the last load from the stage waits for all lanes.",
     ],
     [
@@ -171,7 +171,7 @@ pub const KERNELS: [Equal; 55] = [
     [
         "gemv by warpgroups",
         "drop a warp barrier",
-        "codegen/src/dsl/pipeline.rs: warp_barrier(ALL_LANES);",
+        "codegen/src/dsl/pipeline/consumer.rs: warp_barrier(ALL_LANES);",
         "As with 16 tokens.",
     ],
     ["gemv by warpgroups", "drop a fence", "gemv/tokens/mod.rs: weights.init();", "As with 16 tokens."],
@@ -247,7 +247,7 @@ pub const KERNELS: [Equal; 55] = [
     [
         "gemm by warpgroups",
         "drop a warp barrier",
-        "codegen/src/dsl/pipeline.rs: warp_barrier(ALL_LANES);",
+        "codegen/src/dsl/pipeline/consumer.rs: warp_barrier(ALL_LANES);",
         "A matrix product after the last load from the stage waits for all lanes.",
     ],
     [

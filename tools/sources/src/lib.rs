@@ -19,7 +19,7 @@ mod tests {
         for file in ["kernels-gen/src/kernels/argmax.rs", "/elsewhere/kernels-gen/src/kernels/argmax.rs"] {
             assert!(find(file).is_some_and(|text| text.contains("pub fn choose_greedy")), "{file}");
         }
-        assert!(find("codegen/src/dsl/pipeline.rs").is_some());
+        assert!(find("codegen/src/dsl/pipeline/mod.rs").is_some());
         for file in ["argmax.rs", "other-kernels-gen/src/kernels/argmax.rs", "/rustc/library/core/src/lib.rs"]
         {
             assert!(find(file).is_none(), "{file}");
