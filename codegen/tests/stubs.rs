@@ -126,6 +126,7 @@ fn stubs_lay_out_what_the_manifest_describes() {
     let (x, y) = (DevicePointer::new(0x1000), DevicePointer::new(0x2000));
     let pair = F16x2(f16::ONE, f16::NEG_ONE);
     emitted::blend::launch(&mut notes, x, y, true, f16::ONE, pair, 250).unwrap();
+    emitted::doubled::launch(&mut notes, 2.0, &tensor_map([8, 8])).unwrap();
     let (eight, sixteen) = (DevicePointer::new(8), DevicePointer::new(16));
     emitted::names::launch(&mut notes, [7, 1, 1], eight, sixteen, 3, 4, 5).unwrap();
     emitted::nothing::launch(&mut notes, [1, 1, 1]).unwrap();
@@ -151,7 +152,22 @@ fn stubs_lay_out_what_the_manifest_describes() {
     assert_eq!(bytes("scale"), 0x3c00u16.to_le_bytes());
     assert_eq!(bytes("pair"), 0xbc00_3c00u32.to_le_bytes());
     assert_eq!(bytes("n"), 250u32.to_le_bytes());
-    assert_eq!(notes.0[1].1.grid, [7, 1, 1]);
+    // The map follows the factor, at its alignment.
+    assert_eq!(notes.0[1].2[..4], 2f32.to_le_bytes());
+    assert_eq!(notes.0[1].2[64..], [7; 128]);
+    assert_eq!(notes.0[2].1.grid, [7, 1, 1]);
+}
+
+/// A tensor map with tiles of these sizes, whose bytes no device has encoded.
+fn tensor_map(tile: [u32; 2]) -> launch::TensorMap<f32, 2> {
+    let tensor = launch::TensorDescription::dense(DevicePointer::new(0x1000), [8, 8], tile);
+    launch::TensorMap::encoded(&tensor.swizzle(launch::Swizzle::Bytes32), [7; 128])
+}
+
+#[test]
+#[should_panic(expected = "`x` must have tiles of 8 × 8 elements and a swizzle of 32 bytes")]
+fn stubs_hold_tensor_maps_to_their_layout() {
+    let _ = emitted::doubled::launch(&mut Notes::default(), 2.0, &tensor_map([8, 4]));
 }
 
 #[test]
@@ -210,7 +226,7 @@ fn kernels_are_listed_by_target() {
     assert_eq!(emitted::TARGETS, [Target::Sm80, Target::Sm90]);
     let names = |target| emitted::kernels(target).iter().map(|source| source.name).collect::<Vec<_>>();
     assert_eq!(names(Target::Sm80), ["blend", "names"]);
-    assert_eq!(names(Target::Sm90), ["blend", "names", "nothing"]);
+    assert_eq!(names(Target::Sm90), ["blend", "doubled", "names", "nothing"]);
     assert!(names(Target::Sm120).is_empty());
 }
 

@@ -256,8 +256,17 @@ fn calls(reply: &support::Reply) -> Vec<Value> {
     assert!(reason == "tool_calls" || reason == "length", "{}", reply.body);
     let lists =
         choices.iter().flat_map(|choice| [&choice["message"]["tool_calls"], &choice["delta"]["tool_calls"]]);
-    let calls: Vec<Value> =
-        lists.filter_map(Value::as_array).flatten().map(|call| call["function"].clone()).collect();
+    let mut calls: Vec<Value> = Vec::new();
+    for part in lists.filter_map(Value::as_array).flatten().map(|call| &call["function"]) {
+        match calls.last_mut() {
+            // The arguments of a stream's call arrive in parts.
+            Some(call) if part["name"].is_null() => {
+                let text = [&call["arguments"], &part["arguments"]].map(|text| text.as_str().unwrap());
+                call["arguments"] = text.concat().into();
+            }
+            _ => calls.push(part.clone()),
+        }
+    }
     let texts =
         choices.iter().flat_map(|choice| [&choice["message"]["content"], &choice["delta"]["content"]]);
     assert!(reason == "length" || texts.filter_map(Value::as_str).all(str::is_empty), "{}", reply.body);

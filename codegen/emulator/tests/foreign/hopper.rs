@@ -206,7 +206,7 @@ fn damaged_synchronisation_is_found() {
         matmul without wgmma.wait_group: Wgmma, Wgmma
         matmul wgmma.wait_group a group early: Wgmma, Wgmma
         matmul without fence.proxy.async: ProxyFence
-        matmul without bar.sync: Uninitialised, equivalent, AsyncCopy, Race
+        matmul without bar.sync: Race, equivalent, AsyncCopy, Race
         matmul cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         matmul with another swizzle: wrong result, wrong result, wrong result, wrong result, wrong result, AsyncCopy, wrong result, wrong result
         attention without wgmma.fence: Wgmma, Wgmma
@@ -214,7 +214,7 @@ fn damaged_synchronisation_is_found() {
         attention without wgmma.wait_group: Wgmma, Wgmma
         attention wgmma.wait_group a group early: Wgmma, Wgmma
         attention without fence.proxy.async: ProxyFence, equivalent
-        attention without bar.sync: Uninitialised, equivalent, Race, Race
+        attention without bar.sync: Race, equivalent, Race, Race
         attention cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         attention with another swizzle: OutOfBounds, OutOfBounds, AsyncCopy, AsyncCopy, wrong result, AsyncCopy
         quantised without wgmma.fence: Wgmma, Wgmma
@@ -222,7 +222,7 @@ fn damaged_synchronisation_is_found() {
         quantised without wgmma.wait_group: Wgmma, Wgmma, Wgmma
         quantised wgmma.wait_group a group early: Wgmma, Wgmma, Wgmma
         quantised without fence.proxy.async: ProxyFence, equivalent
-        quantised without bar.sync: Uninitialised, Race, AsyncCopy, Race
+        quantised without bar.sync: Race, Race, AsyncCopy, Race
         quantised cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         quantised with another swizzle: wrong result, wrong result, wrong result, wrong result
         fp8 without wgmma.fence: Wgmma
@@ -230,7 +230,7 @@ fn damaged_synchronisation_is_found() {
         fp8 without wgmma.wait_group: Wgmma, Wgmma
         fp8 wgmma.wait_group a group early: Wgmma, Wgmma
         fp8 without fence.proxy.async: ProxyFence
-        fp8 without bar.sync: Uninitialised, equivalent, Race, Race
+        fp8 without bar.sync: Race, equivalent, Race, Race
         fp8 cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         fp8 with another swizzle: AsyncCopy, AsyncCopy, AsyncCopy, AsyncCopy
         int8 without wgmma.fence: Wgmma
@@ -238,7 +238,7 @@ fn damaged_synchronisation_is_found() {
         int8 without wgmma.wait_group: Wgmma
         int8 wgmma.wait_group a group early: Wgmma
         int8 without fence.proxy.async: ProxyFence
-        int8 without bar.sync: Uninitialised, equivalent, Race, Race
+        int8 without bar.sync: Race, equivalent, Race, Race
         int8 cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         int8 with another swizzle: AsyncCopy, AsyncCopy, AsyncCopy, AsyncCopy
         tf32 without wgmma.fence: Wgmma
@@ -246,7 +246,7 @@ fn damaged_synchronisation_is_found() {
         tf32 without wgmma.wait_group: Wgmma, Wgmma
         tf32 wgmma.wait_group a group early: Wgmma, Wgmma
         tf32 without fence.proxy.async: ProxyFence
-        tf32 without bar.sync: Uninitialised, equivalent, Race, Race
+        tf32 without bar.sync: Race, equivalent, Race, Race
         tf32 cp.async.wait_group a group early: AsyncCopy, AsyncCopy
         tf32 with another swizzle: wrong result, wrong result, wrong result, wrong result, wrong result, wrong result, wrong result, wrong result
         none survives
