@@ -260,7 +260,7 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> SharedTiles<T, RANK, S> {
     ///
     /// - PTX: `mad.lo.u32` or `shl.b32`, `add.s32`; nothing for a compile-time number, which becomes part of the access
     /// - Target: sm_80
-    /// - Example: [`TensorMap::shared_tiles`]
+    /// - Example: [`TensorMap::shared_tiles`](crate::dsl::TensorMap::shared_tiles)
     #[track_caller]
     pub fn at(self, index: impl Index) -> SharedTile<T, RANK, S> {
         let distance = SharedTile::<T, RANK, S>::distance(&self.0.sizes);

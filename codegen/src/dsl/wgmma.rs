@@ -122,7 +122,7 @@ impl<T: WarpgroupElement> MatrixDescriptor<T> {
     }
 }
 
-/// A swizzle of tiles that operands of [`wgmma`](self) have.
+/// A swizzle of tiles that operands of `wgmma` have.
 #[diagnostic::on_unimplemented(
     message = "a tile with the swizzle `{Self}` cannot be an operand of a warpgroup's product",
     label = "expected `Swizzle32`, `Swizzle64` or `Swizzle128`"

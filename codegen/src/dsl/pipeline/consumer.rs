@@ -47,7 +47,7 @@ impl Consumer {
     /// - PTX: `mbarrier.arrive.shared.b64`; with [`PipelineCopy::Multicast`] `mapa.shared::cluster.u32` and
     ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` for each CTA
     /// - Target: sm_80, with [`PipelineCopy::Multicast`] sm_90
-    /// - Requires: [`PipelineShape::consumers`] threads of each CTA call it
+    /// - Requires: [`PipelineShape::consumers`](crate::dsl::PipelineShape::consumers) threads of each CTA call it
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -103,7 +103,7 @@ impl Consumer {
     /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane; with [`PipelineCopy::Multicast`]
     ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` by one lane for each CTA
     /// - Target: sm_80, with [`PipelineCopy::Multicast`] sm_90
-    /// - Requires: all lanes; [`PipelineShape::consumers`] warps of each CTA call it
+    /// - Requires: all lanes; [`PipelineShape::consumers`](crate::dsl::PipelineShape::consumers) warps of each CTA call it
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn release_by_warp(&self) {
