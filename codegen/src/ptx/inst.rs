@@ -498,4 +498,18 @@ mod tests {
             }
         }
     }
+
+    /// A NaN is not equal to anything: of floats, `ne` is the unordered comparison.
+    #[test]
+    fn floats_that_are_nan_differ() {
+        for (ty, relation) in [("f32", "setp.neu.f32"), ("f64", "setp.neu.f64"), ("u32", "setp.ne.u32")] {
+            let kernel = format!(
+                "kernel @k(p: global {ty}) {{\nblock0:\n  v0 = param.global 0\n  v1 = load.{ty} v0\n  \
+                 v2 = ne.{ty} v1, v1\n  branch v2, block1, block2\nblock1:\n  store.{ty} v0, v1\n  jump block2\n\
+                 block2:\n  return\n}}\n"
+            );
+            let text = print(&parse(&kernel).unwrap(), Target::Sm80).unwrap();
+            assert!(text.contains(relation), "{text}");
+        }
+    }
 }
