@@ -18,7 +18,7 @@ use crate::output::{self, Force};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke reduce kernel.ir --test ./interesting.sh --out small.ir
-  bespoke reduce kernel.ir --test 'bespoke opt --passes widen --report' --out small.ir
+  bespoke reduce kernel.ir --test '! bespoke opt --passes widen' --out small.ir
   bespoke reduce kernel.ir --test 'grep -q mul_hi'
 
 The command is run by the shell with the path of a kernel's file behind its own arguments. It exits with 0 if the kernel \
@@ -72,7 +72,7 @@ pub fn execute(args: &ReduceArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// Whether a command succeeds for a file.
+/// Runs the command with the path of a file; returns whether it exits with 0.
 fn succeeds(command: &str, file: &Path) -> miette::Result<bool> {
     let mut shell = if cfg!(windows) { Command::new("cmd") } else { Command::new("sh") };
     if cfg!(windows) {

@@ -1,4 +1,4 @@
-//! `opt` and `reduce`: passes over the text form of a kernel, and its reduction.
+//! The commands `opt` and `reduce`, on files with the text form of a kernel.
 
 use super::*;
 

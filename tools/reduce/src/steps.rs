@@ -51,7 +51,7 @@ enum By {
     Zero,
     /// The constant 1.
     One,
-    /// An earlier value of the block or of the entry block.
+    /// A value that is defined earlier in the block, or in the entry block.
     Earlier,
 }
 

@@ -51,7 +51,7 @@ struct WarpRegisters {
     waits_for: Option<RegisterRequest>,
 }
 
-/// The registers of a cluster's CTAs, counted per thread of a warp.
+/// Free registers of each CTA of a cluster, and the registers per thread of each warp.
 #[derive(Debug, Default)]
 pub(crate) struct RegisterPools {
     warps_per_cta: usize,

@@ -18,7 +18,7 @@ impl Remark {
     }
 }
 
-/// A location in a sentence: ` (FILE:LINE)`, or nothing.
+/// Location in parentheses, ` (FILE:LINE)`; empty if there is none.
 struct Line<'a> {
     function: &'a Function,
     loc: Option<Loc>,

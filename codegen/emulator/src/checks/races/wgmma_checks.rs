@@ -13,7 +13,7 @@ use super::stamp::{COPY, GRANULE, Stamp};
 use crate::asynchronous::{CompletedRead, first_in_warpgroup};
 use crate::finding::Space;
 
-/// Number of a warpgroup's complete operations that are remembered.
+/// Number of complete `wgmma` operations that are kept for each warpgroup.
 const REMEMBERED: usize = 1024;
 
 impl RaceDetector {
