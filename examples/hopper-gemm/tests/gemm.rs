@@ -4,10 +4,10 @@ use bespoke_codegen::prelude::*;
 use bespoke_codegen::ptxas::Ptxas;
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, Swizzle, TensorMap, TensorType, run};
 use expect_test::expect;
-use hopper_gemm::{DEPTH, ROWS, Shape, THREADS, gemm};
+use hopper_gemm::{C_TILE, DEPTH, ROWS, Schedule, Shape, THREADS, scheduled, specialised};
 
 /// The smallest CTA, so that the tests are fast.
-const SHAPE: Shape = Shape { columns: 64, stages: 3 };
+const SHAPE: Shape = Shape { columns: 64, stages: 3, stored: 64 };
 
 /// Small integers, the same in every run.
 fn numbers(count: usize, seed: u32) -> Vec<f64> {
@@ -20,8 +20,19 @@ fn halves(values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|&value| f16::from_f64(value).to_le_bytes()).collect()
 }
 
+/// Which of the kernels.
+#[derive(Clone, Copy)]
+enum Step {
+    Specialised,
+    /// With clusters of this many CTAs.
+    Scheduled(u32),
+}
+
+const ALL: [Step; 3] = [Step::Specialised, Step::Scheduled(1), Step::Scheduled(2)];
+
 /// A product of matrices with `m` and `n` rows of `k` elements.
 struct Problem {
+    step: Step,
     m: usize,
     n: usize,
     k: usize,
@@ -30,13 +41,13 @@ struct Problem {
 }
 
 impl Problem {
-    fn new(m: usize, n: usize, k: usize) -> Problem {
-        Problem { m, n, k, swizzle: Swizzle::Bytes128 }
+    fn new(step: Step, m: usize, n: usize, k: usize) -> Problem {
+        Problem { step, m, n, k, swizzle: Swizzle::Bytes128 }
     }
 
     /// Runs PTX of the kernel and compares C with the product in f64: `None` if it is right, or what is wrong.
     fn mistake(&self, ptx: &str, shape: Shape) -> Option<String> {
-        let &Problem { m, n, k, swizzle } = self;
+        let &Problem { step, m, n, k, swizzle } = self;
         let (a, b) = (numbers(m * k, 1), numbers(n * k, 2));
         let memory = Memory::new();
         let buffer = |name: &str, bytes: &[u8]| {
@@ -50,21 +61,31 @@ impl Problem {
             let map = TensorMap::dense(TensorType::F16, address, &sizes.map(|size| size as u64), &tile);
             TensorMap { swizzle, ..map }.encode().unwrap()
         };
+        let (name, numbers, grid, columns) = match step {
+            Step::Specialised => {
+                let grid = [n.div_ceil(shape.columns as usize) as u32, m.div_ceil(ROWS as usize) as u32, 1];
+                ("specialised", vec![k], grid, shape.columns)
+            }
+            // Two clusters, whatever the number of tiles.
+            Step::Scheduled(cluster) => {
+                ("scheduled", vec![m, n, k], [2 * cluster, 1, 1], shape.columns / cluster)
+            }
+        };
         let mut params = Vec::new();
         params.extend(map(at_a, [k, m], [DEPTH, ROWS], swizzle));
-        params.extend(map(at_b, [k, n], [DEPTH, shape.columns], Swizzle::Bytes128));
-        params.extend(map(at_c, [n, m], [64, 16], Swizzle::Bytes128));
-        params.extend((k as u32).to_le_bytes());
+        params.extend(map(at_b, [k, n], [DEPTH, columns], Swizzle::Bytes128));
+        params.extend(map(at_c, [n, m], C_TILE, Swizzle::Bytes128));
+        params.extend(numbers.into_iter().flat_map(|number| (number as u32).to_le_bytes()));
         let module = Module::parse(ptx).unwrap_or_else(|error| panic!("{error}"));
         let config = LaunchConfig {
-            grid: [n.div_ceil(shape.columns as usize) as u32, m.div_ceil(ROWS as usize) as u32, 1],
+            grid,
             block: [THREADS, 1, 1],
             dynamic_shared: shape.dynamic_shared(),
             cluster: None,
             cooperative: false,
         };
         let options = Options { instruction_limit: 1 << 20, ..Options::default() };
-        if let Err(finding) = run(module.kernel("gemm").unwrap(), &memory, &config, &params, &options) {
+        if let Err(finding) = run(module.kernel(name).unwrap(), &memory, &config, &params, &options) {
             return Some(format!("{:?}: {}", finding.kind, finding.detail));
         }
         let mut found = vec![0; m * n * 2];
@@ -79,19 +100,29 @@ impl Problem {
     }
 }
 
-fn ptx(shape: Shape) -> String {
-    let kernel = gemm(shape).unwrap_or_else(|error| panic!("{error}"));
+fn ptx(step: Step, shape: Shape) -> String {
+    let kernel = match step {
+        Step::Specialised => specialised::<Swizzle128>(shape),
+        Step::Scheduled(cluster) => scheduled(shape, Schedule { cluster, group: 2 }),
+    };
+    let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));
     kernel.compile(Target::Sm90).unwrap_or_else(|error| panic!("{error}")).ptx
 }
 
 #[test]
 fn products_are_exact() {
-    let small = ptx(SHAPE);
-    for (m, n, k) in [(128, 64, 64), (128, 64, 448), (256, 128, 128), (200, 72, 200), (8, 8, 8)] {
-        assert_eq!(Problem::new(m, n, k).mistake(&small, SHAPE), None, "{m} × {n} × {k}");
+    for step in ALL {
+        let small = ptx(step, SHAPE);
+        for (m, n, k) in [(128, 64, 64), (128, 64, 448), (256, 128, 128), (200, 72, 200), (8, 8, 8)] {
+            assert_eq!(Problem::new(step, m, n, k).mistake(&small, SHAPE), None, "{m} × {n} × {k}");
+        }
+        let wide = Shape { columns: 256, stages: 3, stored: 128 };
+        assert_eq!(Problem::new(step, 128, 256, 320).mistake(&ptx(step, wide), wide), None);
     }
-    let wide = Shape { columns: 256, stages: 3 };
-    assert_eq!(Problem::new(128, 256, 320).mistake(&ptx(wide), wide), None);
+    // Several tiles a cluster, the last group with fewer rows.
+    for step in [Step::Scheduled(1), Step::Scheduled(2)] {
+        assert_eq!(Problem::new(step, 1280, 136, 72).mistake(&ptx(step, SHAPE), SHAPE), None);
+    }
 }
 
 /// PTX with the text `from` replaced everywhere.
@@ -113,9 +144,19 @@ fn changed(ptx: &str, with: &str, number: usize, change: impl Fn(&str) -> String
     lines.join("\n") + "\n"
 }
 
+/// What is found of each of the mistakes: the kind of the finding, or the result that is wrong.
+fn found(problem: &Problem, mutants: &[(&str, String)]) -> String {
+    let line = |(what, ptx): &(&str, String)| {
+        let found = problem.mistake(ptx, SHAPE).unwrap_or_else(|| "not found".to_owned());
+        // What a deadlock is about follows from the mistake.
+        format!("{what}: {}\n", found.split_once(": ").map_or(found.as_str(), |(kind, _)| kind))
+    };
+    mutants.iter().map(line).collect()
+}
+
 #[test]
 fn mistakes_are_found() {
-    let right = ptx(SHAPE);
+    let right = ptx(Step::Specialised, SHAPE);
     let none = |_: &str| String::new();
     let last_operand = |to: &'static str| {
         move |line: &str| {
@@ -151,20 +192,10 @@ fn mistakes_are_found() {
             replaced(&right, "setmaxnreg.inc.sync.aligned.u32 232", "setmaxnreg.inc.sync.aligned.u32 240"),
         ),
     ];
-    let problem = Problem::new(128, 64, 448);
-    let mut report = String::new();
-    let mut add = |what: &str, found: Option<String>| {
-        // What a deadlock is about follows from the mistake.
-        let found = found.map_or("not found".to_owned(), |found| {
-            found.split_once(": ").map_or(found.clone(), |(kind, _)| kind.to_owned())
-        });
-        report += &format!("{what}: {found}\n");
-    };
-    for (what, mutant) in mutants {
-        add(what, problem.mistake(&mutant, SHAPE));
-    }
-    let other = Problem { swizzle: Swizzle::None, ..Problem::new(128, 64, 448) };
-    add("the tensor map of A has no swizzle", other.mistake(&right, SHAPE));
+    let problem = Problem::new(Step::Specialised, 128, 64, 448);
+    let mut report = found(&problem, &mutants);
+    let other = Problem { swizzle: Swizzle::None, ..Problem::new(Step::Specialised, 128, 64, 448) };
+    report += &found(&other, &[("the tensor map of A has no swizzle", right)]);
     expect![[r#"
         the producer waits for the other phase: Deadlock
         the consumers wait for the other phase: AsyncCopy
@@ -187,16 +218,50 @@ fn mistakes_are_found() {
 }
 
 #[test]
+fn mistakes_in_clusters_are_found() {
+    let right = ptx(Step::Scheduled(2), SHAPE);
+    let none = |_: &str| String::new();
+    let mutants = [
+        ("a stage released by one CTA", replaced(&right, "], 16;", "], 8;")),
+        (
+            "no cluster barrier at the start",
+            changed(&changed(&right, "barrier.cluster.arrive", 0, none), "barrier.cluster.wait", 0, none),
+        ),
+        (
+            "no cluster barrier at the end",
+            changed(&changed(&right, "barrier.cluster.arrive", 1, none), "barrier.cluster.wait", 1, none),
+        ),
+        ("a part of B for one CTA only", replaced(&right, ", 3;", ", 1;")),
+        (
+            "releases for the own CTA alone",
+            replaced(&right, ".release.cluster.shared::cluster", ".shared::cluster"),
+        ),
+        ("the next tile is stored too early", changed(&right, "cp.async.bulk.wait_group.read 0;", 0, none)),
+    ];
+    expect![[r#"
+        a stage released by one CTA: Wgmma
+        no cluster barrier at the start: PeerNotRunning
+        no cluster barrier at the end: PeerNotRunning
+        a part of B for one CTA only: Mbarrier
+        releases for the own CTA alone: Race
+        the next tile is stored too early: AsyncCopy
+    "#]]
+    .assert_eq(&found(&Problem::new(Step::Scheduled(2), 512, 128, 256), &mutants));
+}
+
+#[test]
 fn the_assembler_spills_nothing() {
     let Some(ptxas) = Ptxas::find().unwrap_or_else(|error| panic!("{error}")) else {
         eprintln!("skipped: no ptxas in BESPOKE_PTXAS or on PATH");
         return;
     };
-    for columns in [64, 128, 256] {
-        let ptx = ptx(Shape { columns, stages: 3 });
-        assert!(ptx.contains(".target sm_90a"));
-        let usage = ptxas.assemble("gemm", &ptx, Target::Sm90).unwrap_or_else(|error| panic!("{error}"));
-        println!("{columns} columns: {usage:?}");
-        assert_eq!((usage.spill_stores, usage.spill_loads), (0, 0));
+    for step in ALL {
+        for columns in [64, 128, 256] {
+            let ptx = ptx(step, Shape { columns, stages: 3, stored: 64 });
+            assert!(ptx.contains(".target sm_90a"));
+            let usage = ptxas.assemble("gemm", &ptx, Target::Sm90).unwrap_or_else(|error| panic!("{error}"));
+            println!("{columns} columns: {usage:?}");
+            assert_eq!((usage.spill_stores, usage.spill_loads), (0, 0));
+        }
     }
 }
