@@ -207,8 +207,14 @@ impl Part {
         match self.order {
             Some(Order::Consecutive) => self.kind == Bytes,
             Some(Order::Interleaved) => matches!(self.kind, Low | Low2),
+            Some(Order::InterleavedQ6) => true,
             _ => false,
         }
+    }
+
+    /// Whether, besides, the inner nibbles of pairs of such rows change places.
+    pub fn exchanges_nibbles(&self) -> bool {
+        matches!(self.order, Some(Order::InterleavedQ6))
     }
 }
 
@@ -226,47 +232,42 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// The codes of chunk `chunk`.
-    pub fn read(self, bytes: &[u8], chunk: usize, width: usize) -> [u8; 32] {
-        let mut codes = [0; 32];
+    /// The codes of chunk `chunk`: a byte each, four in a word.
+    #[inline]
+    pub fn read(self, bytes: &[u8], chunk: usize, width: usize) -> [u32; 8] {
+        let word = |at: usize, run: usize| {
+            let four = bytes[at + run * 4..].first_chunk::<4>();
+            u32::from_le_bytes(*four.expect("the part has the chunk"))
+        };
         match self.run(chunk, width) {
             Run::Column { at, shift } => {
-                let (from, mask) = (&bytes[at..at + 32], mask(width));
-                codes.iter_mut().zip(from).for_each(|(code, byte)| *code = byte >> shift & mask);
+                let mask = mask_of_word(width);
+                std::array::from_fn(|run| word(at, run) >> shift & mask)
             }
             Run::Halves { at } => {
-                for (k, byte) in bytes[at..at + 16].iter().enumerate() {
-                    (codes[k], codes[k + 16]) = (byte & 15, byte >> 4);
-                }
+                std::array::from_fn(|run| word(at, run % 4) >> (run / 4 * 4) & mask_of_word(4))
             }
             Run::Bits { at } => {
-                for (k, code) in codes.iter_mut().enumerate() {
-                    *code = bytes[at + k / 8] >> (k % 8) & 1;
-                }
+                // Each bit of a nibble moves to a byte of its own.
+                std::array::from_fn(|run| {
+                    let nibble = u32::from(bytes[at + run / 2] >> (run % 2 * 4) & 15);
+                    nibble.wrapping_mul(0x0020_4081) & 0x0101_0101
+                })
             }
         }
-        codes
     }
 
     /// Adds the codes of chunk `chunk` to `bytes`, in which they must be zero: the inverse of [`Order::read`].
-    pub fn write(self, codes: &[u8; 32], bytes: &mut [u8], chunk: usize, width: usize) {
+    pub fn write(self, codes: [u32; 8], bytes: &mut [u8], chunk: usize, width: usize) {
+        let codes = codes.into_iter().flat_map(u32::to_le_bytes).enumerate();
         match self.run(chunk, width) {
-            Run::Column { at, shift } => {
-                bytes[at..at + 32].iter_mut().zip(codes).for_each(|(byte, code)| *byte |= code << shift);
-            }
-            Run::Halves { at } => {
-                for (k, byte) in bytes[at..at + 16].iter_mut().enumerate() {
-                    *byte |= codes[k] | codes[k + 16] << 4;
-                }
-            }
-            Run::Bits { at } => {
-                for (k, code) in codes.iter().enumerate() {
-                    bytes[at + k / 8] |= code << (k % 8);
-                }
-            }
+            Run::Column { at, shift } => codes.for_each(|(k, code)| bytes[at + k] |= code << shift),
+            Run::Halves { at } => codes.for_each(|(k, code)| bytes[at + k % 16] |= code << (k / 16 * 4)),
+            Run::Bits { at } => codes.for_each(|(k, code)| bytes[at + k / 8] |= code << (k % 8)),
         }
     }
 
+    #[inline]
     fn run(self, chunk: usize, width: usize) -> Run {
         match self {
             Order::Consecutive if width == 1 => Run::Bits { at: chunk * 4 },
@@ -279,9 +280,7 @@ impl Order {
                 let chunks = 8 / width;
                 Run::Column { at: chunk / chunks * 32, shift: chunk % chunks * width }
             }
-            Order::InterleavedQ6 => {
-                Run::Column { at: chunk / 4 * 64 + chunk % 2 * 32, shift: chunk % 4 / 2 * 4 }
-            }
+            Order::InterleavedQ6 => unreachable!("its rows are those of fragments"),
         }
     }
 }
@@ -296,9 +295,10 @@ enum Run {
     Bits { at: usize },
 }
 
-/// Mask of the low `width` bits of a byte.
-pub(super) fn mask(width: usize) -> u8 {
-    0xFF >> (8 - width)
+/// Mask of the low `width` bits of each byte of a word.
+#[inline]
+pub(super) fn mask_of_word(width: usize) -> u32 {
+    0x0101_0101 * (0xFF >> (8 - width))
 }
 
 const fn floats(cols: u32) -> Format {

@@ -39,4 +39,4 @@ mod words;
 pub use format::{BlockPart, WeightType};
 pub(crate) use format::{Codes, Scales};
 pub use layout::{Layout, TILE_ROWS, UnsupportedType};
-pub use repack::{FileRows, repack, repack_from, unpack};
+pub use repack::{FileRows, repack, repack_tiles, unpack};

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::format::{BlockPart, Part, WeightType};
 use super::layout::{Layout, TILE_ROWS};
-use super::words::{FRAGMENTS, Row, codes, fragment, put_codes, put_fragment};
+use super::words::{FRAGMENTS, Row, codes, fragment, put_codes, put_fragment, put_high2};
 
 /// A matrix as the file's rows, read piece by piece from several threads.
 pub trait FileRows: Sync {
@@ -37,26 +37,33 @@ const READ_BYTES: usize = 128 << 10;
 /// If `file` or `out` does not have that size.
 pub fn repack(layout: &Layout, file: &[u8], out: &mut [u8]) {
     assert_eq!(file.len() as u64, layout.file_bytes(), "a matrix of the layout's size");
-    match repack_from(layout, file, out) {
+    match repack_tiles(layout, 0..layout.tiles, file, out) {
         Ok(()) => {}
     }
 }
 
-/// Converts a matrix as [`repack`] does. Each byte of `file`, of `layout.file_bytes()` bytes, is read once.
+/// Converts the rows of a range of tiles as [`repack`] does. `file` has the whole matrix, of `layout.file_bytes()` bytes; each
+/// byte of these rows is read once.
 ///
 /// # Errors
 /// The error of `file` at the lowest range.
 ///
 /// # Panics
-/// If `out` does not have `layout.bytes` bytes.
-pub fn repack_from<F: FileRows + ?Sized>(layout: &Layout, file: &F, out: &mut [u8]) -> Result<(), F::Error> {
-    assert_eq!(out.len() as u64, layout.bytes, "tiles of the layout's size");
+/// If `out` does not have the size of the tiles.
+pub fn repack_tiles<F: FileRows + ?Sized>(
+    layout: &Layout,
+    tiles: Range<u32>,
+    file: &F,
+    out: &mut [u8],
+) -> Result<(), F::Error> {
     let (row_bytes, tile_bytes) = (layout.file_row_bytes(), layout.tile_bytes() as usize);
+    assert_eq!(out.len(), tiles.len() * tile_bytes, "the size of the tiles");
     let from_bytes = row_bytes * TILE_ROWS as usize;
-    let tiles = (READ_BYTES / from_bytes.max(1)).max(1);
+    let first = u64::from(tiles.start) * from_bytes as u64;
+    let at_once = (READ_BYTES / from_bytes.max(1)).max(1);
     let convert = |buffer: &mut Vec<u8>, (index, to): (usize, &mut [u8])| {
-        let start = (index * tiles * from_bytes) as u64;
-        let end = layout.file_bytes().min(start + (tiles * from_bytes) as u64);
+        let start = first + (index * at_once * from_bytes) as u64;
+        let end = layout.file_bytes().min(start + (to.len() / tile_bytes * from_bytes) as u64);
         let from = file.read(start..end, buffer)?;
         for (tile, rows) in to.chunks_mut(tile_bytes).zip(from.chunks(from_bytes)) {
             // Padding is zeros, and the upper bits are added by `|=`.
@@ -67,7 +74,7 @@ pub fn repack_from<F: FileRows + ?Sized>(layout: &Layout, file: &F, out: &mut [u
         }
         Ok(())
     };
-    let results = out.par_chunks_mut(tiles * tile_bytes).enumerate().map_init(Vec::new, convert);
+    let results = out.par_chunks_mut(at_once * tile_bytes).enumerate().map_init(Vec::new, convert);
     results.find_map_first(Result::err).map_or(Ok(()), Err)
 }
 
@@ -108,18 +115,29 @@ fn pack_row(ty: WeightType, row: Row, file: &[u8], tile: &mut [u8]) {
                 let from = &from[part.file.clone()];
                 if part.is_fragments() {
                     let arrays = to[index * from.len() * TILE_ROWS as usize..].chunks_exact_mut(FRAGMENTS);
-                    arrays.zip(from.chunks_exact(32)).for_each(|(to, from)| put_fragment(to, row, from));
+                    let rows = from
+                        .as_chunks::<32>()
+                        .0
+                        .iter()
+                        .enumerate()
+                        .map(|(i, row)| if part.exchanges_nibbles() { exchanged(from, i) } else { *row });
+                    arrays.zip(rows).for_each(|(to, from)| put_fragment(to, row, &from));
+                    continue;
+                }
+                if part.kind == BlockPart::High2 {
+                    let arrays = to[index * from.len() * TILE_ROWS as usize..].chunks_exact_mut(FRAGMENTS);
+                    arrays.zip(from.as_chunks::<32>().0).for_each(|(to, from)| put_high2(to, row, from));
                     continue;
                 }
                 let Some(order) = part.order else {
                     for_scales(part, row, index, |i, at, size| {
-                        to[at..at + size].copy_from_slice(&from[i..i + size])
+                        copy_few(&mut to[at..at + size], &from[i..i + size])
                     });
                     continue;
                 };
                 for chunk in 0..of_file.chunks {
                     let codes = order.read(from, chunk, part.kind.width());
-                    put_codes(part.kind, to, row, index * of_file.chunks + chunk, &codes);
+                    put_codes(part.kind, to, row, index * of_file.chunks + chunk, codes);
                 }
             }
         }
@@ -148,17 +166,21 @@ fn unpack_row(ty: WeightType, row: Row, tile: &[u8], file: &mut [u8]) {
                 if part.is_fragments() {
                     let arrays = from[index * to.len() * TILE_ROWS as usize..].chunks_exact(FRAGMENTS);
                     arrays.zip(to.chunks_exact_mut(32)).for_each(|(from, to)| fragment(from, row, to));
+                    if part.exchanges_nibbles() {
+                        let rows: Vec<[u8; 32]> = (0..to.len() / 32).map(|i| exchanged(to, i)).collect();
+                        to.copy_from_slice(rows.as_flattened());
+                    }
                     continue;
                 }
                 let Some(order) = part.order else {
                     for_scales(part, row, index, |i, at, size| {
-                        to[i..i + size].copy_from_slice(&from[at..at + size])
+                        copy_few(&mut to[i..i + size], &from[at..at + size])
                     });
                     continue;
                 };
                 for chunk in 0..of_file.chunks {
                     let codes = codes(part.kind, from, row, index * of_file.chunks + chunk);
-                    order.write(&codes, to, chunk, part.kind.width());
+                    order.write(codes, to, chunk, part.kind.width());
                 }
             }
         }
@@ -214,6 +236,24 @@ fn for_scales(part: &Part, row: Row, index: usize, mut copy: impl FnMut(usize, u
     }
 }
 
+/// Row `index` of 32 bytes, of pairs of rows whose inner nibbles are exchanged: the high ones of the first with the low ones
+/// of the second. It is its own inverse.
+#[inline(always)]
+fn exchanged(bytes: &[u8], index: usize) -> [u8; 32] {
+    let rows = bytes.as_chunks::<32>().0;
+    let (first, second) = (&rows[index / 2 * 2], &rows[index / 2 * 2 + 1]);
+    std::array::from_fn(|i| match index % 2 {
+        0 => first[i] & 0x0F | second[i] << 4,
+        _ => first[i] >> 4 | second[i] & 0xF0,
+    })
+}
+
+/// Copies so few bytes that a call would take longer.
+#[inline(always)]
+fn copy_few(to: &mut [u8], from: &[u8]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,6 +290,22 @@ mod tests {
                     None => assert!(!cols.is_multiple_of(block), "{ty} {rows}x{cols}"),
                 }
             }
+        }
+    }
+
+    #[test]
+    fn tiles_are_repacked_in_parts() {
+        for (ty, rows) in [(WeightType::Q4_K, 70), (WeightType::F16, 33)] {
+            let layout = Layout::new(ty, rows, 512).unwrap();
+            let file = noise(layout.file_bytes() as usize);
+            let mut whole = vec![0xAA; layout.bytes as usize];
+            repack(&layout, &file, &mut whole);
+            let mut parts = vec![0xAA; whole.len()];
+            for (first, part) in (0..).step_by(2).zip(parts.chunks_mut(2 * layout.tile_bytes() as usize)) {
+                let tiles = first..layout.tiles.min(first + 2);
+                let Ok(()) = repack_tiles(&layout, tiles, file.as_slice(), part);
+            }
+            assert!(whole == parts, "{ty}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Position of the codes of a row's chunk in the parts of a block.
 
-use super::format::{BlockPart, mask};
+use super::format::{BlockPart, mask_of_word};
 
 /// Bytes of a fragment array: 16 rows × 32 columns of one byte each.
 pub(super) const FRAGMENTS: usize = 512;
@@ -47,33 +47,49 @@ pub(super) fn fragment(array: &[u8], row: Row, bytes: &mut [u8]) {
     }
 }
 
-/// Adds the codes of chunk `chunk` of a row to a part, in which they must be zero.
-pub(super) fn put_codes(part: BlockPart, to: &mut [u8], row: Row, chunk: usize, codes: &[u8; 32]) {
-    let plain = |four: [u8; 4]| u32::from_le_bytes(four);
+/// Adds the codes of chunk `chunk` of a row, four in a word, to a part, in which they must be zero.
+#[inline]
+pub(super) fn put_codes(part: BlockPart, to: &mut [u8], row: Row, chunk: usize, codes: [u32; 8]) {
     // One call for each part, so that each is compiled with its constants.
     match part {
-        BlockPart::Bytes => Words::of_fragments(1, 8, chunk).put(to, row, codes, plain),
-        BlockPart::Low => Words::of_fragments(2, 4, chunk).put(to, row, codes, plain),
-        BlockPart::Low2 => Words::of_fragments(4, 2, chunk).put(to, row, codes, plain),
+        BlockPart::Bytes => Words::of_fragments(1, 8, chunk).put(to, row, codes, |four| four),
+        BlockPart::Low => Words::of_fragments(2, 4, chunk).put(to, row, codes, |four| four),
+        BlockPart::Low2 => Words::of_fragments(4, 2, chunk).put(to, row, codes, |four| four),
         BlockPart::Index => Words::of_fragments(2, 16, chunk).put(to, row, codes, |four| {
-            let pairs = plain(four) | plain(four) >> 4;
+            let pairs = four | four >> 4;
             (pairs & 0xFF) | (pairs >> 8 & 0xFF00)
         }),
-        BlockPart::High1 => Words::high1(to.len(), chunk).put(to, row, codes, plain),
-        BlockPart::High2 => Words::high2(chunk).put(to, row, codes, |four| plain(four) ^ 0x0202_0202),
-        scales => unreachable!("{scales:?} has no codes"),
+        BlockPart::High1 => Words::high1(to.len(), chunk).put(to, row, codes, |four| four),
+        other => unreachable!("{other:?} has no codes, or those of four chunks at once"),
+    }
+}
+
+/// Adds the codes of four chunks of a row to an array of `High2`, as [`put_codes`] does; byte k of `bytes` has column k of the
+/// chunks.
+pub(super) fn put_high2(array: &mut [u8], row: Row, bytes: &[u8; 32]) {
+    for (run, four) in bytes.as_chunks::<4>().0.iter().enumerate() {
+        let four = u32::from_le_bytes(*four);
+        let shift = 2 * (row.half() + run / 4 * 2);
+        let Some(lane) = array[row.of_lane(run % 4, 16)..].first_chunk_mut::<16>() else {
+            unreachable!("the array has the row")
+        };
+        for (chunk, word) in lane.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let codes = (four >> (2 * chunk) & 0x0303_0303) ^ 0x0202_0202;
+            *word = (u32::from_le_bytes(*word) | codes << shift).to_le_bytes();
+        }
     }
 }
 
 /// The codes of chunk `chunk` of a row: the inverse of [`put_codes`].
-pub(super) fn codes(part: BlockPart, from: &[u8], row: Row, chunk: usize) -> [u8; 32] {
-    let masked = |bits: u32| bits.to_le_bytes().map(|byte| byte & mask(part.width()));
+pub(super) fn codes(part: BlockPart, from: &[u8], row: Row, chunk: usize) -> [u32; 8] {
+    let masked = |bits: u32| bits & mask_of_word(part.width());
     match part {
         BlockPart::Bytes => Words::of_fragments(1, 8, chunk).codes(from, row, masked),
         BlockPart::Low => Words::of_fragments(2, 4, chunk).codes(from, row, masked),
         BlockPart::Low2 => Words::of_fragments(4, 2, chunk).codes(from, row, masked),
-        BlockPart::Index => Words::of_fragments(2, 16, chunk)
-            .codes(from, row, |bits| std::array::from_fn(|i| (bits >> (4 * i)) as u8 & 15)),
+        BlockPart::Index => Words::of_fragments(2, 16, chunk).codes(from, row, |bits| {
+            u32::from_le_bytes(std::array::from_fn(|i| (bits >> (4 * i)) as u8 & 15))
+        }),
         BlockPart::High1 => Words::high1(from.len(), chunk).codes(from, row, masked),
         BlockPart::High2 => Words::high2(chunk).codes(from, row, |bits| masked(bits ^ 0x0202_0202)),
         scales => unreachable!("{scales:?} has no codes"),
@@ -112,30 +128,31 @@ impl Words {
         Words { at: chunk / 4 * FRAGMENTS + chunk % 4 * 4, stride: 16, step: 0, bits: [0, 2] }
     }
 
-    /// Adds the codes, which `pack` puts into a word four at a time.
+    /// Adds the codes, which `pack` puts into the lowest bits of a word four at a time.
     #[inline(always)]
-    fn put(self, to: &mut [u8], row: Row, codes: &[u8; 32], pack: impl Fn([u8; 4]) -> u32) {
+    fn put(self, to: &mut [u8], row: Row, codes: [u32; 8], pack: impl Fn(u32) -> u32) {
         let to = &mut to[self.at + row.of_lane(0, self.stride)..];
-        for (run, four) in codes.as_chunks::<4>().0.iter().enumerate() {
+        // The row's lanes and words, whose end is checked once.
+        let end = 3 * self.stride + 3 * self.step + 4;
+        let to = &mut to[..end];
+        for (run, four) in codes.into_iter().enumerate() {
             let word = row.half() + run / 4 * 2;
             let at = run % 4 * self.stride + word * self.step;
             let Some(to) = to[at..].first_chunk_mut::<4>() else { unreachable!("the part has the row") };
-            *to =
-                (u32::from_le_bytes(*to) | pack(*four) << (self.bits[0] + word * self.bits[1])).to_le_bytes();
+            let bits = pack(four) << (self.bits[0] + word * self.bits[1]);
+            *to = (u32::from_le_bytes(*to) | bits).to_le_bytes();
         }
     }
 
     /// Reads the codes; `unpack` takes four out of the lowest bits of a word.
     #[inline(always)]
-    fn codes(self, from: &[u8], row: Row, unpack: impl Fn(u32) -> [u8; 4]) -> [u8; 32] {
+    fn codes(self, from: &[u8], row: Row, unpack: impl Fn(u32) -> u32) -> [u32; 8] {
         let from = &from[self.at + row.of_lane(0, self.stride)..];
-        let mut codes = [0; 32];
-        for (run, four) in codes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        std::array::from_fn(|run| {
             let word = row.half() + run / 4 * 2;
             let at = run % 4 * self.stride + word * self.step;
             let Some(from) = from[at..].first_chunk::<4>() else { unreachable!("the part has the row") };
-            *four = unpack(u32::from_le_bytes(*from) >> (self.bits[0] + word * self.bits[1]));
-        }
-        codes
+            unpack(u32::from_le_bytes(*from) >> (self.bits[0] + word * self.bits[1]))
+        })
     }
 }
