@@ -297,7 +297,7 @@ fn report_times(engine: &Engine, opening: Duration) {
         Kind::Cuda { .. } => format!("loading their machine code: {}", engine.origins()),
     };
     let weights = format!(
-        "weights: repacking {:.3} s beside uploading {:.3} s",
+        "weights: repacking {:.3} s, waiting for copies {:.3} s",
         times.repack.as_secs_f64(),
         times.upload.as_secs_f64()
     );

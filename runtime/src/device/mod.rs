@@ -249,6 +249,9 @@ impl HostVisible {
     }
 }
 
+/// Most bytes that [`Device::upload_filled`] copies at best.
+pub const STAGED: u64 = 32 << 20;
+
 /// A device that runs PTX.
 pub trait Device: Send + Sync {
     /// Constant properties of the device.
@@ -265,6 +268,15 @@ pub trait Device: Send + Sync {
 
     /// Copies to the device, ordered after all enqueued work. `bytes` may be reused on return.
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()>;
+
+    /// Copies `bytes` bytes that `fill` writes to the device, ordered after all enqueued work. Up to [`STAGED`] bytes are
+    /// written where the device copies them from, without another copy on the host. The copy may still run on return, and
+    /// work that is enqueued later waits for it.
+    fn upload_filled(&self, to: Address, bytes: u64, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let mut content = vec![0; bytes as usize];
+        fill(&mut content);
+        self.upload(to, &content)
+    }
 
     /// Copies from the device, ordered after all enqueued work.
     fn download(&self, from: Address, out: &mut [u8]) -> Result<()>;

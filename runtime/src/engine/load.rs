@@ -1,37 +1,26 @@
 //! Upload of weights from the file to the device.
 //!
-//! A pool of threads reads, checks and repacks buffers, while the caller's thread uploads buffers that are already
-//! repacked. The slower activity determines the time.
+//! All threads read, check and repack a piece of a buffer, where the device copies it from, while the device copies the
+//! piece before. The slower activity determines the time.
 
 use std::ops::Range;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bespoke_gguf::{Gguf, TensorData, TensorInfo, check_finite};
 use bespoke_kernels::plan::{BufferKind, Part, PartForm, Plan};
 use bespoke_kernels::shape::rope_table;
-use bespoke_kernels::weights::{FileRows, Layout, repack_from};
+use bespoke_kernels::weights::{FileRows, Layout, repack_tiles};
+use rayon::ThreadPool;
 
 use super::bind::PlanBuffers;
 use super::{EngineError, Progress};
-use crate::device::{Address, Device};
+use crate::device::{self, Address, Device, STAGED};
 
-/// Number of buffers repacked ahead of the upload.
-const REPACKED_AHEAD: usize = 2;
-
-/// Time spent repacking, and time spent uploading; the two overlap.
+/// Time spent reading and repacking, and time spent waiting for copies to the device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Busy {
     pub repack: Duration,
     pub upload: Duration,
-}
-
-/// A repacked weight buffer.
-struct Packed<'a> {
-    name: &'a str,
-    address: Address,
-    bytes: Vec<u8>,
-    time: Duration,
 }
 
 /// Uploads the plan's weight buffers, the RoPE tables and the page table, and clears the KV cache.
@@ -43,45 +32,26 @@ pub(super) fn upload(
     progress: Progress<'_>,
 ) -> Result<Busy, EngineError> {
     let total = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
-    let weights =
-        plan.buffers.iter().zip(buffers.addresses()).filter_map(|(buffer, &address)| match &buffer.kind {
-            BufferKind::Weights { parts } => Some((buffer, address, parts.as_slice())),
-            _ => None,
-        });
-    let mut busy = Busy::default();
-    // A pool of its own: the threads of the caller's pool may all be here and wait for repacked buffers.
+    // A pool of its own: a thread of the caller's pool could take another task that waits for this device.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build()?;
-    pool.in_place_scope(|scope| {
-        let (sender, receiver) = mpsc::sync_channel::<Result<Packed<'_>, EngineError>>(REPACKED_AHEAD);
-        scope.spawn(move |_| {
-            for (buffer, address, parts) in weights {
-                let start = Instant::now();
-                let packed = pack(gguf, buffer.bytes, parts);
-                let name = buffer.name.as_str();
-                let packed = packed.map(|bytes| Packed { name, address, bytes, time: start.elapsed() });
-                let failed = packed.is_err();
-                // The receiver is dropped if an upload failed; the upload's error is returned.
-                if sender.send(packed).is_err() || failed {
-                    break;
-                }
-            }
-        });
-        let mut done = 0;
-        for packed in receiver {
-            let Packed { name, address, bytes, time } = packed?;
-            let start = Instant::now();
-            upload_buffer(device, name, address, &bytes)?;
-            busy.repack += time;
-            busy.upload += start.elapsed();
-            done += bytes.len() as u64;
-            progress(done, total);
-        }
-        Ok::<_, EngineError>(())
-    })?;
+    let mut weights = WeightUpload { gguf, device, pool, busy: Busy::default() };
+    let start = Instant::now();
+    let mut done = 0;
     for (buffer, &address) in plan.buffers.iter().zip(buffers.addresses()) {
-        let bytes: Vec<u8> = match buffer.kind {
+        let bytes: Vec<u8> = match &buffer.kind {
+            BufferKind::Weights { parts } => {
+                // Bytes between parts are zeros.
+                device.fill(address, buffer.bytes, 0)?;
+                for part in parts {
+                    weights.upload(&buffer.name, address, part, |bytes| {
+                        done += bytes;
+                        progress(done, total);
+                    })?;
+                }
+                continue;
+            }
             BufferKind::RopeTable { table } => {
-                let table = rope_table(gguf, &plan.shape, table, plan.params.context)?;
+                let table = rope_table(gguf, &plan.shape, *table, plan.params.context)?;
                 table.iter().flat_map(|value| value.to_le_bytes()).collect()
             }
             // Each page of the one sequence is the physical page of the same number.
@@ -91,38 +61,86 @@ pub(super) fn upload(
         upload_buffer(device, &buffer.name, address, &bytes)?;
     }
     buffers.clear_cache(plan, device)?;
-    Ok(busy)
+    device.wait()?;
+    let busy = weights.busy;
+    Ok(Busy { upload: start.elapsed().saturating_sub(busy.repack), ..busy })
 }
 
-fn upload_buffer(device: &dyn Device, name: &str, to: Address, bytes: &[u8]) -> Result<(), EngineError> {
-    device.upload(to, bytes).map_err(|source| EngineError::Upload {
-        buffer: name.to_owned(),
-        bytes: bytes.len() as u64,
-        source: Box::new(source),
-    })
+/// Upload of the parts of weight buffers.
+struct WeightUpload<'a> {
+    gguf: &'a Gguf,
+    device: &'a dyn Device,
+    /// Threads that repack.
+    pool: ThreadPool,
+    busy: Busy,
 }
 
-/// Reads, checks and repacks the tensors of a weight buffer.
-fn pack(gguf: &Gguf, bytes: u64, parts: &[Part]) -> Result<Vec<u8>, EngineError> {
-    let mut out = vec![0; bytes as usize];
-    for part in parts {
-        let info = gguf.require(&part.tensor)?;
-        let to = &mut out[part.offset as usize..];
+impl WeightUpload<'_> {
+    /// Uploads a part of the weight buffer `buffer` at `address`; calls `uploaded` with the bytes of each piece.
+    fn upload(
+        &mut self,
+        buffer: &str,
+        address: Address,
+        part: &Part,
+        mut uploaded: impl FnMut(u64),
+    ) -> Result<(), EngineError> {
+        let info = self.gguf.require(&part.tensor)?;
+        let rows =
+            |start| Ok::<_, EngineError>(CheckedRows { info, data: self.gguf.tensor_data(info)?, start });
         match part.form {
-            PartForm::Matrix { ty, rows, cols } => {
-                let layout = Layout::new(ty, rows, cols).expect("the shape was checked against the file");
-                let start = u64::from(part.first_row) * layout.file_row_bytes() as u64;
-                let rows = CheckedRows { info, data: gguf.tensor_data(info)?, start };
-                repack_from(&layout, &rows, &mut to[..layout.bytes as usize])?;
+            PartForm::Matrix { ty, rows: count, cols } => {
+                let layout = Layout::new(ty, count, cols).expect("the shape was checked against the file");
+                let rows = rows(u64::from(part.first_row) * layout.file_row_bytes() as u64)?;
+                let tile_bytes = u64::from(layout.tile_bytes());
+                let at_once = (STAGED / tile_bytes.max(1)).max(1) as u32;
+                for first in (0..layout.tiles).step_by(at_once as usize) {
+                    let tiles = first..layout.tiles.min(first + at_once);
+                    let (at, bytes) = (u64::from(first) * tile_bytes, tiles.len() as u64 * tile_bytes);
+                    self.upload_piece(buffer, address.offset(part.offset + at), bytes, |out| {
+                        repack_tiles(&layout, tiles.clone(), &rows, out)
+                    })?;
+                    uploaded(bytes);
+                }
             }
             PartForm::Vector { elements } => {
                 let (start, bytes) = (u64::from(part.first_row) * 4, u64::from(elements) * 4);
-                let rows = CheckedRows { info, data: gguf.tensor_data(info)?, start };
-                to[..bytes as usize].copy_from_slice(rows.read(0..bytes, &mut Vec::new())?);
+                let rows = rows(start)?;
+                self.upload_piece(buffer, address.offset(part.offset), bytes, |out| {
+                    out.copy_from_slice(rows.read(0..bytes, &mut Vec::new())?);
+                    Ok(())
+                })?;
+                uploaded(bytes);
             }
         }
+        Ok(())
     }
-    Ok(out)
+
+    /// Uploads bytes that `write` writes, on the threads of the pool.
+    fn upload_piece(
+        &mut self,
+        buffer: &str,
+        to: Address,
+        bytes: u64,
+        write: impl Fn(&mut [u8]) -> Result<(), bespoke_gguf::Error> + Sync,
+    ) -> Result<(), EngineError> {
+        let mut written = Ok(());
+        let mut fill = |out: &mut [u8]| {
+            let start = Instant::now();
+            written = self.pool.install(|| write(out));
+            self.busy.repack += start.elapsed();
+        };
+        let copied = self.device.upload_filled(to, bytes, &mut fill);
+        written?;
+        copied.map_err(|source| upload_error(buffer, bytes, source))
+    }
+}
+
+fn upload_buffer(device: &dyn Device, name: &str, to: Address, bytes: &[u8]) -> Result<(), EngineError> {
+    device.upload(to, bytes).map_err(|source| upload_error(name, bytes.len() as u64, source))
+}
+
+fn upload_error(buffer: &str, bytes: u64, source: device::Error) -> EngineError {
+    EngineError::Upload { buffer: buffer.to_owned(), bytes, source: Box::new(source) }
 }
 
 /// A tensor's data from byte `start` on; numbers that are not finite are errors.

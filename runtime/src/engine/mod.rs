@@ -129,11 +129,11 @@ pub struct LoadTimes {
     pub assemble: Duration,
     /// Allocating the plan's buffers.
     pub allocate: Duration,
-    /// Repacking and uploading weights, which overlap.
+    /// Repacking weights, and copying them to the device.
     pub weights: Duration,
-    /// Part of `weights` spent repacking, reading the file included.
+    /// Part of `weights` spent reading the file and repacking.
     pub repack: Duration,
-    /// Part of `weights` spent uploading.
+    /// Part of `weights` spent waiting for copies to the device.
     pub upload: Duration,
     /// Binding launches and capturing the graph.
     pub capture: Duration,

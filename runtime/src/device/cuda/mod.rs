@@ -25,7 +25,7 @@ use self::staging::Staging;
 use super::module_loader::ModuleLoader;
 use super::{
     Address, Allocation, Clocks, Device, DeviceInfo, Error, HostVisible, Kind, Launch, LaunchSequence,
-    MemoryInfo, Module, ModuleSource, Result, TENSOR_MAP_BYTES,
+    MemoryInfo, Module, ModuleSource, Result, STAGED, TENSOR_MAP_BYTES,
 };
 
 /// Lowest supported compute capability.
@@ -116,6 +116,15 @@ impl Device for CudaDevice {
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
         self.stage(|staging, stream| staging.upload(stream, to, bytes))
+    }
+
+    fn upload_filled(&self, to: Address, bytes: u64, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        if bytes > STAGED {
+            let mut content = vec![0; bytes as usize];
+            fill(&mut content);
+            return self.upload(to, &content);
+        }
+        self.stage(|staging, stream| staging.upload_filled(stream, to, bytes as usize, fill))
     }
 
     fn download(&self, from: Address, out: &mut [u8]) -> Result<()> {

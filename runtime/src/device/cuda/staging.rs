@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::super::{Address, Result};
+use super::super::{Address, Result, STAGED};
 use super::context::{Context, Event, PinnedMemory, Stream};
 use super::driver::call;
 
 /// Size of each buffer. Copying it takes a millisecond or less, so that filling the first and draining the last cost
 /// little.
-const CHUNK: usize = 32 << 20;
+const CHUNK: usize = STAGED as usize;
 /// Bytes that a host thread copies at a time.
 const PIECE: usize = 1 << 20;
 
@@ -21,6 +21,8 @@ const PIECE: usize = 1 << 20;
 pub(super) struct Staging {
     context: Arc<Context>,
     buffers: [StagingBuffer; 2],
+    /// Index of the buffer that was filled longer ago.
+    older: usize,
 }
 
 /// A page-locked buffer of [`CHUNK`] bytes, with the event of its last copy.
@@ -37,26 +39,37 @@ impl Staging {
             let memory = PinnedMemory::new(context, "staging", CHUNK as u64, false)?;
             Ok::<_, super::super::Error>(StagingBuffer { memory, done: Event::new(context, false)? })
         };
-        Ok(Staging { context: context.clone(), buffers: [buffer()?, buffer()?] })
+        Ok(Staging { context: context.clone(), buffers: [buffer()?, buffer()?], older: 0 })
     }
 
     /// Copies `bytes` to the device address `to`, and waits for the copy.
     pub fn upload(&mut self, stream: &Stream, to: Address, bytes: &[u8]) -> Result<()> {
         for (index, chunk) in bytes.chunks(CHUNK).enumerate() {
-            let buffer = &mut self.buffers[index % 2];
-            buffer.done.wait()?;
-            copy(chunk, &mut buffer.memory.bytes_mut()[..chunk.len()]);
-            let target = to.offset((index * CHUNK) as u64).0;
-            let source = buffer.memory.as_ptr().cast();
-            call!(
-                self.context.driver,
-                cuMemcpyHtoDAsync_v2(target, source, chunk.len(), stream.raw()),
-                "copying {} bytes to {to} on the GPU",
-                bytes.len()
-            )?;
-            buffer.done.record(stream)?;
+            let to = to.offset((index * CHUNK) as u64);
+            self.upload_filled(stream, to, chunk.len(), &mut |buffer| copy(chunk, buffer))?;
         }
         stream.wait()
+    }
+
+    /// Starts copying `bytes` bytes, at most [`STAGED`], to the device address `to` after `fill` has written them.
+    pub fn upload_filled(
+        &mut self,
+        stream: &Stream,
+        to: Address,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<()> {
+        let buffer = &mut self.buffers[self.older];
+        self.older = 1 - self.older;
+        buffer.done.wait()?;
+        fill(&mut buffer.memory.bytes_mut()[..bytes]);
+        let source = buffer.memory.as_ptr().cast();
+        call!(
+            self.context.driver,
+            cuMemcpyHtoDAsync_v2(to.0, source, bytes, stream.raw()),
+            "copying {bytes} bytes to {to} on the GPU"
+        )?;
+        buffer.done.record(stream)
     }
 
     /// Copies `out.len()` bytes from the device address `from` into `out`.
