@@ -145,7 +145,7 @@ fn ring(s: &ChunkShape) -> Pipeline {
     let shape = PipelineShape {
         stages: s.attention.stages,
         stage_bytes: s.attention.stage_bytes(),
-        consumers: s.warps(),
+        consumers: s.warps() * WARP,
         copy: s.attention.copy.engine(),
     };
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))
@@ -357,7 +357,7 @@ fn attend(block: &Block<'_>, ring: Pipeline) {
                 }
                 unit += 1;
             }
-            consumer.release_by_warp();
+            consumer.release();
             consumer.advance();
             load_next(&mut feed, block);
             page += 1;

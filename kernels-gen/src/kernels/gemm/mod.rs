@@ -81,7 +81,8 @@ pub fn gemm(
 #[device]
 fn rings(s: &GemmShape) -> Rings {
     let ring = |stages, stage_bytes, at: u32| {
-        let shape = PipelineShape { stages, stage_bytes, consumers: s.warps(), copy: s.tiling.copy.engine() };
+        let shape =
+            PipelineShape { stages, stage_bytes, consumers: s.warps() * WARP, copy: s.tiling.copy.engine() };
         Pipeline::new(shape, dynamic_shared().bytes(at), mbarrier_array(shape.barriers()))
     };
     let [weights, inputs] = s.tiling.stages;
@@ -173,7 +174,7 @@ fn multiply(rings: Rings, block: &BlockOfRows, s: &GemmShape) -> Sums {
     while column < block.layouts[0].blocks {
         weights.wait();
         add_columns(&mut sums, weights.data(), &mut inputs, &map, block, s);
-        weights.release_by_warp();
+        weights.release();
         weights.advance();
         column += 1;
     }
@@ -212,7 +213,7 @@ fn add_columns(
                 }
             }
         }
-        inputs.release_by_warp();
+        inputs.release();
         inputs.advance();
     }
 }

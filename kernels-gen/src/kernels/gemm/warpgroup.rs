@@ -17,7 +17,7 @@ pub(super) fn multiply(rings: Rings, block: &BlockOfRows, s: &GemmShape) -> Sums
     while column < block.layouts[0].blocks {
         weights.wait();
         sums = add_columns(sums, weights.data(), &mut inputs, &map, block, s);
-        weights.release_by_warp();
+        weights.release();
         weights.advance();
         column += 1;
     }
@@ -57,7 +57,7 @@ fn add_columns(
                 wait_for_products(1);
                 if let Some(stage) = unreleased.take() {
                     let stage: Consumer = stage;
-                    stage.release_by_warp();
+                    stage.release();
                 }
             }
         }
@@ -66,7 +66,7 @@ fn add_columns(
     }
     let sums = sums.into_iter().map(State::wait).collect();
     if let Some(stage) = unreleased {
-        stage.release_by_warp();
+        stage.release();
     }
     sums
 }

@@ -51,8 +51,9 @@ pub(super) struct Rings {
 /// Places and initialises the rings. A CTA barrier must follow.
 #[device]
 pub(super) fn rings(s: &GemvShape) -> Rings {
-    let ring = |stages, stage_bytes, consumers, at: u32| {
-        let shape = PipelineShape { stages, stage_bytes, consumers, copy: s.schedule.copy.engine() };
+    let ring = |stages, stage_bytes, warps: u32, at: u32| {
+        let copy = s.schedule.copy.engine();
+        let shape = PipelineShape { stages, stage_bytes, consumers: warps * WARP, copy };
         Pipeline::new(shape, dynamic_shared().bytes(at), mbarrier_array(shape.barriers()))
     };
     let weights = ring(s.schedule.stages, s.stage_bytes(), s.warps_per_stage(), 0);
@@ -222,7 +223,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                     partial = partial.at(s.schedule.several.tiles * s.most_slice_steps() * s.tile_sums());
                 }
                 if s.slices() > 1 {
-                    inputs.release_by_warp();
+                    inputs.release();
                     inputs.advance();
                 }
                 if !s.accumulates() {
@@ -306,7 +307,7 @@ fn dot_slice(
                 multiply_groups(&operand, [first, first + per_part], sums, is_first, lane_map, s);
             }
         }
-        stage.release_by_warp();
+        stage.release();
         stage.advance_by(groups);
         index += groups;
     }

@@ -176,7 +176,7 @@ pub(super) fn dot_slice(
             unit += 1;
         }
         turns.pass(s);
-        stage.release_by_warp();
+        stage.release();
         stage.advance_by(groups);
         quad += groups;
     }
