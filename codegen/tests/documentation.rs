@@ -49,7 +49,7 @@ const FILES: [(&str, &str); 32] = [
 ];
 
 /// Source files of syntax without a call: operators, literals, variables.
-const WRITTEN: [&str; 5] = ["ops", "hooks/compare", "hooks/logic", "value", "carry"];
+const WRITTEN: [&str; 6] = ["ops", "hooks/compare", "hooks/logic", "value", "carry", "parameters"];
 
 /// A documented function, method or piece of syntax of the language.
 struct Intrinsic {
