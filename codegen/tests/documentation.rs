@@ -13,9 +13,10 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 32] = [
+const FILES: [(&str, &str); 33] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
+    ("assume", "Assumptions"),
     ("arrays", "Local arrays and tables of constants"),
     ("access", "Loads and stores"),
     ("cache_policy", "L2 cache policies"),

@@ -7,6 +7,7 @@
 
 mod access;
 mod arrays;
+mod assume;
 mod async_copy;
 mod atomics;
 mod bits;
@@ -47,6 +48,7 @@ mod warp;
 mod wgmma;
 
 pub use arrays::*;
+pub use assume::assume;
 pub use async_copy::*;
 pub use bits::*;
 pub use cache_policy::CachePolicy;
