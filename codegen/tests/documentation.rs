@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 33] = [
+const FILES: [(&str, &str); 34] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("assume", "Assumptions"),
@@ -28,7 +28,8 @@ const FILES: [(&str, &str); 33] = [
     ("reduce", "Reductions"),
     ("scan", "Prefix sums"),
     ("math", "Arithmetic"),
-    ("functions", "Elementary functions"),
+    ("functions", "Elementary functions of f32"),
+    ("functions_f64", "Elementary functions of f64"),
     ("convert", "Conversions"),
     ("packed", "Packed halves"),
     ("bits", "Bits and bytes"),

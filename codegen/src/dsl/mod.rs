@@ -17,6 +17,7 @@ mod cluster;
 mod convert;
 mod dominance;
 mod functions;
+mod functions_f64;
 pub mod hooks;
 mod inline;
 mod lanes;
