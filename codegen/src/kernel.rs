@@ -242,6 +242,9 @@ impl Report {
                     _ if data.ty.is_float() => "float arithmetic",
                     _ => "integer arithmetic",
                 };
+                if data.op.effect() == Effect::Fact {
+                    continue;
+                }
                 report.instructions += 1;
                 *report.mix.entry(kind.to_owned()).or_default() += 1;
             }

@@ -16,9 +16,9 @@ pub mod ptx;
 pub mod ptxas;
 mod target;
 
-pub use bespoke_macros::{Carry, device, kernel};
+pub use bespoke_macros::{Carry, Parameters, device, kernel};
 pub use dsl::hooks;
-pub use dsl::{Carry, Recorded};
+pub use dsl::{Carry, Parameters, Recorded};
 pub use kernel::{CompileError, Compiled, IrError, Kernel};
 
 /// The imports of a file of kernels.
@@ -27,6 +27,6 @@ pub mod prelude {
     pub use crate::ir::{Cache, Order, Rounding, Scope, TensorReduction};
     pub use crate::ptx::Target;
     pub use crate::{Kernel, Recorded};
-    pub use bespoke_macros::{Carry, device, kernel};
+    pub use bespoke_macros::{Carry, Parameters, device, kernel};
     pub use half::{bf16, f16};
 }

@@ -13,9 +13,10 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 32] = [
+const FILES: [(&str, &str); 34] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
+    ("assume", "Assumptions"),
     ("arrays", "Local arrays and tables of constants"),
     ("access", "Loads and stores"),
     ("cache_policy", "L2 cache policies"),
@@ -27,7 +28,8 @@ const FILES: [(&str, &str); 32] = [
     ("reduce", "Reductions"),
     ("scan", "Prefix sums"),
     ("math", "Arithmetic"),
-    ("functions", "Elementary functions"),
+    ("functions", "Elementary functions of f32"),
+    ("functions_f64", "Elementary functions of f64"),
     ("convert", "Conversions"),
     ("packed", "Packed halves"),
     ("bits", "Bits and bytes"),
@@ -49,7 +51,7 @@ const FILES: [(&str, &str); 32] = [
 ];
 
 /// Source files of syntax without a call: operators, literals, variables.
-const WRITTEN: [&str; 5] = ["ops", "hooks/compare", "hooks/logic", "value", "carry"];
+const WRITTEN: [&str; 6] = ["ops", "hooks/compare", "hooks/logic", "value", "carry", "parameters"];
 
 /// A documented function, method or piece of syntax of the language.
 struct Intrinsic {

@@ -12,7 +12,7 @@ use bespoke_codegen::launch::{self, DevicePointer, KernelSource, LaunchConfig, L
 use bespoke_codegen::prelude::*;
 use bespoke_emulator as emulator;
 use expect_test::{Expect, expect};
-use kernels::{blend, doubled, early, names, nothing};
+use kernels::{blend, doubled, early, names, nothing, picked};
 
 #[path = "stubs/kernels.rs"]
 mod kernels;
@@ -33,6 +33,7 @@ fn emission() -> Emission {
         .kernel(names(), Geometry::per_launch().block([1, 1, 1]))
         .entry_for(Target::Sm90, Entry::new(nothing(), Geometry::per_launch().dynamic_shared(128)))
         .entry_for(Target::Sm90, Entry::new(doubled(), Geometry::fixed([1, 1, 1])))
+        .kernel(picked(), Geometry::fixed([1, 1, 1]))
 }
 
 /// Path relative to `folder`, and contents, of every file below `folder`, in order.
@@ -130,6 +131,8 @@ fn stubs_lay_out_what_the_manifest_describes() {
     let (eight, sixteen) = (DevicePointer::new(8), DevicePointer::new(16));
     emitted::names::launch(&mut notes, [7, 1, 1], eight, sixteen, 3, 4, 5).unwrap();
     emitted::nothing::launch(&mut notes, [1, 1, 1]).unwrap();
+    emitted::picked::launch(&mut notes, DevicePointer::new(16), 2, 3, true, 1, 2, DevicePointer::new(8))
+        .unwrap();
 
     let manifest: Manifest = serde_json::from_str(include_str!("stubs/emitted/kernels.json")).unwrap();
     assert_eq!(manifest.kernels.len(), notes.0.len());
@@ -221,12 +224,33 @@ fn arguments_arrive_in_the_kernel() {
     }
 }
 
+/// The fields of a struct are arguments of the stub.
+#[test]
+fn fields_arrive_in_the_kernel() {
+    let mut device = Emulated(emulator::Memory::new());
+    let (x, y) = (device.0.alloc("x", 24), device.0.alloc("y", 4));
+    let values: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    device.0.write(x, &values).unwrap();
+    for (transposed, expected) in [(false, 1.0f32), (true, 2.0)] {
+        let (x, out) = (DevicePointer::new(x), DevicePointer::new(y));
+        emitted::picked::launch(&mut device, x, 2, 3, transposed, 0, 1, out).unwrap();
+        let mut bytes = [0; 4];
+        device.0.read(y, &mut bytes).unwrap();
+        assert_eq!(f32::from_le_bytes(bytes), expected);
+    }
+    let manifest: Manifest = serde_json::from_str(include_str!("stubs/emitted/kernels.json")).unwrap();
+    let picked = manifest.kernels.iter().find(|kernel| kernel.name == "picked").unwrap();
+    let names: Vec<&str> = picked.parameters.iter().map(|parameter| &parameter.name[..]).collect();
+    assert_eq!(names, ["x_data", "x_size_0", "x_size_1", "x_transposed", "row", "column", "y"]);
+    assert_eq!(picked.parameters[0].align, Some(16));
+}
+
 #[test]
 fn kernels_are_listed_by_target() {
     assert_eq!(emitted::TARGETS, [Target::Sm80, Target::Sm90]);
     let names = |target| emitted::kernels(target).iter().map(|source| source.name).collect::<Vec<_>>();
-    assert_eq!(names(Target::Sm80), ["blend", "names"]);
-    assert_eq!(names(Target::Sm90), ["blend", "doubled", "names", "nothing"]);
+    assert_eq!(names(Target::Sm80), ["blend", "names", "picked"]);
+    assert_eq!(names(Target::Sm90), ["blend", "doubled", "names", "nothing", "picked"]);
     assert!(names(Target::Sm120).is_empty());
 }
 

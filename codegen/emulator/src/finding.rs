@@ -22,6 +22,8 @@ pub enum FindingKind {
     InvalidLaunch,
     /// The kernel executed `trap`.
     Trap,
+    /// An assumption of the kernel (`//@ assume.le.u32 …`) that does not hold.
+    Assumption,
     /// A shuffle that reads a lane that does not execute the shuffle.
     ShuffleFromInactiveLane,
     /// A `.sync` instruction that the lanes of its member mask (or all lanes of the warp) do not execute together.

@@ -166,6 +166,12 @@
 //!
 //! Calls are inlined up to a limit, which is checked on the call graph before anything is expanded.
 //!
+//! # Assumptions
+//!
+//! A comment `//@ assume.RELATION.TYPE a, b;` in a kernel is an assumption of the compiler that wrote it. A thread for which it is
+//! false is a [`FindingKind::Assumption`]. Relations are `eq`, `ne`, `lt`, `le` and `multiple_of`, types `u32`, `s32`, `u64`
+//! and `s64`, and operands registers or constants. The test counts as two or three instructions.
+//!
 //! # Code of other compilers
 //!
 //! Ordinary kernels from nvcc and Triton load and run: functions and calls, also through pointers (inlined at load, so not

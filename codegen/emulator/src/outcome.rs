@@ -72,6 +72,7 @@ impl fmt::Display for Finding {
             FindingKind::Residency => "more CTAs than the device holds",
             FindingKind::InvalidLaunch => "invalid launch",
             FindingKind::Trap => "trap",
+            FindingKind::Assumption => "false assumption",
             FindingKind::ShuffleFromInactiveLane => "shuffle from an inactive lane",
             FindingKind::MemberMask => "wrong member mask",
             FindingKind::AsyncCopy => "copy in flight",

@@ -32,6 +32,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let parameters = parameters::declarations(&run_time, &mut errors);
     parameters::check_compile_time(&mut outer, &mut errors);
     let repeated = parameters::repeated(&mut outer);
+    let checked = parameters::checked(&outer);
     let body = rewrite::body(&sig, &ReturnType::Default, *block, &mut errors);
     attrs.extend(parameters::documentation(&run_time));
     if let Some(errors) = errors.into_tokens() {
@@ -67,6 +68,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         #lints
         #vis #outer {
             #imports
+            #checked
             #call
         }
     }

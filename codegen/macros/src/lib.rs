@@ -1,4 +1,4 @@
-//! `#[kernel]`, `#[device]` and `#[derive(Carry)]`: the macros of the kernel language.
+//! `#[kernel]`, `#[device]`, `#[derive(Carry)]` and `#[derive(Parameters)]`: the macros of the kernel language.
 //!
 //! A kernel function *records* IR when it is called. Values known only on the GPU are handles with overloaded
 //! operators; everything else is ordinary Rust, evaluated while recording. These macros rewrite the constructs that
@@ -11,6 +11,7 @@
 //! |-----------------|---------------------------------------------------------------------------|
 //! | `kernel`        | `#[kernel]`: options, and the call that records                           |
 //! | `parameters`    | run-time and compile-time parameters of a kernel                          |
+//! | `fields`        | `#[derive(Parameters)]`                                                   |
 //! | `device`        | `#[device]`: a function that is inlined into its caller                   |
 //! | `carry`         | `#[derive(Carry)]`                                                        |
 //! | `rewrite`       | the traversal of a body, statement by statement                           |
@@ -49,6 +50,7 @@ mod control;
 mod device;
 mod errors;
 mod expected_type;
+mod fields;
 mod kernel;
 mod parameters;
 mod returns;
@@ -65,8 +67,9 @@ use proc_macro::TokenStream;
 
 /// Turns a function into one that records a GPU kernel when it is called.
 ///
-/// Parameters of type `Ptr<…>` and `Val<…>` are the kernel's run-time parameters. All others, and `self`, are
-/// compile-time parameters: they remain parameters of the function, which returns a `bespoke_codegen::Recorded`.
+/// Parameters of type `Ptr<…>` and `Val<…>`, and structs marked `#[parameters]`, are the kernel's run-time parameters. All
+/// others, and `self`, are compile-time parameters: they remain parameters of the function, which returns a
+/// `bespoke_codegen::Recorded`.
 ///
 /// Options, each a `u32` expression over the compile-time parameters:
 /// - `threads = N`: threads per CTA.
@@ -77,6 +80,7 @@ use proc_macro::TokenStream;
 ///
 /// Attributes of parameters:
 /// - `#[aligned(N)]` on a `Ptr`: the launch guarantees an alignment of `N` bytes, a power of two.
+/// - `#[parameters]` on a struct with `#[derive(Parameters)]`: each field is a parameter.
 /// - `#[present(condition)]` on an `Option<Ptr<…>>`: the kernel has the parameter if the compile-time condition holds.
 #[proc_macro_attribute]
 pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -100,4 +104,13 @@ pub fn device(arguments: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Carry, attributes(carry))]
 pub fn derive_carry(item: TokenStream) -> TokenStream {
     carry::expand(item.into()).into()
+}
+
+/// Lets a launch pass a struct of handles, field by field, to a parameter marked `#[parameters]`.
+///
+/// Every field must be `Parameters`: a handle, an array of these or another struct. `#[aligned(N)]` and `#[tile([…])]` go
+/// before fields as before parameters of a kernel, with constants.
+#[proc_macro_derive(Parameters, attributes(aligned, tile))]
+pub fn derive_parameters(item: TokenStream) -> TokenStream {
+    fields::expand(item.into()).into()
 }

@@ -53,6 +53,11 @@ fn is_optional_pointer(ty: &Type) -> bool {
     }
 }
 
+/// Whether a struct whose fields are run-time parameters is passed: `#[parameters]`.
+fn is_passed_by_field(parameter: &PatType) -> bool {
+    parameter.attrs.iter().any(|attr| attr.path().is_ident("parameters"))
+}
+
 /// Reports and removes attributes for run-time parameters that are on compile-time parameters.
 pub fn check_compile_time(outer: &mut Signature, errors: &mut Errors) {
     for input in &mut outer.inputs {
@@ -81,7 +86,7 @@ pub fn split(signature: &Signature) -> (Vec<PatType>, Signature) {
         .inputs
         .iter()
         .filter(|input| match input {
-            FnArg::Typed(typed) if is_run_time(&typed.ty) => {
+            FnArg::Typed(typed) if is_run_time(&typed.ty) || is_passed_by_field(typed) => {
                 run_time.push(typed.clone());
                 false
             }
@@ -133,6 +138,10 @@ pub fn declarations(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
             continue;
         };
         let name = ident.to_string();
+        if is_passed_by_field(parameter) {
+            lets.extend(declared_by_field(parameter, ident, errors));
+            continue;
+        }
         let ParameterAttributes { aligned, tile, present, others } =
             ParameterAttributes::of(parameter, errors);
         for expression in [&present, &tile].into_iter().flatten() {
@@ -156,6 +165,51 @@ pub fn declarations(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
         lets.extend(quote!(#(#others)* let #pat: #ty = #declared;));
     }
     lets
+}
+
+/// The `let` statement that declares the fields of a struct as run-time parameters.
+fn declared_by_field(parameter: &PatType, ident: &Ident, errors: &mut Errors) -> TokenStream {
+    let PatType { attrs, pat, ty, .. } = parameter;
+    let mut others = Vec::new();
+    for attr in attrs {
+        let path = attr.path();
+        if ["aligned", "tile", "present"].iter().any(|name| path.is_ident(name)) {
+            let name = path.get_ident().map(Ident::to_string).unwrap_or_default();
+            errors.push(
+                path.span(),
+                format!("`#[{name}(…)]` does not go with `#[parameters]`: write it before a field"),
+            );
+        } else if !path.is_ident("parameters") {
+            others.push(attr);
+        } else if attr.meta.require_path_only().is_err() {
+            errors.push(path.span(), "`#[parameters]` takes no arguments");
+        }
+    }
+    let name = ident.to_string();
+    let declared = quote_spanned!(ty.span()=> ::bespoke_codegen::hooks::parameters::<#ty>(#name));
+    quote!(#(#others)* let #pat: #ty = #declared;)
+}
+
+/// Statements that check that compile-time parameters have no handles, for types that certainly are not generic.
+pub fn checked(outer: &Signature) -> TokenStream {
+    let has_self = outer.receiver().is_some();
+    let is_generic = |ident: &Ident| {
+        let name = ident.to_string();
+        // The parameters of an `impl` are not visible here; they have short or capital names.
+        let capitals = name.chars().all(|letter| !letter.is_lowercase());
+        name == "Self" || capitals || outer.generics.type_params().any(|own| own.ident == *ident)
+    };
+    let mut checks = TokenStream::new();
+    for input in &outer.inputs {
+        let FnArg::Typed(PatType { ty, .. }) = input else { continue };
+        let Type::Path(path) = &**ty else { continue };
+        let plain = path.qself.is_none()
+            && path.path.segments.iter().all(|part| part.arguments.is_none() && !is_generic(&part.ident));
+        if plain && !has_self && !is_number_type(ty) {
+            checks.extend(quote_spanned!(ty.span()=> ::bespoke_codegen::hooks::compile_time::<#ty>();));
+        }
+    }
+    checks
 }
 
 /// Attributes of a run-time parameter, parsed.

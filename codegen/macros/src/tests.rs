@@ -99,6 +99,7 @@ fn a_kernel_keeps_its_compile_time_parameters() {
         ///
         /// Run-time parameters: `x: Ptr<Global, f32>`, `n: dsl::Val<u32>`.
         pub fn scale<G: Kind>(s: Shape) -> Recorded {
+            hooks::compile_time::<Shape>();
             hooks::record_kernel(
                 "scale",
                 hooks::KernelOptions {

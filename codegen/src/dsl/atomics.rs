@@ -45,7 +45,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     }
 }
 
-impl<S: Space, T: RawWord> Ptr<S, T> {
+impl<S: Space, T: Scalar> Ptr<S, T> {
     /// Stores the value atomically; returns the old value.
     ///
     /// - PTX: `atom.relaxed.gpu.global.exch.b32`
@@ -61,7 +61,10 @@ impl<S: Space, T: RawWord> Ptr<S, T> {
     /// assert_eq!(run(exchanged(), "atom.relaxed.gpu.global.exch.b32", [3u32, 0]), [7, 3]);
     /// ```
     #[track_caller]
-    pub fn atomic_exchange(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+    pub fn atomic_exchange(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T>
+    where
+        T: RawWord,
+    {
         self.atomic(Atomic::Exch, &[value.into_val()], ordering.into())
     }
 }
@@ -110,10 +113,14 @@ impl<S: Space> Ptr<S, u32> {
 
 macro_rules! atomics {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl<S: Space, T: Int> Ptr<S, T> {
+        // The bound is on each method, so that an error about it names alternatives.
+        impl<S: Space, T: Scalar> Ptr<S, T> {
             $($(#[$doc])*
             #[track_caller]
-            pub fn $name(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+            pub fn $name(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T>
+            where
+                T: Int,
+            {
                 self.atomic(Atomic::$op, &[value.into_val()], ordering.into())
             })*
 
@@ -136,7 +143,15 @@ macro_rules! atomics {
             /// assert!((1..=32).contains(&owner) && seven == 7);
             /// ```
             #[track_caller]
-            pub fn atomic_cas(self, expected: impl IntoVal<T>, new: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+            pub fn atomic_cas(
+                self,
+                expected: impl IntoVal<T>,
+                new: impl IntoVal<T>,
+                ordering: impl Into<Ordering>,
+            ) -> Val<T>
+            where
+                T: Int,
+            {
                 self.atomic(Atomic::Cas, &[expected.into_val(), new.into_val()], ordering.into())
             }
         }

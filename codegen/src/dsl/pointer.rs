@@ -1,6 +1,6 @@
 //! Typed pointers and shared memory.
 
-use std::marker::PhantomData;
+use std::marker::{PhantomData, PhantomPinned};
 use std::panic::Location;
 
 use super::record::{Handle, KernelParam, PointerParam, Site, emit1, fail, with};
@@ -57,7 +57,8 @@ impl Space for Cluster {
 /// A pointer to elements of type `T` in space `S`.
 pub struct Ptr<S, T> {
     handle: Handle,
-    kind: PhantomData<(S, T)>,
+    // `PhantomPinned` marks types with handles for `hooks::compile_time`.
+    kind: PhantomData<(S, T, PhantomPinned)>,
 }
 
 impl<S, T> Clone for Ptr<S, T> {

@@ -664,6 +664,10 @@ fn declare_value(param: Param, site: Site) -> Value {
             format!("PTX has no name for the parameter `{name}`: write ASCII letters, digits and `_`"),
         );
     }
+    let twice = with(|r| r.replay.is_none() && r.func.params.iter().any(|known| known.name == param.name));
+    if twice {
+        fail(site, format!("two parameters are called `{}`: rename one of them, or a field", param.name));
+    }
     let ty = param.ty;
     let index = with(|r| r.parameter(param));
     emit1(Op::Param(index), ty, &[], site)

@@ -12,7 +12,7 @@
 //! | [`TensorMap::store`] | a tile to global memory, without elements outside the tensor | [`wait_bulk_stores`](super::wait_bulk_stores) |
 //! | [`TensorMap::reduce`] | as `store`, but combines elements | [`wait_bulk_stores`](super::wait_bulk_stores) |
 
-use std::marker::PhantomData;
+use std::marker::{PhantomData, PhantomPinned};
 use std::panic::Location;
 
 use super::cache_policy::CachePolicy;
@@ -67,7 +67,8 @@ use crate::ir::{self, AsyncCopy, Op, Param, TensorLayout, TensorReduction, Type}
 pub struct TensorMap<T, const RANK: usize, S = Unswizzled> {
     handle: Handle,
     tile: [u32; RANK],
-    kind: PhantomData<(T, S)>,
+    // `PhantomPinned` marks types with handles for `hooks::compile_time`.
+    kind: PhantomData<(T, S, PhantomPinned)>,
 }
 
 impl<T, const RANK: usize, S> Clone for TensorMap<T, RANK, S> {

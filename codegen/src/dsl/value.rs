@@ -1,6 +1,6 @@
 //! Handles of run-time scalars.
 
-use std::marker::PhantomData;
+use std::marker::{PhantomData, PhantomPinned};
 use std::panic::Location;
 
 use super::record::{Handle, Site, emit1};
@@ -10,7 +10,8 @@ use crate::ir::{self, Op};
 /// Handle of a run-time value: an SSA value of type `T` in the kernel being recorded.
 pub struct Val<T> {
     handle: Handle,
-    kind: PhantomData<T>,
+    // `PhantomPinned` marks types with handles for `hooks::compile_time`.
+    kind: PhantomData<(T, PhantomPinned)>,
 }
 
 impl<T> Clone for Val<T> {

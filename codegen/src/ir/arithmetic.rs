@@ -98,6 +98,35 @@ fn bfloat(name: &str, ty: Type) -> Option<Requirement> {
 }
 
 named_enum! {
+    /// Relations of two integers that an assumption states.
+    pub enum Fact {
+        /// Equal.
+        Eq = "eq",
+        /// Not equal.
+        Ne = "ne",
+        /// Less.
+        Lt = "lt",
+        /// Less or equal.
+        Le = "le",
+        /// The first is a multiple of the second.
+        MultipleOf = "multiple_of",
+    }
+}
+
+impl Fact {
+    /// The comparison that holds; none for a multiple.
+    pub fn compare(self) -> Option<Compare> {
+        match self {
+            Fact::Eq => Some(Compare::Eq),
+            Fact::Ne => Some(Compare::Ne),
+            Fact::Lt => Some(Compare::Lt),
+            Fact::Le => Some(Compare::Le),
+            Fact::MultipleOf => None,
+        }
+    }
+}
+
+named_enum! {
     /// Comparisons; the result is a predicate. With a NaN operand, `ne` is true and all others are false.
     pub enum Compare {
         /// Equal.

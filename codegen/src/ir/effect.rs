@@ -19,6 +19,9 @@ pub enum Effect {
     Sync,
     /// Ends the block.
     Control,
+    /// States a fact about its operands. It has no PTX instruction: it is removed with the operands, and never merged or
+    /// moved.
+    Fact,
 }
 
 /// Threads that must execute an instruction together.

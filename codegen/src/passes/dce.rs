@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use cranelift_entity::EntitySet;
 
 use super::{Pass, Remarks};
-use crate::ir::{Block, Def, Function, Inst, Value};
+use crate::ir::{Block, Def, Effect, Function, Inst, Value};
 
 /// The dead code elimination pass; see the module.
 pub struct DeadCode;
@@ -58,6 +58,31 @@ impl Live {
                 }
             }
         }
+        live.follow(function, &jumps, work);
+        // A fact about values that the kernel does not use is useless.
+        for &block in &function.layout {
+            for &inst in &function.block(block).insts {
+                let data = function.inst(inst);
+                let is_live = |&arg: &Value| live.values.contains(arg) || function.constant(arg).is_some();
+                if data.op.effect() == Effect::Fact && data.args.iter().all(is_live) {
+                    live.insts.insert(inst);
+                    let constants =
+                        data.args.iter().copied().filter(|&arg| !live.values.contains(arg)).collect();
+                    live.follow(function, &jumps, constants);
+                }
+            }
+        }
+        live
+    }
+
+    /// Marks what the values in `work` are computed from.
+    fn follow(
+        &mut self,
+        function: &Function,
+        jumps: &HashMap<Block, Vec<(Inst, usize)>>,
+        mut work: Vec<Value>,
+    ) {
+        let live = self;
         while let Some(value) = work.pop() {
             if !live.values.insert(value) {
                 continue;
@@ -76,6 +101,5 @@ impl Live {
                 }
             }
         }
-        live
     }
 }

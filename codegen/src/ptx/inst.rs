@@ -165,6 +165,11 @@ impl Printer<'_> {
                 self.line(format_args!("nanosleep.u32 {nanoseconds};"));
             }
             Op::Trap => self.line(format_args!("trap;")),
+            Op::Assume(fact) => {
+                // A comment, which the emulator checks.
+                let (a, b) = (self.operand(data.args[0]), self.operand(data.args[1]));
+                self.line(format_args!("//@ assume.{fact}.{} {a}, {b};", arithmetic(data.ty)));
+            }
             Op::Print(format) => self.print(format, data),
             Op::WaitForDependencies => self.line(format_args!("griddepcontrol.wait;")),
             Op::LaunchDependents => self.line(format_args!("griddepcontrol.launch_dependents;")),

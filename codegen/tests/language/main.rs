@@ -1,5 +1,6 @@
 //! Whole programs in the kernel language: `#[kernel]`, `#[device]` and `#[derive(Carry)]`.
 
+mod assumptions;
 mod escapes;
 mod interpret;
 mod parameters;

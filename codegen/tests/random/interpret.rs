@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use bespoke_codegen::ir::{
-    AsyncCopy, Atomic, Binary, Block, Function, Inst, InstData, Match, Op, Reduce, Shuffle, Special, Type,
-    Value, Vote,
+    AsyncCopy, Atomic, Binary, Block, Effect, Function, Inst, InstData, Match, Op, Reduce, Shuffle, Special,
+    Type, Value, Vote,
 };
 
 use crate::values::{compute, number};
@@ -166,7 +166,7 @@ impl Machine<'_> {
                 }
                 Vec::new()
             }
-            _ if data.op.has_effect() => Vec::new(),
+            _ if data.op.has_effect() || data.op.effect() == Effect::Fact => Vec::new(),
             op => compute(op, data.ty, &args)?,
         };
         self.assign(thread, data, &results);

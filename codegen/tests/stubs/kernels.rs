@@ -67,3 +67,19 @@ pub fn doubled(factor: Val<f32>, #[tile([8, 8])] x: TensorMap<f32, 2, Swizzle32>
 pub fn early() {
     launch_dependents();
 }
+
+/// A matrix in global memory.
+#[derive(Clone, Copy, Parameters)]
+pub struct Matrix {
+    #[aligned(16)]
+    data: Ptr<Global, f32>,
+    size: [Val<u32>; 2],
+    transposed: Val<bool>,
+}
+
+/// y = the element of x in a row and a column.
+#[kernel(threads = 1)]
+pub fn picked(#[parameters] x: Matrix, row: Val<u32>, column: Val<u32>, y: Ptr<Global, f32>) {
+    let index = select(x.transposed, column * x.size[0] + row, row * x.size[1] + column);
+    y.store(x.data.at(index).load());
+}

@@ -6,7 +6,7 @@ mod atomic_of_floats {
     #[kernel]
     fn most(x: Ptr<Global, f32>) {
         x.atomic_max(1.0, Scope::Gpu);
-       // ^^^^^^^^^^ E0599
+       // ^^^^^^^^^^ `f32` is not an integer: expected u8 to u64 or i8 to i64
     }
 }
 
@@ -17,9 +17,10 @@ mod atomic_of_halves {
     fn claimed(x: Ptr<Global, f32>) {
         let words = shared_array::<f16>(1);
         words.atomic_exchange(f16::ONE, Scope::Cta);
-        //    ^^^^^^^^^^^^^^^ E0599
+        //    ^^^^^^^^^^^^^^^ this operation takes words of 32 or 64 bits, not `f16`: expected u32, i32, f32, F16x2,
+        // Bf16x2, u64, i64 or f64
         if x.atomic_cas(0.0, 1.0, Scope::Gpu) == 0.0 {
-        //   ^^^^^^^^^^ E0599
+        //   ^^^^^^^^^^ `f32` is not an integer: expected u8 to u64 or i8 to i64
             x.at(1).store(1.0);
         }
     }

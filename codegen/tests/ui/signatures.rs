@@ -157,6 +157,94 @@ mod optional_pointer {
     }
 }
 
+mod structs_of_handles {
+    use bespoke_codegen::prelude::*;
+
+    #[derive(Clone, Copy)]
+    struct Plain {
+        data: Ptr<Global, f32>,
+        length: Val<u32>,
+    }
+
+    #[kernel]
+    fn no_attribute(image: Plain) {
+    //                     ^^^^^ `Plain` has handles, so it cannot be a compile-time parameter: write
+    // `#[parameters]` before it, and `#[derive(Parameters)]` on the struct
+        image.data.at(image.length).store(0.0);
+    }
+
+    #[kernel]
+    fn no_derive(#[parameters] image: Plain) {
+    //                                ^^^^^ a launch cannot pass `Plain`: expected handles, or a struct of handles
+    // with `#[derive(Parameters)]`
+        image.data.at(image.length).store(0.0);
+    }
+
+    #[derive(Clone, Copy, Parameters)]
+    struct Image {
+        data: Ptr<Global, f32>,
+        length: Val<u32>,
+    }
+
+    #[kernel]
+    fn derive_alone(image: Image) {
+    //                     ^^^^^ `Image` has handles, so it cannot be a compile-time parameter: write
+    // `#[parameters]` before it, and `#[derive(Parameters)]` on the struct
+        image.data.at(image.length).store(0.0);
+    }
+
+    #[kernel]
+    fn attribute_of_the_whole(#[parameters] #[aligned(16)] image: Image, #[parameters(1)] other: Image) {
+    //                                        ^^^^^^^ `#[aligned(…)]` does not go with `#[parameters]`: write it
+    // before a field
+    //                                                                     ^^^^^^^^^^ `#[parameters]` takes no
+    // arguments
+        image.data.at(other.length).store(0.0);
+    }
+
+    #[kernel]
+    fn compile_time_value(x: Ptr<Global, f32>, #[parameters] n: u32) {
+    //                                                          ^^^ a launch cannot pass `u32`: expected handles, or
+    // a struct of handles with `#[derive(Parameters)]`
+        x.at(n).store(0.0);
+    }
+
+    #[derive(Clone, Copy, Parameters)]
+    struct Mixed {
+        data: Ptr<Global, f32>,
+        rows: u32,
+        //    ^^^ a launch cannot pass `u32`: expected handles, or a struct of handles with `#[derive(Parameters)]`
+        tile: Ptr<Shared, f32>,
+        //    ^^^ a launch cannot pass `Ptr<Shared, f32>`: expected handles, or a struct of handles with
+        // `#[derive(Parameters)]`
+    }
+
+    #[derive(Clone, Copy, Parameters)]
+    struct Maps {
+        map: TensorMap<f32, 2>,
+        //   ^^^^^^^^^ a tensor map needs the sizes of its tiles: write `#[tile([64, 128])]`, with the elements
+        // along each dimension, before the field
+        #[aligned]
+       // ^^^^^^^ `aligned` needs a number of bytes: `#[aligned(16)]`
+        data: Ptr<Global, f32>,
+    }
+
+    #[derive(Clone, Copy, Parameters)]
+    struct Lengths {
+        #[aligned(16)]
+        length: Val<u32>,
+        //      ^^^ `Val<u32>` is not a pointer and has no alignment: remove `#[aligned(…)]`, or make this a
+        // `Ptr<Global, …>`
+    }
+
+    #[derive(Parameters)]
+    enum Either {
+ // ^^^^ `Parameters` is for structs: a launch passes no variants; use a struct with a `Val` as discriminant
+        Left(Val<u32>),
+        Right(Val<f32>),
+    }
+}
+
 mod carry_enum {
     use bespoke_codegen::prelude::*;
 

@@ -29,16 +29,21 @@ fn exit(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
 
 fn trap(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let detail = TRAPS.iter().find(|&&(_, _, number)| number == i.imm).map_or("", |trap| trap.1);
-    cx.fault(FindingKind::Trap, cx.active.trailing_zeros(), detail)
+    let kind = if i.imm == FALSE_ASSUMPTION { FindingKind::Assumption } else { FindingKind::Trap };
+    cx.fault(kind, cx.active.trailing_zeros(), detail)
 }
+
+/// Number of the cause of a trap that stands for a false assumption.
+const FALSE_ASSUMPTION: u64 = 4;
 
 /// Causes of a trap: modifier of a `trap` that the loader inserts (empty for one that the text contains), message, and
 /// number in `imm`.
-const TRAPS: [(&str, &str, u64); 4] = [
+const TRAPS: [(&str, &str, u64); 5] = [
     ("", "the kernel executed `trap`", 0),
     ("brx", "the index is outside the list of targets", 1),
     ("assert", "an assertion of the kernel failed", 2),
     ("call", "the address of the indirect call is not that of a function of its type", 3),
+    ("assume", "the kernel assumes what does not hold, and the compiler relies on it", FALSE_ASSUMPTION),
 ];
 
 /// `setmaxnreg`; `imm` is the number of registers, and [`INCREASES`] for `.inc`. The registers are counted, but their contents

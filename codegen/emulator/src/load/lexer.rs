@@ -16,6 +16,8 @@ pub(crate) enum Token<'a> {
     F64(u64),
     Text(&'a str),
     Punct(char),
+    /// The beginning `//@ assume` of an assumption, which is a comment to other readers of PTX.
+    Assume,
     End,
 }
 
@@ -42,6 +44,9 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Spanned<'_>>, ParseError> {
         }
     }
 }
+
+/// Beginning of an assumption, with the dot that follows.
+const ASSUME: &[u8] = b"//@ assume.";
 
 struct Lexer<'a> {
     text: &'a str,
@@ -78,6 +83,7 @@ impl<'a> Lexer<'a> {
                     self.at += 1;
                 }
                 b' ' | b'\t' | b'\r' => self.at += 1,
+                b'/' if self.bytes[self.at..].starts_with(ASSUME) => break,
                 b'/' if self.peek(1) == b'/' => {
                     while self.at < self.bytes.len() && self.bytes[self.at] != b'\n' {
                         self.at += 1;
@@ -114,6 +120,10 @@ impl<'a> Lexer<'a> {
     fn next(&mut self) -> Result<Token<'a>, ParseError> {
         let Some(&byte) = self.bytes.get(self.at) else { return Ok(Token::End) };
         match byte {
+            b'/' if self.bytes[self.at..].starts_with(ASSUME) => {
+                self.at += ASSUME.len() - 1;
+                Ok(Token::Assume)
+            }
             b'"' => self.text_literal(),
             b'0'..=b'9' => self.number(),
             b'.' => {

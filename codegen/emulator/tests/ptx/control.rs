@@ -1,6 +1,6 @@
 //! Divergence and reconvergence.
 
-use bespoke_emulator::LaunchConfig;
+use bespoke_emulator::{FindingKind, LaunchConfig};
 
 use crate::harness::{kernel, launch, words};
 
@@ -165,4 +165,49 @@ fn numbers_of_registers_are_checked() {
     let diverged = "mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; @%p setmaxnreg.inc.sync.aligned.u32 64;";
     let found = outcome_for_hopper(diverged);
     assert!(found.starts_with("MemberMask: "), "{found}");
+}
+
+/// The finding of an assumption `assumption` in lanes whose `%r0` is the number of the lane, if there is one.
+fn assumption(assumption: &str) -> Option<bespoke_emulator::Finding> {
+    let text = kernel(
+        "",
+        &format!("    mov.u32 %r0, %tid.x;\n    add.s32 %r1, %r0, -8;\n    {assumption}\n    ret;"),
+    );
+    launch(&text, LaunchConfig::linear(1, 32), &mut words(1, 0)).err().map(|finding| *finding)
+}
+
+#[test]
+fn false_assumptions_are_findings() {
+    let holds = [
+        "//@ assume.lt.u32 %r0, 32;",
+        "//@ assume.le.u32 %r0, 31;",
+        "//@ assume.ne.u32 %r0, %r1;",
+        "//@ assume.le.s32 -8, %r1;",
+        "//@ assume.multiple_of.u32 %r0, 1;",
+        "@!%p ret; //@ assume.eq.u32 %r0, 77;",
+        // Ordinary comments.
+        "// assume.eq.u32 %r0, 77;",
+        "//@ nothing",
+    ];
+    for text in holds {
+        let setup = format!("setp.eq.u32 %p, %r0, 77;\n    {text}");
+        assert!(assumption(&setup).is_none(), "{text}");
+    }
+    for (text, lane) in [
+        ("//@ assume.lt.u32 %r0, 31;", 31),
+        ("//@ assume.le.u32 %r0, 12;", 13),
+        ("//@ assume.ne.u32 %r0, 5;", 5),
+        ("//@ assume.eq.u32 %r0, 0;", 1),
+        ("//@ assume.le.s32 -6, %r1;", 0),
+        ("//@ assume.le.u32 %r1, 100;", 0),
+        ("//@ assume.multiple_of.u32 %r0, 4;", 1),
+    ] {
+        let finding = assumption(text).expect(text);
+        assert_eq!(
+            (finding.kind, finding.thread),
+            (FindingKind::Assumption, [lane, 0, 0]),
+            "{text}: {finding}"
+        );
+        assert_eq!(finding.ptx_text, text);
+    }
 }

@@ -315,3 +315,31 @@ fn missing_modifiers() {
         "#]],
     );
 }
+
+#[test]
+fn malformed_assumptions() {
+    finds(
+        &body("//@ assume.gt.u32 %r0, 1;\n"),
+        expect![[r#"
+        6:1 syntax: unknown assumption `assume.gt.u32`
+    "#]],
+    );
+    finds(
+        &body("//@ assume.le.f32 %r0, 1;\n"),
+        expect![[r#"
+        6:1 syntax: unknown assumption `assume.le.f32`
+    "#]],
+    );
+    finds(
+        &body("//@ assume.le.u32 %r9, 1;\n"),
+        expect![[r#"
+        6:19 undefined: unknown register `%r9`
+    "#]],
+    );
+    finds(
+        &body("//@ assume.le.u32 %r1;\n"),
+        expect![[r#"
+        6:22 syntax: expected `,`, found `;`
+    "#]],
+    );
+}

@@ -18,6 +18,7 @@ mod repeated;
 mod slot;
 mod static_only;
 
+pub use super::parameters::{CompileTime, KernelFunction, compile_time, parameters};
 pub use super::record::{
     CtaSize, KernelOptions, KernelParam, PointerParam, TensorParam, aligned_parameter, parameter,
     record_kernel, tiled_parameter,

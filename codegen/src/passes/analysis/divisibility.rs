@@ -4,10 +4,12 @@
 //! pointers (the element size, or the alignment that the launch guarantees) and constants. Sums, products, shifts and
 //! masks propagate facts; a block parameter has the low bits that all incoming values share.
 
+use std::collections::{HashMap, HashSet};
+
 use cranelift_entity::SecondaryMap;
 
 use super::Dominators;
-use crate::ir::{ARRAY_ALIGN, Binary, Function, InstData, Op, Type, Value};
+use crate::ir::{ARRAY_ALIGN, Binary, Fact, Function, InstData, Op, Type, Value};
 
 /// A number modulo a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,16 +78,37 @@ fn low(bits: u32) -> u64 {
     if bits == 0 { 0 } else { u64::MAX >> (64 - bits) }
 }
 
+/// The number of low bits that assumptions say are zero, of values that the block of the assumption defines: there, whoever
+/// computes the value also executes the assumption.
+fn assumed(function: &Function) -> HashMap<Value, u32> {
+    let mut zeros = HashMap::new();
+    for &block in &function.layout {
+        let mut own: HashSet<Value> = function.block(block).params.iter().copied().collect();
+        for &inst in &function.block(block).insts {
+            let data = function.inst(inst);
+            own.extend(&data.results);
+            let (&[value, of], Op::Assume(Fact::MultipleOf)) = (&data.args[..], data.op) else { continue };
+            if let Some(of) = function.constant(of).filter(|&of| of != 0 && own.contains(&value)) {
+                let known = zeros.entry(value).or_insert(0);
+                *known = of.trailing_zeros().max(*known);
+            }
+        }
+    }
+    zeros
+}
+
 /// Known low bits of a function's values. Valid until the function changes; nothing is known of values added later.
 pub struct Divisibility {
     /// Known low bits of each value; `None` if not visited yet.
     values: SecondaryMap<Value, Option<Residue>>,
+    /// Low bits that are zero by assumption.
+    zeros: HashMap<Value, u32>,
 }
 
 impl Divisibility {
     /// Runs the analysis.
     pub fn new(function: &Function) -> Divisibility {
-        let mut this = Divisibility { values: SecondaryMap::new() };
+        let mut this = Divisibility { values: SecondaryMap::new(), zeros: assumed(function) };
         let order = Dominators::new(function).reverse_postorder().to_vec();
         // Optimistic: values not visited yet are ignored, and facts only ever weaken until nothing changes.
         let mut changed = true;
@@ -116,6 +139,8 @@ impl Divisibility {
     }
 
     fn enter(&mut self, value: Value, residue: Residue) -> bool {
+        let zeros = self.zeros.get(&value).copied().unwrap_or(0);
+        let residue = if zeros > residue.bits { Residue::new(zeros, 0) } else { residue };
         let entry = &mut self.values[value];
         let new = entry.map_or(residue, |known| known.meet(residue));
         let changed = *entry != Some(new);

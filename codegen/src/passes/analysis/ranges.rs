@@ -1,7 +1,9 @@
 //! Range analysis: bounds of integer values, derived from the defining instructions, the launch limits of special
-//! registers, and the conditions of dominating branches.
+//! registers, the conditions of dominating branches, and assumptions.
 
-use crate::ir::{Binary, Block, Compare, Def, Function, InstData, Op, Special, Type, Unary, Value};
+use std::collections::HashMap;
+
+use crate::ir::{Binary, Block, Compare, Def, Function, Inst, InstData, Op, Special, Type, Unary, Value};
 
 use super::Dominators;
 
@@ -69,12 +71,23 @@ const MAX_CONDITIONS: usize = 32;
 pub struct Ranges {
     doms: Dominators,
     preds: cranelift_entity::SecondaryMap<Block, Vec<Block>>,
+    /// Assumptions by block.
+    facts: HashMap<Block, Vec<Inst>>,
 }
 
 impl Ranges {
     /// Creates the analysis of a function.
     pub fn new(function: &Function) -> Ranges {
-        Ranges { doms: Dominators::new(function), preds: function.predecessors() }
+        let mut facts: HashMap<Block, Vec<Inst>> = HashMap::new();
+        for &block in &function.layout {
+            let insts = function.block(block).insts.iter().copied();
+            let own: Vec<Inst> =
+                insts.filter(|&inst| matches!(function.inst(inst).op, Op::Assume(_))).collect();
+            if !own.is_empty() {
+                facts.insert(block, own);
+            }
+        }
+        Ranges { doms: Dominators::new(function), preds: function.predecessors(), facts }
     }
 
     /// Range of an integer value wherever `block` is executed.
@@ -282,10 +295,38 @@ impl Query<'_> {
         (data.op == Op::Binary(Binary::Add) && data.args[0] == param && step >= 0).then_some(step)
     }
 
-    /// Narrows the range of a value by the conditions of dominating branches.
+    /// Narrows the range of a value by the conditions of dominating branches and by assumptions.
     fn conditions(&self, value: Value, mut range: Range, depth: u32) -> Range {
         self.dominating(|condition, holds| range = self.condition(condition, holds, value, range, depth));
+        if self.ranges.facts.is_empty() || depth == 0 {
+            return range;
+        }
+        let mut next = Some(self.block);
+        for _ in 0..MAX_CONDITIONS {
+            let Some(block) = next else { break };
+            next = self.ranges.doms.immediate(block);
+            for &inst in self.ranges.facts.get(&block).into_iter().flatten() {
+                let data = self.function.inst(inst);
+                let Op::Assume(fact) = data.op else { continue };
+                range = match fact.compare() {
+                    Some(compare) => self.compared(compare, data, value, range, depth),
+                    None if data.args[0] == value => self.multiples(data, range),
+                    None => range,
+                };
+            }
+        }
         range
+    }
+
+    /// Narrows the range of a value that is a multiple of a constant.
+    fn multiples(&self, data: &InstData, range: Range) -> Range {
+        let Some(of) = self.function.constant(data.args[1]).map(i128::from).filter(|&of| of > 0) else {
+            return range;
+        };
+        if data.ty.is_signed() && of > Range::of_type(data.ty).max {
+            return range;
+        }
+        range.and(Range { min: -(-range.min).div_euclid(of) * of, max: range.max.div_euclid(of) * of })
     }
 
     /// Calls `visit` for each condition of a dominating branch, with the condition's value in this block.
@@ -310,24 +351,29 @@ impl Query<'_> {
             Op::Unary(Unary::Not) => self.condition(data.args[0], !holds, value, range, depth),
             Op::Compare(compare) if data.ty.is_int() && depth > 0 => {
                 let compare = if holds { compare } else { compare.inverted() };
-                let (compare, other) = match data.args[..] {
-                    [a, b] if a == value => (compare, b),
-                    [a, b] if b == value => (compare.swapped(), a),
-                    _ => return range,
-                };
-                let other = self.range(other, depth.min(3) - 1);
-                let any = Range::of_type(data.ty);
-                range.and(match compare {
-                    Compare::Eq => other,
-                    Compare::Ne => any,
-                    Compare::Lt => Range { min: any.min, max: other.max - 1 },
-                    Compare::Le => Range { min: any.min, max: other.max },
-                    Compare::Gt => Range { min: other.min + 1, max: any.max },
-                    Compare::Ge => Range { min: other.min, max: any.max },
-                })
+                self.compared(compare, data, value, range, depth)
             }
             _ => range,
         }
+    }
+
+    /// Narrows the range of a value by a comparison of the operands of `data` that holds. `depth` is not 0.
+    fn compared(&self, compare: Compare, data: &InstData, value: Value, range: Range, depth: u32) -> Range {
+        let (compare, other) = match data.args[..] {
+            [a, b] if a == value => (compare, b),
+            [a, b] if b == value => (compare.swapped(), a),
+            _ => return range,
+        };
+        let other = self.range(other, depth.min(3) - 1);
+        let any = Range::of_type(data.ty);
+        range.and(match compare {
+            Compare::Eq => other,
+            Compare::Ne => any,
+            Compare::Lt => Range { min: any.min, max: other.max - 1 },
+            Compare::Le => Range { min: any.min, max: other.max },
+            Compare::Gt => Range { min: other.min + 1, max: any.max },
+            Compare::Ge => Range { min: other.min, max: any.max },
+        })
     }
 
     fn both(&self, data: &InstData, holds: bool, value: Value, range: Range, depth: u32) -> Range {

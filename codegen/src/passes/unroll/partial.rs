@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 
 use super::{Counted, Iterations, Simple, redirect, report_kept, terminator, unroll_all};
 use crate::ir::{Access, Binary, Block, BlockCall, Cache, Compare, Function, InstData, Loc, Op, Type, Value};
+use crate::passes::analysis::divisibility::Divisibility;
 use crate::passes::analysis::loops::Loop;
 use crate::passes::analysis::{defining_block, inst_blocks};
 use crate::passes::remarks::{Done, LoopKept};
@@ -64,6 +65,8 @@ struct LongLoop {
     step: Invariant,
     /// Number of iterations, if it is known.
     trips: Option<u64>,
+    /// Whether the number of iterations is a multiple of the factor, though it is not known.
+    multiple: bool,
     loc: Option<Loc>,
 }
 
@@ -195,13 +198,25 @@ impl LongLoop {
             }
             _ => None,
         };
+        // The counter then reaches the limit exactly, or starts beyond it.
+        let multiple = match (start, limit, step) {
+            (Some(start), Invariant::Value(limit), Invariant::Constant(step)) => {
+                let all = step.checked_mul(factor.into()).filter(|all| all.is_power_of_two());
+                all.is_some_and(|all| {
+                    let distance =
+                        Divisibility::new(function).of(limit).offset_by((start as i64).wrapping_neg());
+                    all <= greatest(ty) && distance.is_multiple_of(all)
+                })
+            }
+            _ => false,
+        };
         let loc = condition.loc;
-        Some(LongLoop { simple, factor, ty, counter: index, limit, step, trips, loc })
+        Some(LongLoop { simple, factor, ty, counter: index, limit, step, trips, multiple, loc })
     }
 
     /// Whether the number of iterations is a known multiple of the factor, so that none remain.
     fn leaves(&self) -> bool {
-        self.trips.is_some_and(|trips| trips.is_multiple_of(self.factor.into()))
+        self.multiple || self.trips.is_some_and(|trips| trips.is_multiple_of(self.factor.into()))
     }
 
     /// A block that only jumps to the header.

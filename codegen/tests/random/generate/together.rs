@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bespoke_codegen::ir::{Match, Op, Reduce, Scope, Shuffle, Type, Vote};
+use bespoke_codegen::ir::{Fact, Match, Op, Reduce, Scope, Shuffle, Type, Vote};
 
 use super::{At, Generator};
 use crate::lower::operand_types;
@@ -11,13 +11,14 @@ use crate::program::*;
 impl Generator {
     pub(super) fn effect(&mut self, at: At) -> Stmt {
         let scope = self.random.pick(Scope::ALL);
-        let op = match self.random.below(if at.together { 7 } else { 5 }) {
+        let op = match self.random.below(if at.together { 8 } else { 6 }) {
             0 => Op::Fence(scope),
             1 => Op::SequentialFence(scope),
             2 => Op::LaunchDependents,
             3 => Op::WaitForDependencies,
             4 => Op::Sleep,
-            5 => Op::Barrier { id: 0, threads: 0 },
+            5 => return self.assumption(),
+            6 => Op::Barrier { id: 0, threads: 0 },
             _ => Op::WarpBarrier,
         };
         let args = match op {
@@ -26,6 +27,30 @@ impl Generator {
             _ => Vec::new(),
         };
         Stmt::Compute { op, ty: Type::U32, args, results: Vec::new() }
+    }
+
+    /// A true assumption about a value with a known bound, if there is one. It stays true if the value's definition is
+    /// deleted, which makes the value zero.
+    fn assumption(&mut self) -> Stmt {
+        let bounded: Vec<(Id, u32)> = self
+            .scope
+            .iter()
+            .filter_map(|known| Some((known.id, known.bound.filter(|&bound| bound > 0)?)))
+            .collect();
+        let fact = self.random.pick(Fact::ALL);
+        let args = match bounded.is_empty() {
+            true => [Operand::bits(Type::U32, 0), Operand::bits(Type::U32, 1)],
+            false => {
+                let (id, bound) = self.random.pick(&bounded);
+                [Operand::value(Type::U32, id), Operand::bits(Type::U32, bound.into())]
+            }
+        };
+        let args = match fact {
+            Fact::Lt | Fact::Le | Fact::Ne => args.to_vec(),
+            Fact::Eq => vec![args[0], args[0]],
+            Fact::MultipleOf => vec![args[0], Operand::bits(Type::U32, 1)],
+        };
+        Stmt::Compute { op: Op::Assume(fact), ty: Type::U32, args, results: Vec::new() }
     }
 
     /// A synchronisation or exchange that all threads of the CTA execute together.

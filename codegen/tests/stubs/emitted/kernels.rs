@@ -22,6 +22,7 @@ pub mod sm_80 {
     pub static KERNELS: &[&::bespoke_codegen::launch::KernelSource] = &[
         &super::blend::SM_80,
         &super::names::SM_80,
+        &super::picked::SM_80,
     ];
 }
 /// Kernels for sm_90.
@@ -33,6 +34,7 @@ pub mod sm_90 {
         &super::doubled::SM_90,
         &super::names::SM_90,
         &super::nothing::SM_90,
+        &super::picked::SM_90,
     ];
 }
 /// Blends, and rounds to bytes.
@@ -215,6 +217,62 @@ pub mod nothing {
                 self::SOURCES,
                 self::config(grid),
                 &::bespoke_codegen::launch::params(&[]),
+            )
+    }
+}
+/// The kernel `picked`.
+#[allow(dead_code)]
+pub mod picked {
+    use ::bespoke_codegen::launch::{DevicePointer, KernelSource, LaunchConfig, Launcher};
+    use ::bespoke_codegen::ptx::Target;
+    /// For sm_80 and later.
+    pub static SM_80: KernelSource = KernelSource {
+        name: "picked",
+        target: Target::Sm80,
+        ptx: include_str!("sm_80/picked.ptx"),
+        cubin: None,
+    };
+    /// For sm_90 and later.
+    pub static SM_90: KernelSource = KernelSource {
+        name: "picked",
+        target: Target::Sm90,
+        ptx: include_str!("sm_90/picked.ptx"),
+        cubin: None,
+    };
+    /// The kernel for each of its targets, oldest first.
+    pub static SOURCES: &[&KernelSource] = &[&SM_80, &SM_90];
+    /// The launch that the kernel was specialised for.
+    pub const CONFIG: LaunchConfig = LaunchConfig {
+        grid: [1, 1, 1],
+        block: [1, 1, 1],
+        dynamic_shared: 0,
+    };
+    /// Launches the kernel with [`CONFIG`].
+    ///
+    /// # Panics
+    /// If `x_data` is no multiple of 16 bytes.
+    #[allow(clippy::too_many_arguments)]
+    pub fn launch<L: Launcher>(
+        launcher: &mut L,
+        x_data: DevicePointer<f32>,
+        x_size_0: u32,
+        x_size_1: u32,
+        x_transposed: bool,
+        row: u32,
+        column: u32,
+        y: DevicePointer<f32>,
+    ) -> Result<(), L::Error> {
+        assert!(
+            x_data.address().is_multiple_of(16),
+            "`x_data` must be a multiple of 16 bytes"
+        );
+        launcher
+            .launch(
+                self::SOURCES,
+                self::CONFIG,
+                &::bespoke_codegen::launch::params(
+                    &[&x_data, &x_size_0, &x_size_1, &x_transposed, &row, &column, &y],
+                ),
             )
     }
 }

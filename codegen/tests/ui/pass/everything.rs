@@ -18,6 +18,21 @@ struct Acc<T: Scalar> {
     _rows: u32,
 }
 
+#[derive(Clone, Copy, Parameters)]
+struct Matrix<T: Scalar> {
+    data: Ptr<Global, T>,
+    size: [Val<u32>; 2],
+}
+
+/// Zeros in the last row.
+#[kernel(threads = 32)]
+pub fn clear_last(#[parameters] x: Matrix<f32>, shape: shapes::Shape) {
+    assume((x.size[0] > 0) & (x.size[1] % 4 == 0));
+    for i in range(lane(), x.size[1]).step_by(shape.rows) {
+        x.data.at((x.size[0] - 1) * x.size[1] + i).store(0.0);
+    }
+}
+
 /// The sum of a row, without what is negative.
 #[device]
 pub(crate) fn positive_sum<S: Space>(x: Ptr<S, f32>, n: Val<u32>, most: Val<f32>) -> Val<f32> {

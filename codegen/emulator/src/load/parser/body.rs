@@ -155,6 +155,7 @@ impl Body<'_, '_> {
                 p.at += 2;
                 p.expect(';')
             }
+            (Token::Assume, _) => self.assumption(),
             (Token::Dot(other), _) => Err(p.unknown_word(&format!("directive `.{other}`"), other)),
             (Token::Ident(_) | Token::Punct('@'), _) => {
                 if let Err(error) = self.instruction() {

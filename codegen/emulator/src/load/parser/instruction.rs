@@ -185,6 +185,63 @@ impl Body<'_, '_> {
         Ok(())
     }
 
+    /// Parses an assumption `//@ assume.le.u32 %r1, 1024;`. Expands it to instructions that trap if it is false.
+    pub(super) fn assumption(&mut self) -> Result<(), ParseError> {
+        let at = self.parser.here();
+        self.parser.at += 1;
+        let mut word = || match self.parser.peek() {
+            Token::Dot(word) => {
+                self.parser.at += 1;
+                word
+            }
+            _ => "",
+        };
+        let (relation, ty) = (word(), word());
+        let base = Instruction {
+            guard: None,
+            opcode: "trap".into(),
+            modifiers: vec!["assume".to_owned()],
+            operands: Vec::new(),
+            line: at.0,
+            column: at.1,
+            source: self.source,
+            scope: self.scopes.last().map_or(0, |scope| scope.id),
+        };
+        let known = matches!(relation, "eq" | "ne" | "lt" | "le" | "multiple_of");
+        let number = Ty::parse(ty).filter(|ty| matches!(ty, Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64));
+        let Some(number) = number.filter(|_| known) else {
+            let message = format!("unknown assumption `assume.{relation}.{ty}`");
+            return Err(base.error(ParseErrorKind::Syntax, message));
+        };
+        let left = self.element()?;
+        self.parser.expect(',')?;
+        let right = self.element()?;
+        self.parser.expect(';')?;
+        let registers = &mut self.function.registers;
+        let mut register = |ty| {
+            registers.push(Register { name: "the test of an assumption".to_string(), ty });
+            registers.len() as RegId - 1
+        };
+        let (holds, remainder) = (register(Ty::Pred), register(number));
+        let unguarded = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| Instruction {
+            opcode: opcode.into(),
+            modifiers: modifiers.iter().map(|&modifier| modifier.to_string()).collect(),
+            operands,
+            ..base.clone()
+        };
+        let mut made = Vec::new();
+        if relation == "multiple_of" {
+            made.push(unguarded("rem", &[ty], vec![Operand::Reg(remainder), left, right]));
+            let zero = vec![Operand::Reg(holds), Operand::Reg(remainder), Operand::Int(0)];
+            made.push(unguarded("setp", &["eq", ty], zero));
+        } else {
+            made.push(unguarded("setp", &[relation, ty], vec![Operand::Reg(holds), left, right]));
+        }
+        made.push(Instruction { guard: Some(Guard { register: holds, negated: true }), ..base });
+        self.function.body.extend(made);
+        Ok(())
+    }
+
     /// Parses an operand.
     fn operand(&mut self, opcode: &str) -> Result<Operand, ParseError> {
         match self.parser.peek() {

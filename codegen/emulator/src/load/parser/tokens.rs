@@ -63,6 +63,7 @@ impl<'a> Parser<'a> {
             Token::F32(_) | Token::F64(_) => "a floating-point literal".to_string(),
             Token::Text(_) => "a string".to_string(),
             Token::Punct(mark) => format!("`{mark}`"),
+            Token::Assume => "an assumption".to_string(),
             Token::End => "the end of the text".to_string(),
         };
         Err(self.error(format!("expected {what}, found {found}")))
