@@ -118,6 +118,13 @@ pub struct InstData {
     pub loc: Option<Loc>,
 }
 
+impl InstData {
+    /// Number of leading operands that the instruction updates in place: see [`Op::in_place`].
+    pub fn in_place(&self) -> usize {
+        self.op.in_place()
+    }
+}
+
 /// The definition of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Def {

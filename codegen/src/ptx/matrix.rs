@@ -25,7 +25,7 @@ impl Printer<'_> {
         operands: WgmmaOperands,
         data: &InstData,
     ) {
-        let in_place = data.op.in_place();
+        let in_place = data.in_place();
         self.update_in_place(data);
         let sums = self.tuple(&data.results);
         let [left @ .., descriptor] = &data.args[in_place..] else {

@@ -10,9 +10,9 @@
 //! wrapped. `.loc` lines point into the kernel's Rust source, with the calls that an instruction was inlined through.
 
 mod asynchronous;
-mod in_place;
 mod inst;
 mod lines;
+mod liveness;
 mod matrix;
 mod memory;
 mod moves;

@@ -5,7 +5,6 @@ use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
 
-use super::in_place::LastUses;
 use super::lines::{INLINED_AT, Lines, inlined};
 use super::moves::{Move, sequence};
 use super::operand::{Class, Register, arithmetic, bits, immediate, immediate_allowed};
@@ -76,7 +75,7 @@ pub(super) struct Printer<'a> {
     pub function: &'a Function,
     pub text: String,
     registers: SecondaryMap<Value, Option<Register>>,
-    /// Block parameters that share a register, with the one that the register is stored for.
+    /// Values that share a register, with the one that the register is stored for.
     shared_registers: HashMap<Value, Value>,
     counts: HashMap<Class, u32>,
     lines: Lines<'a>,
@@ -85,8 +84,6 @@ pub(super) struct Printer<'a> {
     edges: u32,
     /// Values that are used. An atomic whose result is unused becomes a `red`.
     pub used: BTreeSet<Value>,
-    /// Operands whose registers an instruction may give to its results.
-    pub last_uses: LastUses,
 }
 
 impl<'a> Printer<'a> {
@@ -109,18 +106,7 @@ impl<'a> Printer<'a> {
             dynamic_shared: false,
             edges: 0,
             used,
-            last_uses: LastUses::of(function),
         }
-    }
-
-    /// Whether the value has a register.
-    pub fn has_register(&self, value: Value) -> bool {
-        self.registers[value].is_some()
-    }
-
-    /// Gives the value a register that another value had.
-    pub fn assign_register(&mut self, value: Value, register: Register) {
-        self.registers[value] = Some(register);
     }
 
     /// Allocates a new register of the class.
@@ -144,6 +130,26 @@ impl<'a> Printer<'a> {
             None => self.registers[value] = Some(register),
         }
         register
+    }
+
+    /// Moves the operands that an instruction updates in place to the registers of its results, where they are others.
+    pub fn update_in_place(&mut self, data: &InstData) {
+        for (&operand, &result) in data.args.iter().zip(&data.results).take(data.in_place()) {
+            let ty = self.function.value_type(operand);
+            match self.function.constant(operand) {
+                Some(constant) => {
+                    let to = self.register(result);
+                    self.load_constant(to, ty, constant);
+                }
+                None => {
+                    let from = self.register(operand);
+                    let to = self.register(result);
+                    if to != from {
+                        self.line(format_args!("mov.{} {to}, {from};", to.class.declared()));
+                    }
+                }
+            }
+        }
     }
 
     fn load_constant(&mut self, to: Register, ty: Type, constant: u64) {

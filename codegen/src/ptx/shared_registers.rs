@@ -1,69 +1,186 @@
-//! Block parameters that share a register.
+//! Values that share a register, so that no move is needed between them.
 //!
-//! A parameter that is passed on to another block's parameter shares its register, unless both are live at once. A variable
-//! that only one side of a branch in a loop assigns then needs no move on the other side. ptxas keeps such moves.
+//! - A block parameter and a parameter that is passed to it. A variable that only one side of a branch in a loop assigns then
+//!   needs no move on the other side. ptxas keeps such moves.
+//! - The operand and the result of an instruction that updates the operand in place ([`crate::ir::Op::in_place`]), and the
+//!   block parameters through which control flow carries the value. ptxas serialises the products of a warpgroup whose sums
+//!   other instructions move, and a move reads sums that products still change.
+//!
+//! Values share a register only if they are not live at once.
 
 use std::collections::{HashMap, HashSet};
 
-use super::in_place::live_at_starts;
-use crate::ir::{Function, Value};
+use super::liveness::{live_at_start, live_at_starts};
+use crate::ir::{Function, Inst, InstData, Op, Value};
 
-/// Maps each parameter that shares a register to one parameter of its group. A parameter that shares with none is missing.
+/// Maps each value that shares a register to one value of its group. A value that shares with none is missing.
 pub(super) fn shared_registers(function: &Function) -> HashMap<Value, Value> {
-    let data = |&inst| function.inst(inst);
-    let insts = || function.layout.iter().flat_map(|&block| &function.block(block).insts).map(data);
-    // An instruction that updates its operand gives the operand's register to its result, which another parameter with this
-    // register would overwrite.
-    if insts().any(|data| data.op.in_place() > 0) {
-        return HashMap::new();
-    }
-    let is_param = |value: Value| function.defining_inst(value).is_none();
+    let insts = || function.layout.iter().flat_map(|&block| &function.block(block).insts);
+    let data = |&inst: &Inst| function.inst(inst);
+    let mut updated: HashSet<Value> =
+        insts().map(data).flat_map(updates).flat_map(|pair| [pair.0, pair.1]).collect();
+    updated.retain(|&value| function.constant(value).is_none());
     let mut passed: Vec<(Value, Value)> = Vec::new();
-    for dest in insts().flat_map(|data| &data.dests) {
+    for dest in insts().map(data).flat_map(|data| &data.dests) {
         let params = function.block(dest.block).params.iter().copied();
-        passed.extend(
-            params.zip(dest.args.iter().copied()).filter(|&(param, arg)| param != arg && is_param(arg)),
-        );
+        let values = params.zip(dest.args.iter().copied());
+        passed.extend(values.filter(|&(param, arg)| param != arg && function.constant(arg).is_none()));
     }
-    if passed.is_empty() {
+    spread(&mut updated, &passed);
+    passed.retain(|(_, arg)| function.defining_inst(*arg).is_none() || updated.contains(arg));
+    let tracked: HashSet<Value> =
+        passed.iter().flat_map(|&(param, arg)| [param, arg]).chain(updated.iter().copied()).collect();
+    if tracked.is_empty() {
         return HashMap::new();
     }
-    let tracked: HashSet<Value> = passed.iter().flat_map(|&(param, arg)| [param, arg]).collect();
-    // All parameters of a block get their values at its start.
-    let mut conflicts: HashMap<Value, HashSet<Value>> = HashMap::new();
-    for (&block, live) in &live_at_starts(function, &tracked) {
-        let params = &function.block(block).params;
-        for &param in params.iter().filter(|param| tracked.contains(param)) {
-            for &other in
-                live.iter().chain(params).filter(|&&other| other != param && tracked.contains(&other))
-            {
-                conflicts.entry(param).or_default().insert(other);
-                conflicts.entry(other).or_default().insert(param);
+
+    let mut groups = Groups::new(&tracked);
+    let live_in = live_at_starts(function, &tracked);
+    let visit = |visit: &mut dyn FnMut(&InstData, &HashSet<Value>)| {
+        for &block in &function.layout {
+            live_at_start(function, block, &tracked, &live_in, visit);
+        }
+    };
+    // Results that continue their operand: each value of such a chain is dead when the next one is defined, or equal to it.
+    let mut continued: HashSet<Value> = HashSet::new();
+    visit(&mut |data, live| {
+        for (index, (operand, result)) in updates(data).enumerate() {
+            let last_use = !live.contains(&operand) && !data.args[..index].contains(&operand);
+            if tracked.contains(&operand) && (last_use || passes_through(data, index)) {
+                groups.join(result, operand);
+                continued.insert(result);
+            }
+        }
+    });
+    // A running product reads its other operands until the wait, which may be behind their live range.
+    for data in insts().map(data).filter(|data| matches!(data.op, Op::Wgmma { .. })) {
+        for operand in data.args[data.in_place()..].iter().filter(|operand| tracked.contains(operand)) {
+            groups.fixed.insert(groups.of[operand]);
+        }
+    }
+    visit(&mut |data, live| {
+        for result in
+            data.results.iter().filter(|result| tracked.contains(result) && !continued.contains(result))
+        {
+            // Moves to the results precede the instruction, which may be several lines of PTX.
+            groups.conflict(*result, live.iter().chain(&data.results).chain(&data.args));
+        }
+    });
+    for (block, live) in &live_in {
+        // All parameters of a block get their values at its start.
+        let params = &function.block(*block).params;
+        for param in params.iter().filter(|param| tracked.contains(param)) {
+            groups.conflict(*param, live.iter().chain(params));
+        }
+    }
+    for (param, arg) in passed {
+        groups.join_if_free(param, arg);
+    }
+    groups.shared()
+}
+
+/// Operands that an instruction updates in place, with their results.
+fn updates(data: &InstData) -> impl Iterator<Item = (Value, Value)> {
+    data.args.iter().copied().zip(data.results.iter().copied()).take(data.in_place())
+}
+
+/// Whether the instruction's result with this index equals its operand, and no instruction updates it later: a register of A.
+fn passes_through(data: &InstData, index: usize) -> bool {
+    matches!(data.op, Op::WgmmaFence { sums, .. } if index >= sums as usize)
+}
+
+/// Adds the values to which, and from which, control flow passes a value of `updated`.
+fn spread(updated: &mut HashSet<Value>, passed: &[(Value, Value)]) {
+    if updated.is_empty() {
+        return;
+    }
+    loop {
+        let before = updated.len();
+        for &(param, arg) in passed {
+            if updated.contains(&param) || updated.contains(&arg) {
+                updated.extend([param, arg]);
+            }
+        }
+        if updated.len() == before {
+            return;
+        }
+    }
+}
+
+/// Groups of values with one register each, named by one of their values.
+struct Groups {
+    /// The group of each value.
+    of: HashMap<Value, Value>,
+    members: HashMap<Value, Vec<Value>>,
+    /// Groups that are live at once.
+    conflicts: HashMap<Value, HashSet<Value>>,
+    /// Groups that take no further values.
+    fixed: HashSet<Value>,
+}
+
+impl Groups {
+    fn new(values: &HashSet<Value>) -> Groups {
+        Groups {
+            of: values.iter().map(|&value| (value, value)).collect(),
+            members: values.iter().map(|&value| (value, vec![value])).collect(),
+            conflicts: HashMap::new(),
+            fixed: HashSet::new(),
+        }
+    }
+
+    /// Adds the group of `from` to that of `to`.
+    fn join(&mut self, to: Value, from: Value) {
+        let [to, from] = [to, from].map(|value| self.of[&value]);
+        if to == from {
+            return;
+        }
+        let moved = self.members.remove(&from).expect("a group has members");
+        self.of.extend(moved.iter().map(|&value| (value, to)));
+        self.members.get_mut(&to).expect("a group has members").extend(moved);
+        for other in self.conflicts.remove(&from).unwrap_or_default() {
+            let others = self.conflicts.entry(other).or_default();
+            others.remove(&from);
+            others.insert(to);
+            self.conflicts.entry(to).or_default().insert(other);
+        }
+    }
+
+    /// As [`Groups::join`], unless values of the two groups are live at once.
+    fn join_if_free(&mut self, to: Value, from: Value) {
+        let [to, from] = [to, from].map(|value| self.of[&value]);
+        let conflict = self.conflicts.get(&to).is_some_and(|others| others.contains(&from));
+        if !conflict && !self.fixed.contains(&to) && !self.fixed.contains(&from) {
+            self.join(to, from);
+        }
+    }
+
+    /// States that `value` is live together with those of `others` that are in groups.
+    fn conflict<'a>(&mut self, value: Value, others: impl Iterator<Item = &'a Value>) {
+        let group = self.of[&value];
+        for other in others {
+            let Some(&other) = self.of.get(other) else { continue };
+            if other != group {
+                self.conflicts.entry(group).or_default().insert(other);
+                self.conflicts.entry(other).or_default().insert(group);
             }
         }
     }
-    let mut groups: HashMap<Value, Vec<Value>> = tracked.iter().map(|&value| (value, vec![value])).collect();
-    let mut representatives: HashMap<Value, Value> = tracked.iter().map(|&value| (value, value)).collect();
-    for (param, arg) in passed {
-        let [to, from] = [param, arg].map(|value| representatives[&value]);
-        let conflict = |one: &Value| {
-            conflicts.get(one).is_some_and(|with| groups[&from].iter().any(|other| with.contains(other)))
-        };
-        if to != from && !groups[&to].iter().any(conflict) {
-            let moved = groups.remove(&from).expect("a representative has a group");
-            representatives.extend(moved.iter().map(|&value| (value, to)));
-            groups.get_mut(&to).expect("a representative has a group").extend(moved);
-        }
+
+    /// The group of each value that is not alone.
+    fn shared(mut self) -> HashMap<Value, Value> {
+        self.of.retain(|_, group| self.members[group].len() > 1);
+        self.of
     }
-    representatives.retain(|_, to| groups[to].len() > 1);
-    representatives
 }
 
 /// Numbers of parameters that share a register with others, and of these registers.
 pub(crate) fn shared_register_groups(function: &Function) -> (usize, usize) {
-    let shared = shared_registers(function);
-    let registers: HashSet<Value> = shared.values().copied().collect();
-    (shared.len(), registers.len())
+    let mut params: HashMap<Value, usize> = HashMap::new();
+    for (value, group) in shared_registers(function) {
+        *params.entry(group).or_default() += usize::from(function.defining_inst(value).is_none());
+    }
+    params.retain(|_, count| *count > 1);
+    (params.values().sum(), params.len())
 }
 
 #[cfg(test)]

@@ -127,27 +127,44 @@ pub fn listing(recorded: Recorded, oldest: Target) -> String {
 /// Checks that `ptxas` accepts the PTX, if `ptxas` is available.
 pub fn assemble(ptx: &str, target: Target) {
     static SEEN: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-    let Some(ptxas) = ptxas() else { return };
-    let mut hasher = DefaultHasher::new();
-    ptx.hash(&mut hasher);
-    let number = hasher.finish();
+    let number = number(ptx);
     if !SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
         return;
     }
-    let stem = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number:x}", std::process::id()));
+    run_ptxas(ptx, &target.to_string(), "-O0");
+}
+
+/// What `ptxas -O3` says about PTX for one compute capability alone, such as sm_90a; `None` without `ptxas`.
+pub fn remarks(ptx: &str, target: Target) -> Option<String> {
+    run_ptxas(ptx, &format!("{target}a"), "-O3")
+}
+
+fn number(ptx: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ptx.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Assembles PTX and returns what ptxas says.
+fn run_ptxas(ptx: &str, target: &str, level: &str) -> Option<String> {
+    let ptxas = ptxas()?;
+    let number = number(ptx);
+    let stem =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number:x}{level}", std::process::id()));
     let (source, object) = (stem.with_extension("ptx"), stem.with_extension("cubin"));
     std::fs::write(&source, ptx).expect("the build's own folder is writable");
     let output = Command::new(ptxas)
         .arg(format!("-arch={target}"))
-        .args(["-O0", "-o"])
+        .args([level, "-o"])
         .args([&object, &source])
         .output()
         .expect("ptxas starts");
-    let message = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "ptxas -arch={target}:\n{message}\n{ptx}");
     for file in [source, object] {
         std::fs::remove_file(file).expect("ptxas left the files it was given");
     }
+    Some(message)
 }
 
 /// Path of the assembler: `BESPOKE_PTXAS`, or `ptxas` on `PATH`.

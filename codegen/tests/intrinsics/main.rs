@@ -18,6 +18,7 @@ mod memory;
 mod ordered;
 mod pairs;
 mod pipelines;
+mod running_sums;
 mod table;
 mod targets;
 mod tensor_maps;
