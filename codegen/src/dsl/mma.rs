@@ -17,22 +17,22 @@ use std::panic::Location;
 
 use super::pointer::{Ptr, Shared};
 use super::record::{Site, emit};
-use super::scalar::{F16x2, Scalar};
+use super::scalar::{E4m3, E5m2, F16x2, Scalar};
 use super::threads::lane;
 use super::value::{Val, val};
 use crate::Carry;
 use crate::ir::{self, Mma, MmaShape, Op, Type, Value};
 
-/// Element type of A and B.
+/// Element type of A and B. [`mma`](fn@mma) takes all but [`E4m3`] and [`E5m2`], which only warpgroups multiply.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the element of a matrix",
-    label = "expected u8, i8, f16, bf16 or f32"
+    label = "expected u8, i8, f16, bf16, f32, E4m3 or E5m2"
 )]
 pub trait MmaElement: Scalar {
     /// The IR's element type.
     const ELEMENT: ir::MmaElement;
     /// Element type of C and D.
-    type Sum: Scalar + Default;
+    type Sum: MatrixSum;
 }
 
 /// Element type of A that can be multiplied by elements of type `B`: bytes by bytes of any signedness, floats by the
@@ -59,6 +59,53 @@ elements! {
     half::f16: F16, f32, half::f16;
     half::bf16: Bf16, f32, half::bf16;
     f32: Tf32, f32, f32;
+    E4m3: E4m3, f32,;
+    E5m2: E5m2, f32,;
+}
+
+/// Type of the sums of products: i32, f32, or [`F16x2`] for pairs of f16.
+pub trait MatrixSum: Scalar + Default {
+    /// A lane's sums in 16 rows and 8 columns. Pairs of f16 have the order of [`mma_f16_sums`].
+    type Fragment: SumFragment<Sum = Self>;
+    /// Registers of a fragment.
+    const REGISTERS: usize;
+    /// The fragment that consists of these values, [`MatrixSum::REGISTERS`] of them.
+    fn fragment(values: &[Val<Self>]) -> Self::Fragment;
+}
+
+/// A lane's sums in 16 rows and 8 columns: [`FragmentC`], or two [`F16x2`].
+pub trait SumFragment: Carry + Clone + std::fmt::Debug {
+    /// Type of the sums.
+    type Sum;
+}
+
+impl<S: Scalar + std::fmt::Debug> SumFragment for FragmentC<S> {
+    type Sum = S;
+}
+
+impl SumFragment for [Val<F16x2>; 2] {
+    type Sum = F16x2;
+}
+
+macro_rules! sums {
+    ($($ty:ty)*) => {
+        $(impl MatrixSum for $ty {
+            type Fragment = FragmentC<$ty>;
+            const REGISTERS: usize = 4;
+            fn fragment(values: &[Val<$ty>]) -> FragmentC<$ty> {
+                FragmentC(std::array::from_fn(|i| values[i]))
+            }
+        })*
+    };
+}
+sums!(i32 f32);
+
+impl MatrixSum for F16x2 {
+    type Fragment = [Val<F16x2>; 2];
+    const REGISTERS: usize = 2;
+    fn fragment(values: &[Val<F16x2>]) -> [Val<F16x2>; 2] {
+        [values[0], values[1]]
+    }
 }
 
 /// A lane's fragment of A: 16 rows of 8·`R` bytes. See [the guide](crate#matrix-products).

@@ -71,7 +71,7 @@ pub use print::*;
 pub use record::{RecordError, Recorded};
 pub use reduce::*;
 pub use registers::*;
-pub use scalar::{Bf16x2, Bits, F16x2, Float, Fractional, Int, Number, RawWord, Scalar, WideFloat, Word};
+pub use scalar::{Bf16x2, Bits, E4m3, E5m2, F16x2, Float, Fractional, Int, Number, RawWord, Scalar, WideFloat, Word};
 pub use scan::*;
 pub use shared_tile::*;
 pub use sync::*;

@@ -15,6 +15,16 @@ pub struct F16x2(pub f16, pub f16);
 #[repr(C, align(4))]
 pub struct Bf16x2(pub bf16, pub bf16);
 
+/// A float of 8 bits: sign, 4 bits of exponent, 3 bits of fraction; no infinities. An element of matrices: it has no arithmetic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct E4m3(pub u8);
+
+/// A float of 8 bits: sign, 5 bits of exponent, 2 bits of fraction. An element of matrices: it has no arithmetic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct E5m2(pub u8);
+
 /// A Rust type that stands for the type of a run-time value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a run-time scalar",
@@ -115,10 +125,6 @@ pub trait Bits: Scalar<Bitwise = Self> {}
 pub trait Word: Scalar {}
 
 /// 32- and 64-bit scalars: the operands of [`super::match_any`] and of atomic exchanges.
-#[diagnostic::on_unimplemented(
-    message = "this operation takes words of 32 or 64 bits, not `{Self}`",
-    label = "expected u32, i32, f32, F16x2, Bf16x2, u64, i64 or f64"
-)]
 pub trait RawWord: Scalar {}
 
 macro_rules! scalar {
@@ -148,6 +154,8 @@ scalar! {
     bf16 => Bf16, NoBits, |v| u64::from(v.to_bits());
     f32 => F32, NoBits, |v| u64::from(v.to_bits());
     f64 => F64, NoBits, |v| v.to_bits();
+    E4m3 => U8, NoBits, |v| u64::from(v.0);
+    E5m2 => U8, NoBits, |v| u64::from(v.0);
     F16x2 => F16x2, NoBits, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
     Bf16x2 => Bf16x2, NoBits, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
 }

@@ -11,26 +11,60 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use super::mma::{FragmentA, FragmentC, MmaElement, MmaWith};
+use super::mma::{FragmentA, MatrixSum, MmaElement, SumFragment};
 use super::pointer::{Ptr, Shared};
 use super::record::{Site, emit, fail};
-use super::scalar::Scalar;
+use super::scalar::{E4m3, E5m2, F16x2};
 use super::shared_tile::{SharedTile, Swizzle32, Swizzle64, Swizzle128, TileSwizzle};
 use super::value::{Val, val};
 use crate::Carry;
 use crate::ir::{Op, Swizzle, Type, Value, WgmmaOperands};
 
-/// Elements of a warpgroup's products: u8 and i8 with wrapping i32 sums, f16 and bf16 with f32 sums.
+/// Elements of a warpgroup's products: u8 and i8 with wrapping i32 sums; f16, bf16, f32 as tf32, [`E4m3`] and [`E5m2`] with f32
+/// sums. A product has 32 bytes along K: 32, 16 or 8 elements.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the element of a warpgroup's product",
-    label = "expected u8, i8, f16 or bf16"
+    label = "expected u8, i8, f16, bf16, f32, E4m3 or E5m2"
 )]
 pub trait WarpgroupElement: MmaElement {}
+
+/// Element type of A that warpgroups multiply by elements of type `B`, with sums of type `S`: u8 and i8 by each other, and
+/// [`E4m3`] and [`E5m2`] by each other; others by the same type. Products of f16 and of 8-bit floats also have f16 sums
+/// ([`F16x2`]).
+#[diagnostic::on_unimplemented(
+    message = "a warpgroup has no product of `{Self}` and `{B}` with sums of type `{S}`",
+    label = "expected bytes with i32 sums, or floats of one type with f32 sums",
+    note = "E4m3 and E5m2 can be mixed; products of f16, E4m3 and E5m2 also have F16x2 sums"
+)]
+pub trait WarpgroupWith<B: WarpgroupElement, S: MatrixSum = <Self as MmaElement>::Sum>:
+    WarpgroupElement
+{
+}
 
 impl WarpgroupElement for u8 {}
 impl WarpgroupElement for i8 {}
 impl WarpgroupElement for half::f16 {}
 impl WarpgroupElement for half::bf16 {}
+impl WarpgroupElement for f32 {}
+impl WarpgroupElement for E4m3 {}
+impl WarpgroupElement for E5m2 {}
+
+impl WarpgroupWith<u8, i32> for u8 {}
+impl WarpgroupWith<i8, i32> for u8 {}
+impl WarpgroupWith<u8, i32> for i8 {}
+impl WarpgroupWith<i8, i32> for i8 {}
+impl WarpgroupWith<half::f16, f32> for half::f16 {}
+impl WarpgroupWith<half::f16, F16x2> for half::f16 {}
+impl WarpgroupWith<half::bf16, f32> for half::bf16 {}
+impl WarpgroupWith<f32, f32> for f32 {}
+impl WarpgroupWith<E4m3, f32> for E4m3 {}
+impl WarpgroupWith<E4m3, F16x2> for E4m3 {}
+impl WarpgroupWith<E5m2, f32> for E4m3 {}
+impl WarpgroupWith<E5m2, F16x2> for E4m3 {}
+impl WarpgroupWith<E4m3, f32> for E5m2 {}
+impl WarpgroupWith<E4m3, F16x2> for E5m2 {}
+impl WarpgroupWith<E5m2, f32> for E5m2 {}
+impl WarpgroupWith<E5m2, F16x2> for E5m2 {}
 
 /// The descriptor of an operand in shared memory: 32 bytes along K of the 64 rows of A, or of the 8 to 256 columns of B.
 ///
@@ -334,8 +368,8 @@ impl<T: WarpgroupElement> LeftOperand for MatrixDescriptor<T> {
 /// assert_eq!(found, [32.0; 128]);
 /// ```
 #[derive(Clone, Debug, Carry)]
-pub struct WarpgroupSums<S: Scalar = f32> {
-    fragments: Vec<FragmentC<S>>,
+pub struct WarpgroupSums<S: MatrixSum = f32> {
+    fragments: Vec<S::Fragment>,
 }
 
 /// The sums of products that a warpgroup has started: see [`WarpgroupSums`].
@@ -364,11 +398,11 @@ pub struct WarpgroupSums<S: Scalar = f32> {
 /// ```
 #[derive(Clone, Debug, Carry)]
 #[must_use = "products that nothing waits for may still read shared memory when it changes"]
-pub struct RunningSums<S: Scalar = f32> {
-    fragments: Vec<FragmentC<S>>,
+pub struct RunningSums<S: MatrixSum = f32> {
+    fragments: Vec<S::Fragment>,
 }
 
-impl<S: Scalar + Default> WarpgroupSums<S> {
+impl<S: MatrixSum> WarpgroupSums<S> {
     /// Zeros for `columns` columns: 8, 16, … or 256. [`start_products`] needs none.
     ///
     /// - PTX: none: constants
@@ -380,20 +414,26 @@ impl<S: Scalar + Default> WarpgroupSums<S> {
                 format!("sums of {columns} columns: a product has 8, 16, … or 256"),
             );
         }
-        WarpgroupSums { fragments: vec![FragmentC::zero(); columns as usize / 8] }
+        let zeros = vec![val(S::default()); S::REGISTERS];
+        WarpgroupSums { fragments: vec![S::fragment(&zeros); columns as usize / 8] }
     }
 
     /// Sums whose parts in this lane are `fragments`, in the order of [`WarpgroupSums::fragments`].
     ///
     /// - PTX: none
-    pub fn from_fragments(fragments: Vec<FragmentC<S>>) -> WarpgroupSums<S> {
+    pub fn from_fragments<F>(fragments: Vec<F>) -> WarpgroupSums<S>
+    where
+        F: SumFragment<Sum = S>,
+        S: MatrixSum<Fragment = F>,
+    {
         WarpgroupSums { fragments }
     }
 
-    /// The sums of this lane, one fragment of 16 rows for each eight columns. The rows of a fragment are those of the warp.
+    /// The sums of this lane, one fragment of 16 rows for each eight columns: a [`FragmentC`](super::mma::FragmentC), or two pairs
+    /// of f16. The rows of a fragment are those of the warp.
     ///
     /// - PTX: none
-    pub fn fragments(&self) -> &[FragmentC<S>] {
+    pub fn fragments(&self) -> &[S::Fragment] {
         &self.fragments
     }
 
@@ -414,15 +454,15 @@ impl<S: Scalar + Default> WarpgroupSums<S> {
     #[track_caller]
     pub fn multiply<A, B>(self, products: &[(A, MatrixDescriptor<B>)]) -> RunningSums<S>
     where
-        A: LeftOperand<Element: WarpgroupElement<Sum = S> + MmaWith<B>>,
-        B: WarpgroupElement<Sum = S>,
+        A: LeftOperand<Element: WarpgroupWith<B, S> + MmaElement<Sum = S>>,
+        B: WarpgroupElement,
     {
         let columns = 8 * self.fragments.len() as u32;
         start(columns, self.fragments, products)
     }
 }
 
-impl<S: Scalar + Default> RunningSums<S> {
+impl<S: MatrixSum> RunningSums<S> {
     /// Starts adding further products A·B, in their order, and closes the group.
     ///
     /// - PTX: `wgmma.fence.sync.aligned`, `wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16`, by the columns and the
@@ -433,8 +473,8 @@ impl<S: Scalar + Default> RunningSums<S> {
     #[track_caller]
     pub fn multiply<A, B>(self, products: &[(A, MatrixDescriptor<B>)]) -> RunningSums<S>
     where
-        A: LeftOperand<Element: WarpgroupElement<Sum = S> + MmaWith<B>>,
-        B: WarpgroupElement<Sum = S>,
+        A: LeftOperand<Element: WarpgroupWith<B, S> + MmaElement<Sum = S>>,
+        B: WarpgroupElement,
     {
         let columns = 8 * self.fragments.len() as u32;
         start(columns, self.fragments, products)
@@ -448,9 +488,48 @@ impl<S: Scalar + Default> RunningSums<S> {
     /// - Example: [`WarpgroupSums`]
     #[track_caller]
     pub fn wait(self) -> WarpgroupSums<S> {
-        let sums: Vec<Value> = self.fragments.iter().flat_map(|fragment| fragment.0.map(Val::id)).collect();
+        let mut sums = Vec::new();
+        self.fragments.leaves(&mut sums);
         let op = Op::WgmmaWait { pending: 0, sums: sums.len() as u32 };
-        WarpgroupSums { fragments: fragments(&emit(op, S::TYPE, &sums, Location::caller())) }
+        WarpgroupSums { fragments: fragments::<S>(&emit(op, S::TYPE, &sums, Location::caller())) }
+    }
+}
+
+impl WarpgroupSums<F16x2> {
+    /// As [`WarpgroupSums::multiply`], for sums of f16: products of f16, [`E4m3`] and [`E5m2`].
+    ///
+    /// - PTX: `wgmma.fence.sync.aligned`, `wgmma.mma_async.sync.aligned.m64n8k32.f16.e4m3.e5m2`, by the columns and the
+    ///   types, `wgmma.commit_group.sync.aligned`
+    /// - Target: sm_90a
+    /// - Requires: all lanes of the warpgroup
+    /// - Example: [`start_products_f16_sums`]
+    #[track_caller]
+    pub fn multiply_f16_sums<A, B>(self, products: &[(A, MatrixDescriptor<B>)]) -> RunningSums<F16x2>
+    where
+        A: LeftOperand<Element: WarpgroupWith<B, F16x2>>,
+        B: WarpgroupElement,
+    {
+        let columns = 8 * self.fragments.len() as u32;
+        start(columns, self.fragments, products)
+    }
+}
+
+impl RunningSums<F16x2> {
+    /// As [`RunningSums::multiply`], for sums of f16: products of f16, [`E4m3`] and [`E5m2`].
+    ///
+    /// - PTX: `wgmma.fence.sync.aligned`, `wgmma.mma_async.sync.aligned.m64n8k32.f16.e4m3.e5m2`, by the columns and the
+    ///   types, `wgmma.commit_group.sync.aligned`
+    /// - Target: sm_90a
+    /// - Requires: all lanes of the warpgroup
+    /// - Example: [`start_products_f16_sums`]
+    #[track_caller]
+    pub fn multiply_f16_sums<A, B>(self, products: &[(A, MatrixDescriptor<B>)]) -> RunningSums<F16x2>
+    where
+        A: LeftOperand<Element: WarpgroupWith<B, F16x2>>,
+        B: WarpgroupElement,
+    {
+        let columns = 8 * self.fragments.len() as u32;
+        start(columns, self.fragments, products)
     }
 }
 
@@ -511,8 +590,52 @@ pub fn wait_for_products(pending: u32) {
 #[track_caller]
 pub fn start_products<A, B>(columns: u32, products: &[(A, MatrixDescriptor<B>)]) -> RunningSums<Sum<A>>
 where
-    A: LeftOperand<Element: MmaWith<B>>,
-    B: WarpgroupElement<Sum = Sum<A>>,
+    A: LeftOperand<Element: WarpgroupWith<B>>,
+    B: WarpgroupElement,
+{
+    if products.is_empty() {
+        super::record::fail(Location::caller(), "a group of products without products");
+    }
+    start(columns, Vec::new(), products)
+}
+
+/// As [`start_products`], with sums of f16 instead of f32: products of f16, [`E4m3`] and [`E5m2`].
+///
+/// - PTX: `wgmma.fence.sync.aligned`, `wgmma.mma_async.sync.aligned.m64n8k32.f16.e4m3.e5m2`, by the columns and the types,
+///   `wgmma.commit_group.sync.aligned`
+/// - Target: sm_90a
+/// - Requires: all lanes of the warpgroup
+///
+/// ```
+/// use {bespoke_codegen::prelude::*, bespoke_testing::*};
+///
+/// /// Multiplies 64 × 32 ones (0x38 in e4m3) by 32 × 8 twos (0x40 in e5m2), three times.
+/// #[kernel(threads = 128)]
+/// fn product(x: Ptr<Global, F16x2>) {
+///     let tile = shared_array::<E5m2>(256);
+///     tile.cast::<u16>().at(thread_index()).store(0x4040);
+///     fence_async_shared();
+///     barrier();
+///     let a = FragmentA::<E4m3, 4>::from_registers([val(0x3838_3838); 4]);
+///     let b = MatrixDescriptor::new(tile, 128, 128);
+///     let sums = start_products_f16_sums(8, &[(a, b)]).multiply_f16_sums(&[(a, b)]).wait();
+///     let sums = sums.multiply_f16_sums(&[(a, b)]).wait();
+///     let [upper, lower] = sums.fragments()[0];
+///     x.at(thread_index()).store(upper + lower);
+/// }
+///
+/// let zeros = [F16x2::default(); 128];
+/// let found = run(product(), "wgmma.mma_async.sync.aligned.m64n8k32.f16.e4m3.e5m2", zeros);
+/// assert_eq!(found, [F16x2(f16::from_f32(384.0), f16::from_f32(384.0)); 128]);
+/// ```
+#[track_caller]
+pub fn start_products_f16_sums<A, B>(
+    columns: u32,
+    products: &[(A, MatrixDescriptor<B>)],
+) -> RunningSums<F16x2>
+where
+    A: LeftOperand<Element: WarpgroupWith<B, F16x2>>,
+    B: WarpgroupElement,
 {
     if products.is_empty() {
         super::record::fail(Location::caller(), "a group of products without products");
@@ -525,22 +648,24 @@ type Sum<A> = <<A as LeftOperand>::Element as MmaElement>::Sum;
 
 /// Starts products that are added to `sums`, or to zeros if there are none.
 #[track_caller]
-fn start<A, B>(
+fn start<A, B, S>(
     columns: u32,
-    sums: Vec<FragmentC<Sum<A>>>,
+    sums: Vec<S::Fragment>,
     products: &[(A, MatrixDescriptor<B>)],
-) -> RunningSums<Sum<A>>
+) -> RunningSums<S>
 where
-    A: LeftOperand<Element: MmaWith<B>>,
-    B: WarpgroupElement<Sum = Sum<A>>,
+    A: LeftOperand<Element: WarpgroupWith<B, S>>,
+    B: WarpgroupElement,
+    S: MatrixSum,
 {
     let site = Location::caller();
-    let ty = A::Element::ELEMENT.sum();
+    let ty = S::TYPE;
     let lefts: Vec<Option<MatrixDescriptor<A::Element>>> =
         products.iter().map(|(a, _)| a.descriptor()).collect();
     let descriptors: Vec<(Option<Value>, Value)> =
         lefts.iter().zip(products).map(|(left, (_, b))| (left.map(|left| left.value()), b.value())).collect();
-    let mut registers: Vec<Value> = sums.iter().flat_map(|fragment| fragment.0.map(Val::id)).collect();
+    let mut registers: Vec<Value> = Vec::new();
+    sums.leaves(&mut registers);
     let count = registers.len();
     registers.extend(products.iter().flat_map(|(a, _)| a.words()).map(Val::id));
     let fence = Op::WgmmaFence { sums: count as u32, words: (registers.len() - count) as u32 };
@@ -564,9 +689,10 @@ where
         sums = emit(product, ty, &sums, site).to_vec();
     }
     emit(Op::WgmmaCommit, Type::U32, &[], site);
-    RunningSums { fragments: fragments(&sums) }
+    RunningSums { fragments: fragments::<S>(&sums) }
 }
 
-fn fragments<S: Scalar>(sums: &[Value]) -> Vec<FragmentC<S>> {
-    sums.chunks(4).map(|part| FragmentC(std::array::from_fn(|i| Val::from_id(part[i])))).collect()
+fn fragments<S: MatrixSum>(sums: &[Value]) -> Vec<S::Fragment> {
+    let values: Vec<Val<S>> = sums.iter().map(|&value| Val::from_id(value)).collect();
+    values.chunks(S::REGISTERS).map(S::fragment).collect()
 }

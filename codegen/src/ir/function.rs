@@ -121,7 +121,7 @@ pub struct InstData {
 impl InstData {
     /// Number of leading operands that the instruction updates in place: see [`Op::in_place`].
     pub fn in_place(&self) -> usize {
-        self.op.in_place()
+        self.op.in_place(self.ty)
     }
 }
 

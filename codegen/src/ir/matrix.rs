@@ -34,6 +34,10 @@ named_enum! {
         Bf16 = "bf16",
         /// binary32 of which the low 13 bits are ignored: sign, 8 bits of exponent, 10 bits of fraction.
         Tf32 = "tf32",
+        /// Floats of 8 bits: sign, 4 bits of exponent, 3 bits of fraction.
+        E4m3 = "e4m3",
+        /// Floats of 8 bits: sign, 5 bits of exponent, 2 bits of fraction.
+        E5m2 = "e5m2",
     }
 }
 
@@ -65,17 +69,25 @@ impl MmaElement {
     /// Width of an element in bits.
     pub fn bits(self) -> u32 {
         match self {
-            MmaElement::U8 | MmaElement::I8 => 8,
+            MmaElement::U8 | MmaElement::I8 | MmaElement::E4m3 | MmaElement::E5m2 => 8,
             MmaElement::F16 | MmaElement::Bf16 => 16,
             MmaElement::Tf32 => 32,
         }
     }
 
-    /// Type of the accumulator: i32 or f32. Products of f16 may have pairs of f16 sums instead.
+    /// Whether this is a float of 8 bits.
+    pub fn is_float8(self) -> bool {
+        matches!(self, MmaElement::E4m3 | MmaElement::E5m2)
+    }
+
+    /// Type of the accumulator: i32 or f32. Products of f16, and of a warpgroup's floats of 8 bits, may have pairs of f16 sums
+    /// instead.
     pub fn sum(self) -> Type {
         match self {
             MmaElement::U8 | MmaElement::I8 => Type::I32,
-            MmaElement::F16 | MmaElement::Bf16 | MmaElement::Tf32 => Type::F32,
+            MmaElement::F16 | MmaElement::Bf16 | MmaElement::Tf32 | MmaElement::E4m3 | MmaElement::E5m2 => {
+                Type::F32
+            }
         }
     }
 }
@@ -102,7 +114,7 @@ impl Mma {
     fn check(self, ty: Type) -> Result<(), String> {
         let Mma { shape, a, b } = self;
         let bytes = a.sum() == Type::I32 && b.sum() == Type::I32;
-        if !bytes && a != b {
+        if !bytes && a != b || a.is_float8() {
             return Err(format!("no product of {a} and {b}"));
         }
         let halves = ty == Type::F16x2 && a == MmaElement::F16;
@@ -172,20 +184,24 @@ pub(super) fn wgmma_rule(
     of: WgmmaOperands,
     ty: Type,
 ) -> Rule {
-    let sums = wgmma_sums(columns);
+    let sums = wgmma_sums(columns, ty);
     let bytes = a.sum() == Type::I32 && b.sum() == Type::I32;
+    let floats8 = a.is_float8() && b.is_float8();
+    let half_sums = ty == Type::F16x2 && (a == MmaElement::F16 || floats8);
     // Products of bytes have fewer sizes: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async".
     let step = if bytes && columns > 32 { 16 } else { 8 };
-    let check = if a == MmaElement::Tf32 || !bytes && a != b {
-        Err(format!("no product of a warpgroup with elements of {a} and {b}: only bytes, f16 and bf16"))
-    } else if ty != a.sum() {
+    let check = if !bytes && !floats8 && a != b {
+        Err(format!(
+            "no product of a warpgroup with elements of {a} and {b}: bytes, and e4m3 and e5m2, can be mixed; others cannot"
+        ))
+    } else if ty != a.sum() && !half_sums {
         Err(format!("the sums of a product of {a} and {b} are {}, not {ty}", a.sum()))
     } else if columns == 0 || columns > 256 || !columns.is_multiple_of(step) {
         let sizes = if bytes { "8, 16, 24, 32, 48, 64, …" } else { "8, 16, …" };
         Err(format!("a product of a warpgroup has {sizes} or 256 columns, not {columns}"))
     } else if of.a_transposed && !of.a_shared {
         Err("operand A in registers cannot be transposed".to_owned())
-    } else if (of.a_transposed || of.b_transposed) && bytes {
+    } else if (of.a_transposed || of.b_transposed) && a.bits() != 16 {
         Err(format!("operands of {a} and {b} cannot be transposed: only those of f16 and bf16"))
     } else {
         Ok(())
@@ -196,9 +212,9 @@ pub(super) fn wgmma_rule(
     typed(BITS_32, &operands, &vec![T; sums]).check(check)
 }
 
-/// Registers per thread of the sums of a product of a warpgroup with `columns` columns.
-pub(super) fn wgmma_sums(columns: u32) -> usize {
-    columns as usize / 2
+/// Registers per thread of the sums of type `ty` of a product of a warpgroup with `columns` columns.
+pub(super) fn wgmma_sums(columns: u32, ty: Type) -> usize {
+    columns as usize / if ty == Type::F16x2 { 4 } else { 2 }
 }
 
 /// Rule of an instruction that returns its operands: `sums` of the instruction's type and `words` u32.

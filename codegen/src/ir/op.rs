@@ -7,7 +7,7 @@
 //! In type rules, `T` is the instruction's type, and `HALF` and `DOUBLE` are the types half and twice as wide; see
 //! [`super::rule`]. `BASELINE` is sm_80.
 
-use super::arithmetic::{Binary, Compare, Fact, Rounding, Unary};
+use super::arithmetic::{Binary, Compare, Rounding, Unary};
 use super::async_copy::{AsyncCopy, CopyFormat};
 use super::effect::{BASELINE, Effect, Requirement, since};
 use super::entities::{LocalVar, SharedVar, TableVar};
@@ -232,7 +232,7 @@ opcodes! {
             operands: WgmmaOperands as WgmmaOperandsFormat,
         } = "wgmma": wgmma_rule([a, b], columns, from_zero, operands, ty);
             Sync; Warp { ptx: "wgmma.mma_async" };
-            since("wgmma.mma_async", Sm90, if a == b { (8, 0) } else { (8, 4) }),
+            since("wgmma.mma_async", Sm90, if a == b || a.sum() == Type::F32 { (8, 0) } else { (8, 4) }),
         /// Closes the current group of products: those that the thread started since its last commit.
         WgmmaCommit = "wgmma_commit": untyped(&[], &[]);
             Sync; Warp { ptx: "wgmma.commit_group" }; since("wgmma.commit_group", Sm90, (8, 0)),
@@ -278,9 +278,6 @@ opcodes! {
             if inline.text().convergent { Warp { ptx: "inline PTX" } } else { Independent };
             inline.requirement(),
 
-        /// States that the operands `a` and `b` have this relation. Where they do not, the kernel is undefined.
-        Assume(fact: Fact as Variant) = "assume": typed(INTEGER_32_UP, &[T, T], &[]); Fact; Independent; BASELINE,
-
         /// Suspends the thread for about as many nanoseconds as the operand (u32) states.
         Sleep = "sleep": untyped(&[U32], &[]); Sync; Independent; BASELINE,
         /// Stops the launch with an error.
@@ -314,15 +311,16 @@ impl Op {
         format!("{} {}", self.name(), self.members(ty)).trim_end().into()
     }
 
-    /// Number of leading operands whose registers the instruction updates in place: result i is the new value of operand i.
-    pub fn in_place(self) -> usize {
+    /// Number of leading operands whose registers an instruction of type `ty` updates in place: result i is the new value of
+    /// operand i.
+    pub fn in_place(self, ty: Type) -> usize {
         match self {
             Op::WgmmaFence { sums, words } => (sums + words) as usize,
             Op::Wgmma { columns, from_zero, .. } => {
                 if from_zero {
                     0
                 } else {
-                    wgmma_sums(columns)
+                    wgmma_sums(columns, ty)
                 }
             }
             Op::WgmmaWait { sums, .. } => sums as usize,
@@ -355,7 +353,7 @@ impl Op {
 
     /// Whether the instruction has a side effect: it is never removed, merged or moved, even if its results are unused.
     pub fn has_effect(self) -> bool {
-        !matches!(self.effect(), Effect::Pure | Effect::Read | Effect::Fact)
+        !matches!(self.effect(), Effect::Pure | Effect::Read)
     }
 
     /// Whether the results depend on the operands only, so that equal instructions may be merged.

@@ -1,7 +1,7 @@
 //! Matrix products as PTX.
 
 use super::printer::Printer;
-use crate::ir::{InstData, Mma, MmaElement, WgmmaOperands};
+use crate::ir::{InstData, Mma, MmaElement, Type, WgmmaOperands};
 
 impl Printer<'_> {
     pub(super) fn mma(&mut self, mma: Mma, data: &InstData) {
@@ -37,16 +37,19 @@ impl Printer<'_> {
         };
         let descriptor = self.register(*descriptor);
         let [a, b] = elements.map(name);
-        let (depth, sum) = if elements[0].bits() == 8 { (32, "s32") } else { (16, "f32") };
+        let depth = 256 / elements[0].bits();
+        let sum = super::operand::arithmetic(data.ty.half().unwrap_or(data.ty));
         let adds = u32::from(in_place > 0);
-        // Products of floats: neither operand is negated. Bytes are always stored along K.
-        let flags = match (elements[0].bits(), operands.a_shared) {
-            (8, _) => String::new(),
-            (_, true) => {
-                format!(", 1, 1, {}, {}", operands.a_transposed as u8, operands.b_transposed as u8)
-            }
-            (_, false) => format!(", 1, 1, {}", operands.b_transposed as u8),
-        };
+        // Products of floats: neither operand is negated. Only elements of 16 bits can be transposed.
+        let mut flags = String::new();
+        if data.ty != Type::I32 {
+            flags += ", 1, 1";
+        }
+        if elements[0].bits() == 16 {
+            let transposed =
+                [operands.a_shared.then_some(operands.a_transposed), Some(operands.b_transposed)];
+            flags.extend(transposed.into_iter().flatten().map(|flag| if flag { ", 1" } else { ", 0" }));
+        }
         self.line(format_args!(
             "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{sum}.{a}.{b} {sums}, {left}, {descriptor}, \
              {adds}{flags};"
@@ -71,5 +74,7 @@ fn name(element: MmaElement) -> &'static str {
         MmaElement::F16 => "f16",
         MmaElement::Bf16 => "bf16",
         MmaElement::Tf32 => "tf32",
+        MmaElement::E4m3 => "e4m3",
+        MmaElement::E5m2 => "e5m2",
     }
 }

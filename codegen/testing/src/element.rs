@@ -1,6 +1,6 @@
 //! Scalar types in device memory.
 
-use bespoke_codegen::dsl::{Bf16x2, F16x2, Scalar};
+use bespoke_codegen::dsl::{Bf16x2, E4m3, E5m2, F16x2, Scalar};
 use half::{bf16, f16};
 
 /// Scalar type that device memory can hold.
@@ -31,6 +31,8 @@ element! {
     bf16: |bits| bf16::from_bits(bits as u16);
     f32: |bits| f32::from_bits(bits as u32);
     f64: |bits| f64::from_bits(bits);
+    E4m3: |bits| E4m3(bits as u8);
+    E5m2: |bits| E5m2(bits as u8);
     F16x2: |bits| F16x2(f16::from_bits(bits as u16), f16::from_bits((bits >> 16) as u16));
     Bf16x2: |bits| Bf16x2(bf16::from_bits(bits as u16), bf16::from_bits((bits >> 16) as u16));
 }

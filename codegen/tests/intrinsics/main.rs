@@ -23,4 +23,5 @@ mod table;
 mod targets;
 mod tensor_maps;
 mod threads;
+mod warpgroup_types;
 mod warpgroups;

@@ -10,13 +10,15 @@ const LINES: u32 = 64;
 /// A·B for 64 rows of A and 64 columns of B, and as many elements along K as a row of the swizzle pattern holds. The operands
 /// are contiguous along K, or transposed.
 #[kernel(threads = 128)]
-fn product<T: WarpgroupElement + MmaWith<T>, S: MatrixSwizzle>(
+fn product<T: WarpgroupWith<T>, S: MatrixSwizzle>(
     transposed: [bool; 2],
     size: [[u32; 2]; 2],
     #[tile(size[0])] a: TensorMap<T, 2, S>,
     #[tile(size[1])] b: TensorMap<T, 2, S>,
     x: Ptr<Global, T::Sum>,
-) {
+) where
+    T::Sum: MatrixSum<Fragment = FragmentC<T::Sum>>,
+{
     let counts = [0, 1].map(|i: usize| if transposed[i] { LINES / size[i][0] } else { 1 });
     let tiles = [a.shared_tiles(counts[0]), b.shared_tiles(counts[1])];
     let done = mbarrier_array(1).at(0);
@@ -66,9 +68,9 @@ fn number(seed: usize, line: usize, k: usize) -> i32 {
 /// Multiplies with all combinations of `transpositions`, and compares with the product in integers.
 fn check<T, S>(of: impl Fn(i32) -> T, sum: impl Fn(i32) -> T::Sum, transpositions: &[[bool; 2]])
 where
-    T: WarpgroupElement + MmaWith<T> + Element,
+    T: WarpgroupWith<T> + Element,
     S: MatrixSwizzle,
-    T::Sum: Element + PartialEq + std::fmt::Debug,
+    T::Sum: Element + PartialEq + std::fmt::Debug + MatrixSum<Fragment = FragmentC<T::Sum>>,
 {
     let depth = S::SWIZZLE.bytes() as usize / std::mem::size_of::<T>();
     for &transposed in transpositions {
