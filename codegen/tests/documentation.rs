@@ -43,6 +43,8 @@ const FILES: [(&str, &str); 34] = [
     ("pipeline/mod", "Pipelines"),
     ("pipeline/producer", "Producers of pipelines"),
     ("pipeline/consumer", "Consumers of pipelines"),
+    ("pipeline/tiles", "Pipelines of tiles"),
+    ("pipeline/roles", "Roles of warpgroups"),
     ("cluster", "Clusters"),
     ("inline", "Inline PTX"),
     ("print", "Printing and traps"),

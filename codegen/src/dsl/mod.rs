@@ -65,13 +65,18 @@ pub use mma::*;
 pub use ops::{Divide, Remainder};
 pub use packed::*;
 pub use parameters::Parameters;
-pub use pipeline::{Consumer, Pipeline, PipelineCopy, PipelineShape, Producer, RowsShape};
+pub use pipeline::{
+    Consumer, Pipeline, PipelineCopy, PipelineShape, Producer, RowsShape, StageTiles, TilePositions,
+    WarpgroupRoles,
+};
 pub use pointer::{Cluster, Constant, Global, Local, Ptr, Shared, Space, dynamic_shared, shared_array};
 pub use print::*;
 pub use record::{RecordError, Recorded};
 pub use reduce::*;
 pub use registers::*;
-pub use scalar::{Bf16x2, Bits, E4m3, E5m2, F16x2, Float, Fractional, Int, Number, RawWord, Scalar, WideFloat, Word};
+pub use scalar::{
+    Bf16x2, Bits, E4m3, E5m2, F16x2, Float, Fractional, Int, Number, RawWord, Scalar, WideFloat, Word,
+};
 pub use scan::*;
 pub use shared_tile::*;
 pub use sync::*;

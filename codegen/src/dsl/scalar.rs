@@ -125,6 +125,10 @@ pub trait Bits: Scalar<Bitwise = Self> {}
 pub trait Word: Scalar {}
 
 /// 32- and 64-bit scalars: the operands of [`super::match_any`] and of atomic exchanges.
+#[diagnostic::on_unimplemented(
+    message = "this operation takes words of 32 or 64 bits, not `{Self}`",
+    label = "expected u32, i32, f32, F16x2, Bf16x2, u64, i64 or f64"
+)]
 pub trait RawWord: Scalar {}
 
 macro_rules! scalar {

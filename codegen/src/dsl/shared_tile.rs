@@ -137,7 +137,7 @@ tuples! {
 }
 
 /// Bytes of a tile.
-fn tile_bytes<T: Scalar>(sizes: &[u32]) -> u32 {
+pub(super) fn tile_bytes<T: Scalar>(sizes: &[u32]) -> u32 {
     sizes.iter().fold(T::TYPE.bytes(), |bytes, &size| bytes.saturating_mul(size))
 }
 

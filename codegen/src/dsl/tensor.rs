@@ -20,7 +20,7 @@ use super::mbarrier::Mbarrier;
 use super::pointer::{Ptr, Shared, static_shared};
 use super::record::{Handle, Site, TensorParam, emit, fail};
 use super::scalar::Scalar;
-use super::shared_tile::{Coordinates, SharedTile, SharedTiles, TileSwizzle, Unswizzled};
+use super::shared_tile::{Coordinates, SharedTile, SharedTiles, TileSwizzle, Unswizzled, tile_bytes};
 use super::value::{IntoVal, Val};
 use crate::ir::{self, AsyncCopy, Op, Param, TensorLayout, TensorReduction, Type};
 
@@ -166,6 +166,11 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorMap<T, RANK, S> {
 
     fn tile_at_site(self, first: Ptr<Shared, T>) -> SharedTile<T, RANK, S> {
         SharedTile::new(first, self.tile)
+    }
+
+    /// Bytes that a load writes.
+    pub(super) fn tile_bytes(self) -> u32 {
+        tile_bytes::<T>(&self.tile)
     }
 
     /// Bytes between consecutive tiles: the size of a tile, rounded up to the alignment of the swizzle pattern.

@@ -7,7 +7,7 @@
 //! In type rules, `T` is the instruction's type, and `HALF` and `DOUBLE` are the types half and twice as wide; see
 //! [`super::rule`]. `BASELINE` is sm_80.
 
-use super::arithmetic::{Binary, Compare, Rounding, Unary};
+use super::arithmetic::{Binary, Compare, Fact, Rounding, Unary};
 use super::async_copy::{AsyncCopy, CopyFormat};
 use super::effect::{BASELINE, Effect, Requirement, since};
 use super::entities::{LocalVar, SharedVar, TableVar};
@@ -278,6 +278,9 @@ opcodes! {
             if inline.text().convergent { Warp { ptx: "inline PTX" } } else { Independent };
             inline.requirement(),
 
+        /// States that the operands `a` and `b` have this relation. Where they do not, the kernel is undefined.
+        Assume(fact: Fact as Variant) = "assume": typed(INTEGER_32_UP, &[T, T], &[]); Fact; Independent; BASELINE,
+
         /// Suspends the thread for about as many nanoseconds as the operand (u32) states.
         Sleep = "sleep": untyped(&[U32], &[]); Sync; Independent; BASELINE,
         /// Stops the launch with an error.
@@ -353,7 +356,7 @@ impl Op {
 
     /// Whether the instruction has a side effect: it is never removed, merged or moved, even if its results are unused.
     pub fn has_effect(self) -> bool {
-        !matches!(self.effect(), Effect::Pure | Effect::Read)
+        !matches!(self.effect(), Effect::Pure | Effect::Read | Effect::Fact)
     }
 
     /// Whether the results depend on the operands only, so that equal instructions may be merged.

@@ -23,5 +23,6 @@ mod table;
 mod targets;
 mod tensor_maps;
 mod threads;
+mod warp_specialised;
 mod warpgroup_types;
 mod warpgroups;

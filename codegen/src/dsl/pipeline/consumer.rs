@@ -12,23 +12,12 @@ use crate::{Carry, device};
 
 /// Position in the ring of a thread that reads stages.
 #[derive(Clone, Copy, Debug, Carry)]
-pub struct Consumer {
-    pub(super) ring: Pipeline,
+pub struct Consumer<M = ()> {
+    pub(super) ring: Pipeline<M>,
     pub(super) at: RingPosition,
 }
 
 impl Consumer {
-    /// Waits until the current stage is full.
-    ///
-    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`]
-    ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
-    /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
-    /// - Example: [`Pipeline`]
-    #[track_caller]
-    pub fn wait(&self) {
-        self.ring.full(self.at).wait(self.at.parity, self.ring.shape.wait_mode());
-    }
-
     /// Address of the current stage's bytes.
     ///
     /// - PTX: `mul.lo.u32`, `add.s32`
@@ -96,6 +85,19 @@ impl Consumer {
             PipelineCopy::Bulk | PipelineCopy::Async { .. } => empty.arrive(),
         }
     }
+}
+
+impl<M: Copy> Consumer<M> {
+    /// Waits until the current stage is full.
+    ///
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`]
+    ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
+    /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
+    /// - Example: [`Pipeline`]
+    #[track_caller]
+    pub fn wait(&self) {
+        self.ring.full(self.at).wait(self.at.parity, self.ring.shape.wait_mode());
+    }
 
     /// Signals, once for the warp, that all lanes have finished reading the current stage. A warp barrier orders their
     /// reads before the arrival; racecheck does not recognise this and reports a race.
@@ -107,10 +109,17 @@ impl Consumer {
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn release_by_warp(&self) {
+        self.arrive_once(false);
+    }
+
+    /// Signals once for the warp that the current stage is free. The lanes are synchronised first, unless the previous
+    /// instruction has done so.
+    #[track_caller]
+    pub(super) fn arrive_once(&self, synchronised: bool) {
         let empty = self.ring.empty(self.at);
         match self.ring.shape.copy {
-            PipelineCopy::Multicast { blocks } => arrive_everywhere(empty, blocks),
-            PipelineCopy::Bulk | PipelineCopy::Async { .. } => arrive_by_warp(empty),
+            PipelineCopy::Multicast { blocks } => arrive_everywhere(empty, blocks, synchronised),
+            PipelineCopy::Bulk | PipelineCopy::Async { .. } => arrive_by_warp(empty, synchronised),
         }
     }
 
@@ -174,16 +183,20 @@ impl Consumer {
 
 /// Arrives at the mbarrier of each of the `blocks` CTAs of the cluster: lane r at that of the CTA with rank r.
 #[device]
-fn arrive_everywhere(barrier: Mbarrier, blocks: u32) {
-    warp_barrier(ALL_LANES);
+fn arrive_everywhere(barrier: Mbarrier, blocks: u32, synchronised: bool) {
+    if !synchronised {
+        warp_barrier(ALL_LANES);
+    }
     if lane() < blocks {
         barrier.of_block(lane()).arrive();
     }
 }
 
 #[device]
-fn arrive_by_warp(barrier: Mbarrier) {
-    warp_barrier(ALL_LANES);
+fn arrive_by_warp(barrier: Mbarrier, synchronised: bool) {
+    if !synchronised {
+        warp_barrier(ALL_LANES);
+    }
     if lane() == 0 {
         barrier.arrive();
     }

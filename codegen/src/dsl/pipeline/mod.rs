@@ -9,11 +9,20 @@
 //! the parity to wait for; run-time loops carry them like any handle. [`PipelineCopy`] decides at compile time who
 //! copies: one thread with bulk copies (sm_90), one thread of each CTA of a cluster with multicast copies (sm_90), or
 //! several threads with `cp.async` (sm_80). The loops of a kernel are the same for all.
+//!
+//! The stages of [`Pipeline::of_tiles`] consist of tiles that tensor maps load:
+//!
+//! ```text
+//! producer:   fill
+//! consumers:  sum_products, or wait → tiles … → release_by_warp → advance
+//! ```
 
 mod consumer;
 mod copies;
 mod position;
 mod producer;
+mod roles;
+mod tiles;
 
 use std::panic::Location;
 
@@ -26,6 +35,8 @@ use crate::Carry;
 
 pub use self::consumer::Consumer;
 pub use self::producer::Producer;
+pub use self::roles::WarpgroupRoles;
+pub use self::tiles::{StageTiles, TilePositions};
 
 /// The copies that fill a pipeline's stages.
 ///
@@ -208,12 +219,15 @@ pub struct RowsShape {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Carry)]
-pub struct Pipeline {
+pub struct Pipeline<M = ()> {
     #[carry(skip)]
     shape: PipelineShape,
     memory: Ptr<Shared, u8>,
     /// The *full* mbarriers of stages 0, 1, …, then the *empty* mbarriers of stages 0, 1, …
     barriers: MbarrierArray,
+    /// The tensor maps of the tiles of a stage.
+    #[carry(skip)]
+    maps: M,
 }
 
 impl Pipeline {
@@ -235,9 +249,11 @@ impl Pipeline {
             let what = format!("a pipeline cannot span a cluster of {} CTAs: write 1 to 16", shape.blocks());
             fail(Location::caller(), what);
         }
-        Pipeline { shape, memory, barriers }
+        Pipeline { shape, memory, barriers, maps: () }
     }
+}
 
+impl<M: Copy> Pipeline<M> {
     /// The compile-time description of the pipeline.
     ///
     /// - PTX: none
@@ -270,7 +286,7 @@ impl Pipeline {
     ///
     /// - PTX: none
     #[track_caller]
-    pub fn producer(self, worker: impl IntoVal<u32>) -> Producer {
+    pub fn producer(self, worker: impl IntoVal<u32>) -> Producer<M> {
         // Waiting for parity 1 during the first phase returns at once: the stages are free.
         Producer { ring: self, at: RingPosition { slot: val(0), parity: val(1) }, worker: worker.into_val() }
     }
@@ -279,7 +295,7 @@ impl Pipeline {
     ///
     /// - PTX: none
     #[track_caller]
-    pub fn consumer(self) -> Consumer {
+    pub fn consumer(self) -> Consumer<M> {
         Consumer { ring: self, at: RingPosition { slot: val(0), parity: val(0) } }
     }
 

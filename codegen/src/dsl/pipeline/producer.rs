@@ -15,8 +15,8 @@ use crate::dsl::value::{IntoVal, Val};
 
 /// Position in the ring of a thread that fills stages.
 #[derive(Clone, Copy, Debug, Carry)]
-pub struct Producer {
-    pub(super) ring: Pipeline,
+pub struct Producer<M = ()> {
+    pub(super) ring: Pipeline<M>,
     pub(super) at: RingPosition,
     pub(super) worker: Val<u32>,
 }
@@ -273,7 +273,9 @@ impl Producer {
             fail(Location::caller(), what);
         }
     }
+}
 
+impl<M: Copy> Producer<M> {
     /// Advances to the next stage.
     ///
     /// - PTX: `add.u32`, `setp.eq.u32`, `selp.b32`, `xor.b32`
