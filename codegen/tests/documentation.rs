@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 34] = [
+const FILES: [(&str, &str); 36] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("assume", "Assumptions"),
