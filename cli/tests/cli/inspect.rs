@@ -167,8 +167,8 @@ fn inspect_shows_what_a_build_script_emitted() {
     };
     let listed = without_ptxas(&["inspect", &folder]);
     let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names[..5], ["kernel", "blend", "doubled", "names", "nothing"], "{listed}");
-    assert!(listed.ends_with("emitted for sm_90: 4 kernels\n"), "{listed}");
+    assert_eq!(names[..6], ["kernel", "blend", "doubled", "names", "nothing", "picked"], "{listed}");
+    assert!(listed.ends_with("emitted for sm_90: 5 kernels\n"), "{listed}");
 
     let described = without_ptxas(&["inspect", &folder, "blend", "--stage", "stats", "--target", "sm_80"]);
     let lines = [
