@@ -136,7 +136,7 @@ fn loading_fails_with_an_error_and_frees_its_memory() {
 fn a_failed_upload_names_the_buffer() {
     let fault = Fault { operation: Operation::Upload, number: 2, manner: Manner::Refused };
     let error = load(emulator(), &greedy(), Some(fault)).0.err().unwrap().to_string();
-    assert!(error.starts_with("cannot upload `blk.0.attn_output` ("), "{error}");
+    assert!(error.starts_with("cannot upload `token_embd` ("), "{error}");
 }
 
 /// Result of a request as text, equal for equal results.
