@@ -4,7 +4,7 @@
     python3 benches/cublas.py [SIZE …]
 
 The matrices and the way of measuring are those of hopper-gemm: numbers between -1 and 1, four products in a graph, and the
-median of nine measurements of at least 20 ms.
+median of nine measurements of about 20 ms.
 """
 
 import sys

@@ -1,10 +1,10 @@
-//! Elementary functions in pairs of f64 (about 106 bits), with an error below 2⁻⁸⁵ of the result.
+//! Elementary functions in double-double arithmetic (about 106 bits), with a relative error below 2⁻⁸⁵.
 //!
 //! Series and reductions differ from those of the functions that are measured.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// A number as the sum of a rounded f64 and a much smaller one.
+/// A double-double: the sum of a rounded f64 and of its rounding error.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair(pub f64, pub f64);
 
@@ -365,7 +365,7 @@ fn turned(x: f64, more: u32) -> Exact {
     Exact(if (turns % 4 >= 2) != negative { -value } else { value }, 0)
 }
 
-/// Whether the function of this argument is the argument, up to 2⁻⁹⁰⁰ of it.
+/// Whether x is so small that f(x) = x within a relative error of 2⁻⁹⁰⁰.
 fn is_tiny(x: f64) -> bool {
     x.abs() < 1e-140
 }

@@ -1,9 +1,9 @@
 //! Elementary functions of f64, with bounds of their errors.
 //!
 //! As those of f32 (`functions.rs`), they consist of correctly rounded instructions and integer arithmetic, and their
-//! bounds are measured: `examples/function_errors` compares the results with a reference in pairs of f64.
+//! bounds are measured: `examples/function_errors` compares the results with a reference in double-double arithmetic.
 //!
-//! Some values are pairs of f64: a rounded number and its error. Polynomials are Taylor or Chebyshev approximations.
+//! Some values are double-doubles: a rounded number and its error. Polynomials are Taylor or Chebyshev approximations.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2 as LN_TWO, LOG2_E, LOG10_2, LOG10_E};
 

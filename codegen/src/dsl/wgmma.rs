@@ -457,8 +457,7 @@ impl<S: MatrixSum> WarpgroupSums<S> {
         A: LeftOperand<Element: WarpgroupWith<B, S> + MmaElement<Sum = S>>,
         B: WarpgroupElement,
     {
-        let columns = 8 * self.fragments.len() as u32;
-        start(columns, self.fragments, products)
+        self.into_running().multiply(products)
     }
 }
 
@@ -509,8 +508,7 @@ impl WarpgroupSums<F16x2> {
         A: LeftOperand<Element: WarpgroupWith<B, F16x2>>,
         B: WarpgroupElement,
     {
-        let columns = 8 * self.fragments.len() as u32;
-        start(columns, self.fragments, products)
+        self.into_running().multiply_f16_sums(products)
     }
 }
 

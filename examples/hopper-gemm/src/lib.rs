@@ -9,7 +9,7 @@
 //!   written, `empty` the warps whose products have read them. The producer's warpgroup gives its registers to the
 //!   consumers, which hold the sums.
 //! - [`scheduled()`]: as before, but a CTA stays on its multiprocessor and computes several tiles; its stores run while it
-//!   multiplies the next tile. Two CTAs share tiles of B.
+//!   multiplies the next tile. The CTAs of a cluster can share tiles of B.
 //!
 //! The book of `bespoke_codegen` explains the steps in the chapter "A matrix product for Hopper". `cargo run --release -p
 //! hopper-gemm` measures them on a GPU.
@@ -42,54 +42,42 @@ pub struct Shape {
     pub columns: u32,
     /// Stages of the ring, at least 2.
     pub stages: u32,
-    /// Columns of C that are in shared memory at a time, on their way to global memory: a divisor of `columns` and a
-    /// multiple of 64.
-    pub stored: u32,
 }
 
 impl Shape {
-    /// Dynamic shared memory of a CTA in bytes: the ring, and a part of the tile of C.
+    /// Dynamic shared memory of a CTA in bytes: the ring, and the tile of C.
     pub fn dynamic_shared(self) -> u32 {
-        2 * (self.stages * (ROWS + self.columns) * DEPTH + ROWS * self.stored)
+        2 * (self.stages * (ROWS + self.columns) * DEPTH + ROWS * self.columns)
     }
 }
 
 /// Starts storing the sums of a consumer's warp number `warp`, of 8: 16 rows, 64 columns at a time, through its part of
-/// `tiles` in shared memory, which has room for `stored` columns. `first` is the first column and row of C of the CTA. Lane 0
-/// waits for the last stores.
+/// `tiles` in shared memory. `first` is the first column and row of C of the CTA. Lane 0 waits for the stores.
 #[device]
 fn store_tile(
     c: TensorMap<f16, 2, Swizzle128>,
     tiles: SharedTiles<f16, 2, Swizzle128>,
-    stored: u32,
     sums: WarpgroupSums<f32>,
     warp: Val<u32>,
     first: (Val<u32>, Val<u32>),
 ) {
-    let [columns, parts] = [8 * sums.fragments().len() as u32, stored / C_TILE[0]];
-    for done in (0..columns).step_by(stored as usize) {
-        if done > 0 {
-            wait_bulk_stores_read(0);
-            warp_barrier(u32::MAX);
+    let parts = 8 * sums.fragments().len() as u32 / C_TILE[0];
+    for (i, FragmentC(values)) in (0u32..).zip(sums.fragments()) {
+        let tile = tiles.at(warp * parts + i / 8);
+        for pair in [0, 2u32] {
+            let column = FragmentC::<f32>::column(pair) + i % 8 * 8;
+            let [low, high] = [values[pair as usize], values[pair as usize + 1]];
+            let place = tile.at((column, FragmentC::<f32>::row(pair)));
+            place.cast::<F16x2>().store(pack_rounded(low, high));
         }
-        for i in 0..stored / 8 {
-            let tile = tiles.at(warp * parts + i / 8);
-            let FragmentC(values) = sums.fragments()[(done / 8 + i) as usize];
-            for pair in [0, 2u32] {
-                let column = FragmentC::<f32>::column(pair) + i % 8 * 8;
-                let [low, high] = [values[pair as usize], values[pair as usize + 1]];
-                let place = tile.at((column, FragmentC::<f32>::row(pair)));
-                place.cast::<F16x2>().store(pack_rounded(low, high));
-            }
+    }
+    fence_async_shared();
+    warp_barrier(u32::MAX);
+    if lane() == 0 {
+        for part in 0..parts {
+            let to = (first.0 + part * C_TILE[0], first.1 + warp * C_TILE[1]);
+            c.store(to, tiles.at(warp * parts + part), None);
         }
-        fence_async_shared();
-        warp_barrier(u32::MAX);
-        if lane() == 0 {
-            for part in 0..parts {
-                let to = (first.0 + done + part * C_TILE[0], first.1 + warp * C_TILE[1]);
-                c.store(to, tiles.at(warp * parts + part), None);
-            }
-            commit_bulk_stores();
-        }
+        commit_bulk_stores();
     }
 }

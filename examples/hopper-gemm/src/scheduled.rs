@@ -28,7 +28,7 @@ pub fn scheduled(
     n: Val<u32>,
     k: Val<u32>,
 ) {
-    let Shape { columns, stages, stored } = shape;
+    let Shape { columns, stages } = shape;
     let Schedule { cluster, group } = schedule;
     let rank = cluster_rank();
     let memory = dynamic_shared::<f16>();
@@ -136,7 +136,7 @@ pub fn scheduled(
             // The stores of the last tile have read the warp's shared memory. They run while the next tile is multiplied.
             wait_bulk_stores_read(0);
             warp_barrier(u32::MAX);
-            store_tile(c, c_tiles, stored, sums, warp, place(tile));
+            store_tile(c, c_tiles, sums, warp, place(tile));
         }
         wait_bulk_stores_read(0);
     }

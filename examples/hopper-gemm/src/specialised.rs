@@ -24,7 +24,7 @@ pub fn specialised<S: MatrixSwizzle>(
     #[tile(C_TILE)] c: TensorMap<f16, 2, Swizzle128>,
     k: Val<u32>,
 ) {
-    let Shape { columns, stages, stored } = shape;
+    let Shape { columns, stages } = shape;
     let (first_row, first_column) = (block_index_y() * ROWS, block_index() * columns);
     // A stage has this many tiles of each matrix, which follow each other along K.
     let parts = DEPTH / span::<S>();
@@ -96,7 +96,7 @@ pub fn specialised<S: MatrixSwizzle>(
                 parity ^= 1;
             }
         }
-        store_tile(c, c_tiles, stored, running.wait(), warp, (first_column, first_row));
+        store_tile(c, c_tiles, running.wait(), warp, (first_column, first_row));
         wait_bulk_stores_read(0);
     }
 }

@@ -7,7 +7,7 @@ use expect_test::expect;
 use hopper_gemm::{C_TILE, DEPTH, ROWS, Schedule, Shape, THREADS, scheduled, specialised};
 
 /// The smallest CTA, so that the tests are fast.
-const SHAPE: Shape = Shape { columns: 64, stages: 3, stored: 64 };
+const SHAPE: Shape = Shape { columns: 64, stages: 3 };
 
 /// Small integers, the same in every run.
 fn numbers(count: usize, seed: u32) -> Vec<f64> {
@@ -29,6 +29,16 @@ enum Step {
 }
 
 const ALL: [Step; 3] = [Step::Specialised, Step::Scheduled(1), Step::Scheduled(2)];
+
+impl Step {
+    /// Name of the kernel.
+    fn name(self) -> &'static str {
+        match self {
+            Step::Specialised => "specialised",
+            Step::Scheduled(_) => "scheduled",
+        }
+    }
+}
 
 /// A product of matrices with `m` and `n` rows of `k` elements.
 struct Problem {
@@ -61,15 +71,13 @@ impl Problem {
             let map = TensorMap::dense(TensorType::F16, address, &sizes.map(|size| size as u64), &tile);
             TensorMap { swizzle, ..map }.encode().unwrap()
         };
-        let (name, numbers, grid, columns) = match step {
+        let (numbers, grid, columns) = match step {
             Step::Specialised => {
                 let grid = [n.div_ceil(shape.columns as usize) as u32, m.div_ceil(ROWS as usize) as u32, 1];
-                ("specialised", vec![k], grid, shape.columns)
+                (vec![k], grid, shape.columns)
             }
             // Two clusters, whatever the number of tiles.
-            Step::Scheduled(cluster) => {
-                ("scheduled", vec![m, n, k], [2 * cluster, 1, 1], shape.columns / cluster)
-            }
+            Step::Scheduled(cluster) => (vec![m, n, k], [2 * cluster, 1, 1], shape.columns / cluster),
         };
         let mut params = Vec::new();
         params.extend(map(at_a, [k, m], [DEPTH, ROWS], swizzle));
@@ -85,7 +93,7 @@ impl Problem {
             cooperative: false,
         };
         let options = Options { instruction_limit: 1 << 20, ..Options::default() };
-        if let Err(finding) = run(module.kernel(name).unwrap(), &memory, &config, &params, &options) {
+        if let Err(finding) = run(module.kernel(step.name()).unwrap(), &memory, &config, &params, &options) {
             return Some(format!("{:?}: {}", finding.kind, finding.detail));
         }
         let mut found = vec![0; m * n * 2];
@@ -116,7 +124,7 @@ fn products_are_exact() {
         for (m, n, k) in [(128, 64, 64), (128, 64, 448), (256, 128, 128), (200, 72, 200), (8, 8, 8)] {
             assert_eq!(Problem::new(step, m, n, k).mistake(&small, SHAPE), None, "{m} × {n} × {k}");
         }
-        let wide = Shape { columns: 256, stages: 3, stored: 128 };
+        let wide = Shape { columns: 256, stages: 3 };
         assert_eq!(Problem::new(step, 128, 256, 320).mistake(&ptx(step, wide), wide), None);
     }
     // Several tiles a cluster, the last group with fewer rows.
@@ -257,9 +265,10 @@ fn the_assembler_spills_nothing() {
     };
     for step in ALL {
         for columns in [64, 128, 256] {
-            let ptx = ptx(step, Shape { columns, stages: 3, stored: 64 });
+            let ptx = ptx(step, Shape { columns, stages: 3 });
             assert!(ptx.contains(".target sm_90a"));
-            let usage = ptxas.assemble("gemm", &ptx, Target::Sm90).unwrap_or_else(|error| panic!("{error}"));
+            let usage =
+                ptxas.assemble(step.name(), &ptx, Target::Sm90).unwrap_or_else(|error| panic!("{error}"));
             println!("{columns} columns: {usage:?}");
             assert_eq!((usage.spill_stores, usage.spill_loads), (0, 0));
         }

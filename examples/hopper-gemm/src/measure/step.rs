@@ -175,7 +175,7 @@ fn of_schedule(shape: Shape, schedule: Schedule) -> Step {
 
 /// All steps, the slowest first.
 pub fn steps() -> Vec<Step> {
-    let wide = Shape { columns: 256, stages: 3, stored: 256 };
+    let wide = Shape { columns: 256, stages: 3 };
     let mut steps = vec![
         Step::new("naive", naive, |_, matrices| {
             let k = matrices.size as u32;
@@ -201,7 +201,7 @@ pub fn steps() -> Vec<Step> {
         }),
         with_swizzle::<Swizzle32>(
             "specialised, 128 columns, swizzle of 32 bytes",
-            Shape { columns: 128, stages: 4, stored: 128 },
+            Shape { columns: 128, stages: 4 },
         ),
         with_swizzle::<Swizzle32>("specialised, 256 columns, swizzle of 32 bytes", wide),
         with_swizzle::<Swizzle64>("specialised, 256 columns, swizzle of 64 bytes", wide),
