@@ -1,6 +1,7 @@
 //! Opening a device and loading a model, for the commands that decode.
 
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bespoke::device::{self, Checks, Kind, Opened, Selector};
@@ -56,6 +57,40 @@ impl DeviceArgs {
             Some(CheckLevel::All) => Checks::ALL,
         };
         device::open_with(self.device, checks)
+    }
+
+    /// Starts to open the device for decoding, beside what the caller does until then.
+    pub fn start_opening(self) -> OpeningDevice {
+        let open = move || {
+            let start = Instant::now();
+            let opened = self.open(DECODING);
+            (opened, start.elapsed())
+        };
+        OpeningDevice { thread: Some(thread::spawn(open)) }
+    }
+}
+
+/// A device that a thread is opening. Dropping it waits for the thread, since a process should not end while the driver
+/// starts.
+pub struct OpeningDevice {
+    thread: Option<JoinHandle<(device::Result<Opened>, Duration)>>,
+}
+
+impl OpeningDevice {
+    /// The device, and how long it took to open it.
+    fn finish(mut self) -> miette::Result<(Opened, Duration)> {
+        let thread = self.thread.take().expect("finished once");
+        let (opened, time) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((opened.map_err(device_error)?, time))
+    }
+}
+
+impl Drop for OpeningDevice {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // The caller has another error to report, or panics.
+            drop(thread.join());
+        }
     }
 }
 
@@ -232,9 +267,21 @@ impl Sizes {
     }
 }
 
-/// Opens the device and loads the model, with a progress bar; logs the device. `context` is the number of positions in
-/// the KV cache.
+/// Opens the device and loads the model, as [`load_on`] does.
 pub fn load_sampling(
+    model: &Model,
+    args: &DecodeArgs,
+    context: u32,
+    sampling: SamplingParams,
+    sizes: &Sizes,
+) -> miette::Result<Engine> {
+    load_on(args.device.start_opening(), model, args, context, sampling, sizes)
+}
+
+/// Loads the model onto a device, with a progress bar; logs the device. `context` is the number of positions in the KV
+/// cache.
+pub fn load_on(
+    device: OpeningDevice,
     model: &Model,
     args: &DecodeArgs,
     context: u32,
@@ -243,8 +290,7 @@ pub fn load_sampling(
 ) -> miette::Result<Engine> {
     let start = Instant::now();
     let tuning = args.rules.read()?;
-    let opened = args.device.open(DECODING).map_err(device_error)?;
-    let opening = start.elapsed();
+    let (opened, opening) = device.finish()?;
     tracing::info!("device: {}: {}", opened.device.info().name, opened.reason);
     let options = EngineOptions {
         context: Some(context),

@@ -70,6 +70,7 @@ pub struct ChatArgs {
 /// Reads lines, and answers or executes them, until the input ends.
 pub fn execute(args: &ChatArgs) -> miette::Result<()> {
     let model = model::open_model_with(&args.model, args.decode.load)?;
+    let device = args.decode.device.start_opening();
     let tokenizer = model.tokenizer().into_diagnostic()?;
     let format = ChatFormat::new(&args.template, &model.gguf, &tokenizer)?;
     tracing::debug!("{}", format.origin());
@@ -87,7 +88,7 @@ pub fn execute(args: &ChatArgs) -> miette::Result<()> {
     let speculation = args.speculation.speculation();
     let mut draft = args.speculation.load_draft(&model, &args.decode, context, 1)?;
     let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
-    let mut engine = session::load_sampling(&model, &args.decode, context, sampling.clone(), &sizes)?;
+    let mut engine = session::load_on(device, &model, &args.decode, context, sampling.clone(), &sizes)?;
     let decoder = Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer))
         .map_err(session::engine_error)?;
     let mut conversation = Conversation::new(decoder, &tokenizer, &format, sampling, args, messages);

@@ -117,6 +117,7 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
         Some(path) => model::open_model_with(path, args.decode.load)?,
         None => model::open_demo_with(args.decode.load)?,
     };
+    let device = args.decode.device.start_opening();
     let served = facts(args, &model)?;
     // The socket comes first, so that a port in use is an error before the weights are loaded.
     let options = options(args)?;
@@ -144,7 +145,7 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
         kv_share: 1,
     };
     let mut draft = args.speculation.load_draft(&model, &args.decode, context, args.parallel)?;
-    let mut engine = session::load_sampling(&model, &args.decode, context, sampling, &sizes)?;
+    let mut engine = session::load_on(device, &model, &args.decode, context, sampling, &sizes)?;
     let steps = Slots::new(&mut engine).map_err(session::engine_error)?;
     let draft = draft.as_mut().map(Slots::new).transpose().map_err(session::engine_error)?;
     let draft = draft.map(|steps| Box::new(steps) as Box<dyn Steps + '_>);
