@@ -174,13 +174,15 @@ impl KernelSpec {
         }
     }
 
-    /// Static shared memory of GEMV and attention, in bytes: two mbarriers of 8 bytes per stage; for an argmax over
-    /// several warps, a candidate of 8 bytes per warp; in attention, a word for the number of splits that are done.
+    /// Static shared memory of GEMV and attention, in bytes: two mbarriers of 8 bytes per stage, and one for each warpgroup that
+    /// takes turns; for an argmax over several warps, a candidate of 8 bytes per warp; in attention, a word for the number of
+    /// splits that are done.
     pub fn static_shared(&self) -> u32 {
         match self {
             KernelSpec::Gemv(s) if s.is_sliced() => {
                 let inputs = if s.is_prepared() { s.schedule.several.buffers } else { 0 };
-                16 * (s.schedule.stages + inputs)
+                let turns = if s.has_turns() { s.schedule.groups } else { 0 };
+                16 * (s.schedule.stages + inputs) + 8 * turns
             }
             KernelSpec::Gemv(s) if s.output == Output::Argmax && s.schedule.warps > 1 => {
                 16 * s.schedule.stages + 8 * s.schedule.warps * s.token_slots()

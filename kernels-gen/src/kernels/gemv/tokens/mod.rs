@@ -39,13 +39,15 @@ use inputs::{GRANULE, GROUP, store_unit};
 use unit::StepWeights;
 use warpgroup::Turns;
 
-/// The rings of a CTA.
+/// The rings of a CTA, and its other mbarriers.
 #[derive(Clone, Copy)]
 pub(super) struct Rings {
     /// Strips of weights.
     weights: Pipeline,
     /// Slices of prepared inputs.
     inputs: Option<Pipeline>,
+    /// Mbarriers of the warpgroups' turns.
+    turns: Option<MbarrierArray>,
 }
 
 /// Places and initialises the rings. A CTA barrier must follow.
@@ -60,13 +62,17 @@ pub(super) fn rings(s: &GemvShape) -> Rings {
     let inputs = s
         .is_prepared()
         .then(|| ring(s.schedule.several.buffers, s.slice_bytes(), s.schedule.warps, s.token_map().inputs));
+    let turns = warpgroup::turn_barriers(s);
     if thread_index() == 0 {
         weights.init();
         if let Some(inputs) = inputs {
             inputs.init();
         }
+        if let Some(turns) = turns {
+            warpgroup::init_turns(turns, s);
+        }
     }
-    Rings { weights, inputs }
+    Rings { weights, inputs, turns }
 }
 
 /// Producer warp of the weights.
@@ -196,7 +202,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
     let lane_map = LaneMap::new();
     let mut stage = rings.weights.consumer();
     stage.advance_by(warp_index() / s.warps_per_stage());
-    let mut turns = Turns::new(s);
+    let mut turns = Turns::new();
     // Without a ring of inputs, its consumer is not used.
     let mut inputs = rings.inputs.unwrap_or(rings.weights).consumer();
     for batch in s.batches() {
@@ -213,8 +219,8 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                 let sums = if s.accumulates() { map.totals } else { map.partial };
                 let mut partial = shared.bytes(sums).cast::<f32>();
                 for &segment in &batch {
-                    let run =
-                        SliceRun { layout: &layouts[segment], tiles: [first, last], slice, inputs: from };
+                    let (layout, tiles, inputs) = (&layouts[segment], [first, last], from);
+                    let run = SliceRun { layout, tiles, slice, inputs, turns: rings.turns };
                     if s.has_warpgroups() {
                         warpgroup::dot_slice(&run, partial, &lane_map, &mut stage, &mut turns, s);
                     } else {
@@ -245,9 +251,6 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
             first = last;
         }
     }
-    if s.has_warpgroups() {
-        turns.end(s);
-    }
     epilogue.end();
 }
 
@@ -260,6 +263,8 @@ struct SliceRun<'a> {
     slice: Val<u32>,
     /// The inputs of the slice.
     inputs: Ptr<Shared, u8>,
+    /// Mbarriers of the warpgroups' turns.
+    turns: Option<MbarrierArray>,
 }
 
 /// Multiplies this warp's units of a slice, and stores their sums in `partial`; see [`TokenMap`](shape::TokenMap). With one

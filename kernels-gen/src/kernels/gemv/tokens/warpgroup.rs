@@ -8,7 +8,7 @@
 //!
 //! The warpgroups take the stages in turn. So several slices of a quad are multiplied at a time, and their sums have to be added
 //! in the order of columns: a warpgroup waits for its turn before it adds to the totals in shared memory, and then passes the
-//! turn on. Named barriers order the turns.
+//! turn on. Mbarriers order the turns.
 //!
 //! Scale · code has up to 11 bits. A is bytes, so the scale is split: scale = 8·high + low, and high · code is multiplied first.
 
@@ -20,7 +20,6 @@ use crate::kernels::gemv::blocks::join_bytes;
 use crate::kernels::gemv::decode::{
     LaneMap, SixBitIntegers, SuperFactors, nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments,
 };
-use crate::kernels::gemv::operands::CONSUMER_BARRIER;
 use crate::kernels::gemv::ring::{RingProducer, policy};
 use crate::kernels::gemv::shape::{GemvShape, SQUARES_GROUP};
 use crate::weights::{Layout, WeightType};
@@ -44,7 +43,7 @@ impl GemvShape {
     }
 
     /// Whether several warpgroups add to the totals in turn.
-    fn has_turns(&self) -> bool {
+    pub(crate) fn has_turns(&self) -> bool {
         self.has_warpgroups() && self.schedule.groups > 1
     }
 }
@@ -77,63 +76,49 @@ pub(super) fn stream_slice(
 pub(super) struct Turns {
     /// Index of this warpgroup.
     warpgroup: Val<u32>,
+    /// Parity of the phase that the warpgroup's next turn waits for.
+    parity: Val<u32>,
     /// Number of stages before the warpgroup's next one.
     until_own: Val<u32>,
 }
 
-/// Number of the named barrier of the first warpgroup's turn.
-const TURN_BARRIER: u8 = CONSUMER_BARRIER + 1;
+/// Places the mbarriers of the turns, if there are turns: one for each warpgroup, whose phase completes when the warpgroup before
+/// it passes the turn on.
+#[device]
+pub(super) fn turn_barriers(s: &GemvShape) -> Option<MbarrierArray> {
+    s.has_turns().then(|| mbarrier_array(s.schedule.groups))
+}
 
-/// Threads at such a barrier: the warpgroup that passes the turn on, and the one that takes it.
-const TURN_THREADS: u32 = 2 * QUAD * WARP;
+/// Initialises the mbarriers of the turns: every thread of a warpgroup passes the turn on. One thread calls it, and a CTA barrier
+/// must follow.
+#[device]
+pub(super) fn init_turns(barriers: MbarrierArray, s: &GemvShape) {
+    for warpgroup in 0..s.schedule.groups {
+        barriers.at(warpgroup).init(QUAD * WARP);
+    }
+}
 
 impl Turns {
-    /// The turns at the start: the first one is the first warpgroup's. All consumer warps call it.
+    /// The turns at the start. The first one is the first warpgroup's, which waits for the phase before the first.
     #[device]
-    pub fn new(s: &GemvShape) -> Turns {
+    pub fn new() -> Turns {
         let warpgroup = warp_index() / QUAD;
-        let turns = Turns { warpgroup, until_own: warpgroup };
-        turns.pass_from(warpgroup == s.schedule.groups - 1, val(0u32), s);
-        turns
+        let parity = select(warpgroup == 0, 1u32, 0u32);
+        Turns { warpgroup, parity, until_own: warpgroup }
     }
 
-    /// Waits for the turn of this warpgroup.
+    /// Waits for the turn of this warpgroup at its mbarrier.
     #[device]
-    fn wait(&self, s: &GemvShape) {
-        if s.has_turns() {
-            for warpgroup in 0..s.schedule.groups {
-                if self.warpgroup == warpgroup {
-                    named_barrier(TURN_BARRIER + warpgroup as u8, TURN_THREADS);
-                }
-            }
-        }
+    fn wait(&mut self, barriers: MbarrierArray) {
+        barriers.at(self.warpgroup).wait(self.parity, Wait::Try);
+        self.parity = self.parity ^ 1;
     }
 
     /// Passes the turn to the next warpgroup.
     #[device]
-    fn pass(&self, s: &GemvShape) {
+    fn pass(&self, barriers: MbarrierArray, s: &GemvShape) {
         let next = select(self.warpgroup == s.schedule.groups - 1, 0u32, self.warpgroup + 1);
-        self.pass_from(val(true), next, s);
-    }
-
-    /// Passes the turn to warpgroup `to` if `passes`.
-    #[device]
-    fn pass_from(&self, passes: Val<bool>, to: Val<u32>, s: &GemvShape) {
-        if s.has_turns() {
-            for warpgroup in 0..s.schedule.groups {
-                if passes & (to == warpgroup) {
-                    arrive_at_barrier(TURN_BARRIER + warpgroup as u8, TURN_THREADS);
-                }
-            }
-        }
-    }
-
-    /// Ends the turns, after all stages: the warpgroup whose turn is next takes it.
-    #[device]
-    pub fn end(&self, s: &GemvShape) {
-        if self.until_own == 0 {
-            self.wait(s);
-        }
+        barriers.at(next).arrive();
     }
 }
 
@@ -167,15 +152,19 @@ pub(super) fn dot_slice(
             let record = run.inputs.bytes(unit * (GRANULES * granule_bytes));
             let step = Step { block, ty: layout.ty, record, map: lane_map, s };
             let sums = step.sums();
-            if unit == 0 {
-                turns.wait(s);
+            if let Some(barriers) = run.turns {
+                if unit == 0 {
+                    turns.wait(barriers);
+                }
             }
             if tile < tiles {
                 add_to_totals(&sums, to, (run.slice == 0) & (unit == 0));
             }
             unit += 1;
         }
-        turns.pass(s);
+        if let Some(barriers) = run.turns {
+            turns.pass(barriers, s);
+        }
         stage.release();
         stage.advance_by(groups);
         quad += groups;
