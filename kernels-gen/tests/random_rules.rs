@@ -34,11 +34,14 @@ impl Random {
         Some(if out_of_range { self.one_of(&[0, 1 << 20]) } else { 1 + (self.next() % max) as u32 })
     }
 
-    /// A rule with one to four knobs of a role, whose values are mostly possible.
-    fn rule(&mut self) -> Rule {
+    /// A rule for steps of `rows` rows with one to four knobs of a role, whose values are mostly possible.
+    fn rule(&mut self, rows: u32) -> Rule {
         let mut rule = Rule::empty(self.one_of(&LaunchRole::TUNABLE));
+        rule.rows = (rows > 1).then_some(rows);
         for _ in 0..1 + self.next() % 4 {
             match (rule.role, self.next() % 8) {
+                (LaunchRole::Attention, _) if rows > 1 => rule.stages = self.number(8),
+                (_, 3..7) if rows > 1 => self.set_of_rows(&mut rule),
                 (LaunchRole::Attention, 0..3) => rule.splits = self.number(64),
                 (LaunchRole::Attention, 3..5) => rule.min_pages = self.number(12),
                 (LaunchRole::Attention, _) => rule.stages = self.number(8),
@@ -60,6 +63,18 @@ impl Random {
         }
         rule
     }
+
+    /// Sets a knob that only products of several rows have, mostly to a possible value.
+    fn set_of_rows(&mut self, rule: &mut Rule) {
+        match self.next() % 6 {
+            0 => rule.slice = Some(self.one_of(&[128, 256, 512, 768, 1024, 1 << 20])),
+            1 => rule.buffers = self.number(6),
+            2 => rule.parts = Some(self.one_of(&[1, 2, 3, 4, 8])),
+            3 => rule.tiles = self.number(24),
+            4 => rule.warpgroups = Some(self.one_of(&[0, 2, 2, 1])),
+            _ => rule.blocks = Some(self.one_of(&[1, 2])),
+        }
+    }
 }
 
 /// Builds a plan for each random rule, and compiles every kernel that a rule changed.
@@ -77,8 +92,10 @@ fn any_rule_gives_kernels_or_an_error_that_names_a_knob() {
             shape.layers.truncate(1);
             shape.dimensions.layers = 1;
             let sampling = random.one_of(&[Sampling::Greedy, Sampling::Sampled]);
-            let params = || PlanParams::single(1024).with_sampling(sampling);
-            let rule = random.rule();
+            let rows = random.one_of(&[1, 1, 2, 4, 8, 16, 32, 64]);
+            let params =
+                || PlanParams::single(1024).with_slots(rows, rows * 128).decode(rows).with_sampling(sampling);
+            let rule = random.rule(rows);
             let tuning = Tuning { rules: vec![rule.clone()], ..Tuning::default() };
             let what = format!("{} on {target}\n{}", shape.name, tuning.to_toml(""));
             let plan = match Plan::tuned(&shape, target, params(), &tuning) {

@@ -109,9 +109,49 @@ fn later_rules_override_and_selectors_restrict() {
         assert_eq!((product.schedule.warps, product.schedule.stages), (warps, 3));
     }
     let tuning = Tuning::parse(&format!("version = 1\n{text}")).unwrap();
-    let rule = tuning.rule(&Target::Sm80.into(), LaunchRole::FfnDown, None);
+    let rule = tuning.rule(&Target::Sm80.into(), LaunchRole::FfnDown, None, 1);
     assert_eq!(rule.knobs(), [("warps", "6".to_owned()), ("stages", "2".to_owned())]);
-    assert!(tuning.rule(&Target::Sm80.into(), LaunchRole::Output, None).knobs().is_empty());
+    assert!(tuning.rule(&Target::Sm80.into(), LaunchRole::Output, None, 1).knobs().is_empty());
+}
+
+/// A rule with a number of rows applies to steps of that number only, and one without to steps of one row.
+#[test]
+fn rules_of_several_rows_name_their_number() {
+    let text = "[[rule]]\nrole = 'ffn_down'\nwarps = 4\ntrigger = 'after_loads'
+        [[rule]]\nrole = 'ffn_down'\nrows = 16\nwarps = 12\nslice = 512\nparts = 1\ntiles = 1
+        [[rule]]\nrole = 'ffn_gate_up'\nrows = 16\nwarpgroups = 2\nblocks = 2
+        [[rule]]\nrole = 'attn_qkv'\nrows = 2\nwarps = 12\ngroups = 3\nstages = 3\nin_flight = 2
+        [[rule]]\nrole = 'output'\nrows = 64\nwarpgroups = 0\nbuffers = 1
+        [[rule]]\nrole = 'attention'\nrows = 16\nstages = 3";
+    let tuning = Tuning::parse(&format!("version = 1\n{text}")).unwrap();
+    let plan = |rows, tuning: &Tuning| {
+        let params = PlanParams::single(256).with_slots(rows, 32 * rows).decode(rows);
+        let plan = Plan::tuned(&shape(), Target::Sm90, params, tuning).unwrap();
+        plan.check().unwrap();
+        plan
+    };
+    let schedules = |rows, role| -> Vec<_> {
+        products(&plan(rows, &tuning), role).into_iter().map(|product| product.schedule).collect()
+    };
+    for down in schedules(16, LaunchRole::FfnDown) {
+        let several = down.several;
+        assert_eq!((down.warps, several.slice, several.parts, several.tiles), (12, 512, 1, 1));
+        assert_eq!(down.trigger, Trigger::AfterLoads);
+    }
+    assert!(schedules(1, LaunchRole::FfnDown).iter().all(|down| down.warps == 4));
+    assert!(schedules(8, LaunchRole::FfnDown).iter().all(|down| down.warps == 8));
+    let gate_up = schedules(16, LaunchRole::FfnGateUp)[0].several;
+    assert_eq!((gate_up.warpgroups, gate_up.blocks), (2, 2));
+    let qkv = schedules(2, LaunchRole::AttnQkv)[0];
+    assert_eq!((qkv.warps, qkv.groups, qkv.stages, qkv.in_flight), (12, 3, 3, 2));
+    let head = schedules(64, LaunchRole::Output)[0].several;
+    assert_eq!((head.warpgroups, head.buffers), (0, 1));
+    assert_eq!(attention(&plan(16, &tuning)).stages, 3);
+    for rows in [4, 32] {
+        let trigger =
+            Tuning::parse("version = 1\n[[rule]]\nrole = 'ffn_down'\ntrigger = 'after_loads'").unwrap();
+        assert_eq!(plan(rows, &tuning).kernels, plan(rows, &trigger).kernels, "{rows} rows");
+    }
 }
 
 /// A kernel that does not wait has a full edge before it.
@@ -175,6 +215,27 @@ fn malformed_tunings_are_errors() {
             "attention: warps = 8: the knobs of attention are splits, min_pages, stages",
         ),
         (
+            "version = 1\n[[rule]]\nrole = 'ffn_down'\nslice = 512",
+            "ffn_down: slice = 512: the knobs of a matrix product are grid, warps, groups, stages, in_flight, resident, trigger",
+        ),
+        (
+            "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 8\nresident = 2",
+            "ffn_down with 8 rows: resident = 2: the knobs of a matrix product of several rows are grid, warps, groups, stages, \
+             in_flight, slice, buffers, parts, tiles, warpgroups, blocks, trigger",
+        ),
+        (
+            "version = 1\n[[rule]]\nrole = 'attention'\nrows = 8\nsplits = 4",
+            "attention with 8 rows: splits = 4: the knobs of attention of several rows are stages",
+        ),
+        (
+            "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 3\nwarps = 8",
+            "rows = 3: decode steps have 1, 2, 4, 8, 16, 32, 64 rows",
+        ),
+        (
+            "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 8\nwarpgroups = 3",
+            "ffn_down with 8 rows: warpgroups = 3: must be 0 to 2",
+        ),
+        (
             "version = 1\n[[rule]]\nrole = 'output'\nsplits = 8",
             "output: splits = 8: the knobs of a matrix product are grid, warps, groups, stages, in_flight, resident, trigger",
         ),
@@ -214,6 +275,15 @@ fn violated_limits_are_named() {
     ] {
         let error = plan(&format!("[[rule]]\n{rule}")).err().unwrap_or_else(|| panic!("{rule}: accepted"));
         assert!(error.starts_with("tuning: ") && error.contains(expected), "{rule}\n{error}");
+    }
+    for (knob, value) in [("slice", 300), ("parts", 3), ("tiles", 4000), ("buffers", 64), ("stages", 63)] {
+        let text = format!("version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 16\n{knob} = {value}");
+        let params = PlanParams::single(256).with_slots(16, 512).decode(16);
+        let error = Plan::tuned(&shape(), Target::Sm90, params, &Tuning::parse(&text).unwrap()).unwrap_err();
+        let expected = format!(
+            " with 16 rows on sm_90 with 132 multiprocessors: {knob} = {value}: no division of a product of 16 rows has it"
+        );
+        assert!(error.to_string().contains(&expected), "{error}");
     }
     let tuning = Tuning::parse("version = 1\n[[rule]]\nrole = 'output'\ntrigger = 'at_start'").unwrap();
     let error = plan_for(Target::Sm80, &tuning).unwrap_err();

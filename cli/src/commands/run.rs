@@ -258,8 +258,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let speculation = args.speculation.speculation();
     let mut draft = args.speculation.load_draft(&model, &args.decode, context, 1)?;
     let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
-    let mut engine =
-        session::load_on(device, &model, &args.decode, context, sampling.clone(), &sizes)?;
+    let mut engine = session::load_on(device, &model, &args.decode, context, sampling.clone(), &sizes)?;
     let mut decoder = Decoder::new(&mut engine, draft.as_mut(), speculation, tokenizer.as_ref())
         .map_err(session::engine_error)?;
     let load_seconds = start.elapsed().as_secs_f64();

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use bespoke::device::{self, Device, Kind, Selector};
-use bespoke::engine::{self, Variants};
+use bespoke::engine::{self, Engine, SamplingParams, StepRows, Variants};
 use bespoke_kernels::kernels::attention::KvType;
-use bespoke_kernels::plan::{Plan, PlanParams};
+use bespoke_kernels::plan::{Plan, PlanParams, StepKind, Tuning};
 use bespoke_logits::nmse;
 use bespoke_tune::text::{candidates, changes, verdict};
 use bespoke_tune::{Comparison, DeviceMeter, Effort, Found, Search};
@@ -16,18 +16,20 @@ use crate::model::{self, LoadArgs};
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
-use crate::session::{self, DecodeArgs, DeviceArgs};
+use crate::session::{self, DecodeArgs, DeviceArgs, Sizes};
+use crate::text::counted;
 
 /// Measure how a model's work is best divided on this GPU, and write rules for --tune
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke tune model.gguf
   bespoke tune model.gguf -o rules.toml --quick
+  bespoke tune model.gguf --rows 1,8,64
   bespoke run model.gguf --tune rules.toml --prompt Hello
   bespoke tune llama-3.1-8b --dry-run --device emulator
 
 Starts from the cost model's choices and tries values of each parameter of each kind of launch in turn. It measures a \
-whole token, a replay of the captured graph by the device's clock, alternating with the present choice; a value wins \
+whole step, a replay of the captured graph by the device's clock, alternating with the present choice; a value wins \
 if it is faster by more than the noise. At the end it measures the result against the cost model once more and compares \
 the logits. Takes minutes; nothing else should use the GPU meanwhile.")]
 pub struct TuneArgs {
@@ -48,6 +50,9 @@ pub struct TuneArgs {
     /// Positions in the cache; a larger number gives attention more weight
     #[arg(short, long, value_name = "N", default_value_t = 512)]
     depth: u32,
+    /// Sequences that a step decodes; for each number of rows in the list there are rules of its own
+    #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = rows)]
+    rows: Vec<u32>,
     /// Try fewer values, in one pass
     #[arg(long)]
     quick: bool,
@@ -67,7 +72,7 @@ const REPLAYS: [u32; 2] = [8, 128];
 /// Largest NMSE between the logits of the tuned plan and of the cost model's plan, which add in different orders.
 const LARGEST_ERROR: f64 = 1e-4;
 
-/// Searches for faster rules, compares the result with the cost model's plan, and writes the rules.
+/// Searches for faster rules and writes them, or lists what would be tried.
 pub fn execute(args: &TuneArgs) -> miette::Result<()> {
     let opened = device::open(args.device).map_err(session::device_error)?;
     if args.dry_run {
@@ -83,6 +88,17 @@ pub fn execute(args: &TuneArgs) -> miette::Result<()> {
     tune(args)
 }
 
+/// Parses the number of rows of a decode step.
+fn rows(text: &str) -> Result<u32, String> {
+    let sizes = StepKind::Decode.sizes();
+    let given = text.parse().ok().filter(|rows| sizes.contains(rows));
+    given.ok_or_else(|| {
+        let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+        format!("decode steps have {} rows", sizes.join(", "))
+    })
+}
+
+/// Searches for faster rules for each number of rows, compares the result with the cost model's plan, and writes the rules.
 fn tune(args: &TuneArgs) -> miette::Result<()> {
     let model = model::open_model_with(args.model.as_ref(), args.load)?;
     let name = model::model_name(args.model.as_ref());
@@ -99,30 +115,24 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         load: args.load,
         rules: RulesArgs::default(),
     };
-    let context = args.depth.saturating_add(REPLAYS[1]);
-    let mut engine = session::load(&model, &decode, context)?;
-    let milliseconds = engine
-        .time_replays(args.depth, REPLAYS[0])
-        .map_err(session::engine_error)?
-        .ok_or_else(|| miette!("the step could not be captured as a graph: there is nothing to tune"))?;
-    let replays = ((MEASUREMENT / milliseconds).ceil() as u32).clamp(REPLAYS[0], REPLAYS[1]);
-    let effort = Effort { depth: args.depth, replays, turns: if args.quick { 5 } else { 9 } };
-    let (start, info) = (engine.plan().clone(), engine.device().info().clone());
-    let search = Search { start: &start, quick: args.quick, passes: if args.quick { 1 } else { 2 } };
-
-    let mut meter = DeviceMeter::new(Variants::new(&mut engine), effort);
-    let bar = Progress::count("tuning", search.trials() as u64);
-    let found = search.run(&mut meter, &|done| bar.set(done as u64)).map_err(session::engine_error)?;
-    bar.finish();
-    if found.changes.is_empty() {
-        outln!("none of {} other choices is faster than the cost model's", found.measured)?;
-        return Ok(());
+    let sizes = Sizes { parallel: args.rows.iter().copied().max().unwrap_or(1), ..Sizes::default() };
+    let mut engine = session::load_sampling(
+        &model,
+        &decode,
+        args.depth.saturating_add(REPLAYS[1]),
+        SamplingParams::default(),
+        &sizes,
+    )?;
+    let info = engine.device().info().clone();
+    let mut tuning = Tuning::default();
+    let mut verdicts = Vec::new();
+    for &rows in &args.rows {
+        if let Some(found) = tune_rows(args, &mut engine, rows, &tuning)? {
+            tuning = found.tuning;
+            verdicts.push(format!("{}: {}", counted(rows as usize, "row"), found.verdict));
+        }
     }
-    outln!("{}\n", changes(&found))?;
-    let confirmed = confirm(&mut meter, &start, &found)?;
-    outln!("{}", verdict(&confirmed))?;
-    if !confirmed.is_better() {
-        outln!("no rules written: together they gain no more than the noise")?;
+    if verdicts.is_empty() {
         return Ok(());
     }
     let comment = format!(
@@ -130,13 +140,60 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         env!("CARGO_PKG_VERSION"),
         info.name,
         info.driver.map_or(String::new(), |driver| format!(" ({driver})")),
-        start.target(),
+        engine.plan().target(),
         args.depth,
-        verdict(&confirmed)
+        verdicts.join("\n")
     );
-    output::write(file, found.tuning.to_toml(&comment).as_bytes())?;
-    note!("{} of {} measured choices in {}", found.changes.len(), found.measured, out.display());
+    output::write(file, tuning.to_toml(&comment).as_bytes())?;
+    note!("{} in {}", counted(tuning.rules.len(), "rule"), out.display());
     Ok(())
+}
+
+/// Rules that were confirmed to be faster, and how much.
+struct Confirmed {
+    tuning: Tuning,
+    verdict: String,
+}
+
+/// Searches for faster rules for steps of `rows` rows, beside the rules in `tuning`. None if no rule is faster.
+fn tune_rows(
+    args: &TuneArgs,
+    engine: &mut Engine,
+    rows: u32,
+    tuning: &Tuning,
+) -> miette::Result<Option<Confirmed>> {
+    let step = StepRows::Decode { sequences: rows, depth: args.depth };
+    let milliseconds = engine
+        .time_step(step, REPLAYS[0])
+        .map_err(session::engine_error)?
+        .ok_or_else(|| miette!("the step could not be captured as a graph: there is nothing to tune"))?;
+    let replays = ((MEASUREMENT / milliseconds).ceil() as u32).clamp(REPLAYS[0], REPLAYS[1]);
+    let effort = Effort { depth: args.depth, replays, turns: if args.quick { 5 } else { 9 } };
+    let start = engine.step_plan(step).map_err(session::engine_error)?.clone();
+    let search = Search { start: &start, tuning, quick: args.quick, passes: if args.quick { 1 } else { 2 } };
+
+    let mut meter = DeviceMeter::new(Variants::new(engine, rows).map_err(session::engine_error)?, effort);
+    let what = if rows == 1 { "tuning".to_owned() } else { format!("tuning {rows} rows") };
+    let bar = Progress::count(&what, search.trials() as u64);
+    let found = search.run(&mut meter, &|done| bar.set(done as u64)).map_err(session::engine_error)?;
+    bar.finish();
+    if args.rows.len() > 1 {
+        outln!("{}:\n", counted(rows as usize, "row"))?;
+    }
+    if found.changes.is_empty() {
+        outln!("none of {} other choices is faster than the cost model's", found.measured)?;
+        return Ok(None);
+    }
+    outln!("{}\n", changes(&found))?;
+    let confirmed = confirm(&mut meter, &start, &found)?;
+    let verdict = verdict(&confirmed);
+    outln!("{verdict}")?;
+    if !confirmed.is_better() {
+        outln!("no rules written: together they gain no more than the noise")?;
+        return Ok(None);
+    }
+    note!("{} of {} measured choices are faster", found.changes.len(), found.measured);
+    Ok(Some(Confirmed { tuning: found.tuning, verdict }))
 }
 
 /// Compares the tuned plan with the cost model's plan: times and logits.
@@ -144,6 +201,13 @@ fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::
     let confirmed = meter.confirm(start, &found.plan, CONFIRMING_TURNS).map_err(session::engine_error)?;
     let prompt: Vec<u32> = (1..=8).map(|token| token % start.shape.dimensions.vocab).collect();
     let [before, after] = meter.logits(start, &found.plan, &prompt).map_err(session::engine_error)?;
+    // Rules for several rows change no sum.
+    if start.params.rows > 1 && before != after {
+        return Err(miette!(
+            "no rules written: with them the logits of {} rows differ from the cost model's, which is a bug",
+            start.params.rows
+        ));
+    }
     match nmse(&after, &before) {
         Some(error) if error <= LARGEST_ERROR => Ok(confirmed),
         error => Err(miette!(
@@ -158,9 +222,18 @@ fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
     let shape = model::resolve(&args.model, args.load)?;
     let gpu = engine::gpu_for(device).map_err(session::engine_error)?;
     let context = args.depth.saturating_add(REPLAYS[1]);
-    let plan = Plan::new(&shape, gpu, PlanParams::single(context)).into_diagnostic()?;
-    outln!("{}", candidates(&plan, args.quick))?;
-    let passes = if args.quick { 1 } else { 2 };
-    outln!("\nat most {} comparisons", Search { start: &plan, quick: args.quick, passes }.trials())?;
+    let (tuning, passes) = (Tuning::default(), if args.quick { 1 } else { 2 });
+    let mut trials = 0;
+    for &rows in &args.rows {
+        let params = PlanParams::single(context);
+        let pages = rows * params.slot_pages();
+        let plan = Plan::new(&shape, gpu, params.with_slots(rows, pages).decode(rows)).into_diagnostic()?;
+        if args.rows.len() > 1 {
+            outln!("{}:\n", counted(rows as usize, "row"))?;
+        }
+        outln!("{}\n", candidates(&plan, args.quick))?;
+        trials += Search { start: &plan, tuning: &tuning, quick: args.quick, passes }.trials();
+    }
+    outln!("at most {trials} comparisons")?;
     Ok(())
 }

@@ -243,17 +243,17 @@ impl Builder<'_> {
         if kind == StepKind::Prefill {
             return shape;
         }
-        let rule = self.tuning.rule(&self.plan.gpu, stack.label.role, Some(&matrix_name(&shape)));
+        let rule = self.tuning.rule(&self.plan.gpu, stack.label.role, Some(&matrix_name(&shape)), tokens);
         cost::gemv(&self.plan.gpu, shape, stack.trigger, &rule)
     }
 
     /// Attention of a decode step with as many rows as this one, or with one row.
     fn attention(&self, layer: &Attention) -> AttentionShape {
-        let rule = self.tuning.rule(&self.plan.gpu, LaunchRole::Attention, None);
         let rows = match self.plan.params.kind {
             StepKind::Decode | StepKind::Verify => self.plan.params.rows,
             StepKind::Prefill => 1,
         };
+        let rule = self.tuning.rule(&self.plan.gpu, LaunchRole::Attention, None, rows);
         cost::attention(&self.plan.gpu, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 

@@ -51,10 +51,6 @@ const LONG_STREAM: u32 = 20;
 pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rule) -> GemvShape {
     let tiles = shape.shared_tiles();
     let bulk = gpu.is_programmatic();
-    // Rules of warps and stages are measured with one token.
-    let of_one_token =
-        Rule { warps: None, groups: None, stages: None, in_flight: None, resident: None, ..rule.clone() };
-    let rule = if shape.tokens > 1 { &of_one_token } else { rule };
     let makes_room = shape.tokens == 1 && rule.role == LaunchRole::AttnOutput && bulk && fills(gpu, tiles);
     let resident = rule.resident.unwrap_or(if makes_room { 2 } else { 1 });
     // Two groups of warps, unless a rule sets an odd number of warps or stages.
@@ -77,9 +73,10 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
         shape.schedule.reserve = gpu.shared_per_multiprocessor / 2;
     }
     if shape.tokens > 1 {
-        let few = (shape.tokens <= FEW).then(|| divide_few(gpu, &shape)).flatten();
-        let divided = few.or_else(|| warpgroup_cost::divide(gpu, &shape));
-        return divided.unwrap_or_else(|| token_cost::divide(gpu, shape));
+        let is_few = shape.tokens <= FEW && !rule.asks_for_slices();
+        let few = is_few.then(|| divide_few(gpu, &shape, rule)).flatten();
+        let divided = few.or_else(|| warpgroup_cost::divide(gpu, &shape, rule));
+        return divided.unwrap_or_else(|| token_cost::divide(gpu, shape, rule));
     }
     if rule.warps.is_none() && rule.groups.is_none() && even(rule.stages) && !makes_room {
         enlarge_stages(&mut shape);
@@ -178,20 +175,25 @@ pub(super) fn gemm(gpu: &Gpu, product: GemvShape) -> GemmShape {
 
 /// Divides a product of a few tokens, if a ring fits beside their inputs: as a product of one token, or into more warps with
 /// smaller stages if that makes a larger ring.
-fn divide_few(gpu: &Gpu, shape: &GemvShape) -> Option<GemvShape> {
+fn divide_few(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvShape> {
     let mut best: Option<GemvShape> = None;
     for (warps, groups) in [(WARPS, 2), (WARPS * 3 / 2, 4)] {
+        let (warps, groups) = (rule.warps.unwrap_or(warps), rule.groups.unwrap_or(groups));
+        if !warps.is_multiple_of(groups) {
+            continue;
+        }
         let mut trial = shape.clone();
         (trial.schedule.warps, trial.schedule.groups) = (warps, groups);
         let units = warps / groups;
         let needed = needed_stages(&trial);
         let wanted = (STAGES * (WARPS / 2) / units).min(needed.next_multiple_of(groups));
         let fitting = fitting_stages(gpu, &trial);
-        let stages = fitting.min(wanted) / groups * groups;
+        let stages = rule.stages.unwrap_or(wanted).min(fitting) / groups * groups;
         if stages > 0 && best.as_ref().is_none_or(|best| best.ring_units() < stages * units) {
             let in_flight = if needed * units > LONG_STREAM * (WARPS / 2) { 3 } else { 2 };
             trial.schedule.stages = stages;
-            trial.schedule.in_flight = (in_flight * (WARPS / 2)).div_ceil(units).min(stages);
+            let in_flight = (in_flight * (WARPS / 2)).div_ceil(units).min(stages);
+            trial.schedule.in_flight = rule.in_flight.unwrap_or(in_flight);
             best = Some(trial);
         }
         if fitting >= wanted {

@@ -6,6 +6,7 @@
 //! and a part of the others, since they overlap incompletely. The constants are rough; they rank divisions of one product.
 
 use super::gpu::Gpu;
+use super::tuning::{Knob, Rule};
 use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::weights::Layout;
@@ -43,12 +44,24 @@ const L2_LATENCY: u64 = 1500;
 const RING: u32 = 112 * 1024;
 const MAX_STAGES: u32 = 24;
 
+/// Knobs of a rule that a division must have.
+const KNOBS: &[Knob] = &[
+    Knob::Groups,
+    Knob::Stages,
+    Knob::Slice,
+    Knob::Buffers,
+    Knob::Parts,
+    Knob::Tiles,
+    Knob::Warpgroups,
+    Knob::Blocks,
+];
+
 /// Chooses groups of warps, stages and [`TokenSchedule`] for `shape`, whose other choices are made.
-pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape) -> GemvShape {
+pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape, rule: &Rule) -> GemvShape {
     let held = shape.tokens <= HELD_TOKENS;
-    let found = held.then(|| best(gpu, &shape, false)).flatten();
-    let found = found.or_else(|| best(gpu, &shape, true));
-    // If nothing fits, the smallest division; the plan's check reports its size.
+    let found = held.then(|| best(gpu, &shape, rule, false)).flatten();
+    let found = found.or_else(|| best(gpu, &shape, rule, true));
+    // If nothing fits, the smallest division; the plan's check reports its size, or the knob of the rule that it lacks.
     let least = || Candidate {
         groups: 1,
         stages: 2,
@@ -76,8 +89,8 @@ struct Candidate {
     several: TokenSchedule,
 }
 
-/// The division with the shortest estimated time among those that fit in shared memory.
-fn best(gpu: &Gpu, shape: &GemvShape, prepared: bool) -> Option<Candidate> {
+/// The division with the shortest estimated time among those that the rule allows and that fit in shared memory.
+fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, prepared: bool) -> Option<Candidate> {
     let layout = shape.input_layout();
     let warps = shape.schedule.warps;
     let divisors = |n: u32| (0..=n.ilog2()).map(|power| 1 << power).filter(move |it| n.is_multiple_of(*it));
@@ -92,7 +105,7 @@ fn best(gpu: &Gpu, shape: &GemvShape, prepared: bool) -> Option<Candidate> {
         // A single slice needs one buffer.
         let one_slice = least << power >= layout.granules * 128;
         for buffers in if prepared && !one_slice { &[2, 3, 4, 6, 1][..] } else { &[1] } {
-            for batches in (0..=tiles.next_power_of_two().ilog2()).map(|power| 1 << power) {
+            for batch in batches(tiles, rule) {
                 for parts in divisors(warps).filter(|&parts| parts <= layout.groups()) {
                     // Of equal times, that with the fewest stages and copies wins.
                     for strip in divisors(warps / parts).collect::<Vec<_>>().into_iter().rev() {
@@ -101,13 +114,16 @@ fn best(gpu: &Gpu, shape: &GemvShape, prepared: bool) -> Option<Candidate> {
                             slice: if prepared { least << power } else { 0 },
                             buffers: if prepared { *buffers } else { 0 },
                             parts,
-                            tiles: tiles.div_ceil(batches),
+                            tiles: batch,
                             ..TokenSchedule::ONE
                         };
                         let groups = warps / parts / strip;
                         (trial.schedule.several, trial.schedule.groups) = (several, groups);
-                        let Some(stages) = stages(gpu, &mut trial) else { continue };
+                        let Some(stages) = stages(gpu, &mut trial, rule) else { continue };
                         trial.schedule.stages = stages;
+                        if !rule.allows(&trial, KNOBS) {
+                            continue;
+                        }
                         let time = time(gpu, &trial, tiles, strip);
                         if found.is_none_or(|(best, _)| time < best) {
                             found = Some((time, Candidate { groups, stages, several }));
@@ -120,15 +136,22 @@ fn best(gpu: &Gpu, shape: &GemvShape, prepared: bool) -> Option<Candidate> {
     found.map(|(_, candidate)| candidate)
 }
 
+/// Sizes of batches of a CTA's tiles: all tiles, a half, a fourth and so on, or the size of the rule.
+fn batches(tiles: u32, rule: &Rule) -> impl Iterator<Item = u32> {
+    let given = rule.tiles.filter(|&given| given <= tiles);
+    let powers = 0..=if given.is_some() { 0 } else { tiles.next_power_of_two().ilog2() };
+    powers.map(move |power| given.unwrap_or(tiles.div_ceil(1 << power)))
+}
+
 /// Number of stages of the ring of weights that fit beside the inputs and the sums: enough for the bytes in flight, at
-/// least one for each group.
-fn stages(gpu: &Gpu, shape: &mut GemvShape) -> Option<u32> {
+/// least one for each group; or fewer by the rule.
+fn stages(gpu: &Gpu, shape: &mut GemvShape, rule: &Rule) -> Option<u32> {
     let groups = shape.schedule.groups;
     shape.schedule.stages = 0;
     let fixed = shape.token_bytes();
     let free = gpu.shared_budget(shape.schedule.resident).checked_sub(fixed)?;
     let fit = free.min(RING.max(groups * shape.stage_bytes())) / shape.stage_bytes();
-    let stages = fit.min(MAX_STAGES) / groups * groups;
+    let stages = fit.min(rule.stages.unwrap_or(MAX_STAGES)) / groups * groups;
     (stages > 0).then_some(stages)
 }
 

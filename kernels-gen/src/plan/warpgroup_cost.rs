@@ -1,6 +1,7 @@
 //! Cost model of products of many tokens by warpgroups: divides the tokens among CTAs.
 
 use super::gpu::Gpu;
+use super::tuning::{Knob, Rule};
 use crate::kernels::gemv::tokens::{QUAD, TokenSchedule};
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::launching::CopyEngine;
@@ -25,25 +26,30 @@ const MAX_STAGES: u32 = 16;
 const COLUMN: u64 = 15;
 const QUAD_STEP: u64 = 400;
 
-/// Divides `shape` among warpgroups, if they are faster than warps and the division fits.
-pub(super) fn divide(gpu: &Gpu, shape: &GemvShape) -> Option<GemvShape> {
-    let is_worthwhile = gpu.warpgroups && shape.tokens >= FEWEST_TOKENS;
-    if !is_worthwhile || shape.schedule.copy != CopyEngine::Bulk || !shape.supports_warpgroups() {
+/// Divides `shape` among warpgroups, if they are faster than warps or the rule asks for them, and a division that the rule
+/// allows fits.
+pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvShape> {
+    let is_worthwhile = rule.warpgroups.map_or(shape.tokens >= FEWEST_TOKENS, |warpgroups| warpgroups > 0);
+    if !is_worthwhile
+        || !gpu.warpgroups
+        || shape.schedule.copy != CopyEngine::Bulk
+        || !shape.supports_warpgroups()
+    {
         return None;
     }
     // An argmax has one CTA for each share of the rows.
     let most_blocks = if shape.output == Output::Argmax { 1 } else { 2.min(gpu.multiprocessors) };
     let divisions = (1..=most_blocks).flat_map(|blocks| BUFFERS.map(|buffers| (blocks, buffers)));
-    let fitting = divisions.filter_map(|(blocks, buffers)| division(gpu, shape, blocks, buffers));
+    let fitting = divisions.filter_map(|(blocks, buffers)| division(gpu, shape, blocks, buffers, rule));
     fitting.min_by_key(time)
 }
 
-/// The division with `blocks` blocks of tokens, if it fits in shared memory: the largest batches of tiles with two stages for each
+/// The division with `blocks` blocks of tokens, if the rule allows it and it fits in shared memory: the largest batches of tiles with two stages for each
 /// warpgroup.
-fn division(gpu: &Gpu, shape: &GemvShape, blocks: u32, buffers: u32) -> Option<GemvShape> {
+fn division(gpu: &Gpu, shape: &GemvShape, blocks: u32, buffers: u32, rule: &Rule) -> Option<GemvShape> {
     let mut shape = shape.clone();
     let most_tiles = shape.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
-    shape.schedule.grid = (gpu.multiprocessors / blocks).min(most_tiles);
+    shape.schedule.grid = rule.grid.unwrap_or((gpu.multiprocessors / blocks).min(most_tiles));
     shape.schedule.warps = WARPGROUPS * QUAD;
     shape.schedule.groups = WARPGROUPS;
     let buffers = if shape.cols == STEP { 1 } else { buffers };
@@ -56,10 +62,13 @@ fn division(gpu: &Gpu, shape: &GemvShape, blocks: u32, buffers: u32) -> Option<G
         shape.schedule.several.tiles = if batches == 1 { batch } else { batch.next_multiple_of(QUAD) };
         shape.schedule.stages = 0;
         let Some(free) = gpu.shared_budget(1).checked_sub(shape.token_bytes()) else { continue };
-        let stages = (free / shape.stage_bytes()).min(MAX_STAGES) / WARPGROUPS * WARPGROUPS;
+        let stages =
+            (free / shape.stage_bytes()).min(rule.stages.unwrap_or(MAX_STAGES)) / WARPGROUPS * WARPGROUPS;
         if stages >= 2 * WARPGROUPS {
             (shape.schedule.stages, shape.schedule.in_flight) = (stages, stages);
-            return Some(shape);
+            if rule.allows(&shape, Knob::OF_ROWS) {
+                return Some(shape);
+            }
         }
     }
     None

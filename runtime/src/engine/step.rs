@@ -180,11 +180,15 @@ impl Engine {
 
     /// Addresses of a step's buffers, in the plan's order.
     fn addresses_of(&self, plan: &Plan) -> Vec<Address> {
-        let address = |name: &str| -> Address {
-            let at = self.plan.buffers.iter().position(|buffer| buffer.name == name);
-            self.buffers.addresses()[at.expect("the engine has the buffers of all steps")]
-        };
+        let address =
+            |name: &str| self.buffer_with_room(name, 0).expect("the engine has the buffers of all steps");
         plan.buffers.iter().map(|buffer| address(&buffer.name)).collect()
+    }
+
+    /// Address of the engine's buffer `name`, if it has `bytes` bytes.
+    pub(super) fn buffer_with_room(&self, name: &str, bytes: u64) -> Option<Address> {
+        let at = self.plan.buffers.iter().position(|buffer| buffer.name == name)?;
+        (self.plan.buffers[at].bytes >= bytes).then(|| self.buffers.addresses()[at])
     }
 
     /// Writes the records of the rows of a step with `size` rows; the rows behind do not exist.

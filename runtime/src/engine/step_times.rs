@@ -44,7 +44,7 @@ impl StepRows {
 
 /// A step of an engine: the decode step of one row, or another one.
 #[derive(Clone, Copy)]
-enum Which {
+pub(super) enum Which {
     OneRow,
     Other(usize),
 }
@@ -111,6 +111,17 @@ impl Engine {
         rows: StepRows,
         count: u32,
     ) -> Result<(&mut dyn LaunchSequence, bool), EngineError> {
+        match self.write_step(rows, count)? {
+            Which::OneRow => Ok((&mut *self.sequence, self.graph.is_some())),
+            Which::Other(index) => {
+                self.load_steps([index])?;
+                Ok(self.loaded_step(index))
+            }
+        }
+    }
+
+    /// Writes the records of `rows`, with a cache that has room for `count` decode steps. Ends the sequence.
+    pub(super) fn write_step(&mut self, rows: StepRows, count: u32) -> Result<Which, EngineError> {
         let (depth, last) = (rows.depth(), u64::from(rows.depth()));
         match rows {
             StepRows::Decode { sequences, .. } => {
@@ -126,10 +137,7 @@ impl Engine {
         let step = self.timed_step(rows)?;
         self.start_at_depth(depth)?;
         self.started.set(false);
-        let Which::Other(index) = step else {
-            return Ok((&mut *self.sequence, self.graph.is_some()));
-        };
-        self.load_steps([index])?;
+        let Which::Other(index) = step else { return Ok(step) };
         let size = self.plan_of(index).params.rows;
         match rows {
             StepRows::Decode { sequences, .. } => {
@@ -140,6 +148,20 @@ impl Engine {
                 self.write_rows((depth..depth + tokens).map(row), size)?;
             }
         }
-        Ok(self.loaded_step(index))
+        Ok(step)
+    }
+
+    /// Writes the tokens and records of the first `sequences` slots, for a decode step of them all. Slot i has `prompt` from its
+    /// i-th token on, and then the tokens before that, so that sequences differ.
+    pub(super) fn write_prompts(&self, sequences: u32, prompt: &[u32]) -> Result<(), EngineError> {
+        let size = self.step_plan(StepRows::Decode { sequences, depth: 0 })?.params.rows;
+        let stride = u64::from(self.plan.params.slot_tokens()) * 4;
+        for slot in 0..sequences {
+            let (end, start) = prompt.split_at(slot as usize % prompt.len().max(1));
+            let bytes: Vec<u8> = start.iter().chain(end).flat_map(|token| token.to_le_bytes()).collect();
+            self.keep(self.device.upload(self.buffers.tokens().offset(u64::from(slot) * stride), &bytes))?;
+        }
+        let row = |slot| self.row(slot, 0, prompt.len() as u32, true);
+        self.write_rows((0..sequences).map(row), size)
     }
 }

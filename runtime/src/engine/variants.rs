@@ -1,4 +1,4 @@
-//! Variants of a loaded model's step: different tuning rules, over the same weights, KV cache and state.
+//! Variants of a decode step of a loaded model: different tuning rules, over the same weights, KV cache and state.
 //!
 //! Tuning rules do not change the layout of weights ([`bespoke_kernels::plan::tuning`]). A variant therefore needs only
 //! its kernels, a graph, and the few buffers whose size depends on the rules.
@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use bespoke_kernels::plan::{BufferKind, Plan, PlanKernel, Tuning};
 
+use super::step_times::StepRows;
 use super::{Engine, EngineError, bind, capture, check_shared_memory, kernels};
 use crate::device::{self, Address, Allocation, Kernel, LaunchSequence};
 
@@ -27,18 +28,23 @@ impl Variant {
     }
 }
 
-/// Creates variants of an engine's step. Each kernel is loaded once.
+/// Creates variants of a decode step of an engine. Each kernel is loaded once.
 pub struct Variants<'a> {
     engine: &'a mut Engine,
+    sequences: u32,
     loaded: HashMap<String, Kernel>,
 }
 
 impl<'a> Variants<'a> {
-    /// Creates a factory of variants that reuses the kernels loaded by `engine`.
-    pub fn new(engine: &'a mut Engine) -> Variants<'a> {
+    /// Creates a factory of variants of the decode step of `sequences` sequences, which reuses the kernels loaded by `engine`.
+    ///
+    /// # Errors
+    /// If no step of the engine has so many rows.
+    pub fn new(engine: &'a mut Engine, sequences: u32) -> Result<Variants<'a>, EngineError> {
+        engine.step_plan(StepRows::Decode { sequences, depth: 0 })?;
         let names = engine.plan.kernels.iter().map(|kernel| kernel.name.clone());
         let loaded = names.zip(engine.loaded.iter().cloned()).collect();
-        Variants { engine, loaded }
+        Ok(Variants { engine, sequences, loaded })
     }
 
     /// Engine whose step the variants change.
@@ -46,9 +52,18 @@ impl<'a> Variants<'a> {
         self.engine
     }
 
+    /// The step's plan in the engine.
+    fn base(&self) -> Result<&Plan, EngineError> {
+        self.engine.step_plan(self.rows(0))
+    }
+
+    fn rows(&self, depth: u32) -> StepRows {
+        StepRows::Decode { sequences: self.sequences, depth }
+    }
+
     /// Builds a plan with the rules `tuning`, for the engine's model, target and context.
     pub fn plan(&self, tuning: &Tuning) -> Result<Plan, EngineError> {
-        let Plan { shape, gpu, params, .. } = &self.engine.plan;
+        let Plan { shape, gpu, params, .. } = self.base()?;
         let plan = Plan::tuned(shape, *gpu, params.clone(), tuning)?;
         check_shared_memory(&plan, &*self.engine.device)?;
         Ok(plan)
@@ -65,17 +80,19 @@ impl<'a> Variants<'a> {
         let kernels: Vec<Kernel> =
             plan.kernels.iter().map(|kernel| self.loaded[&kernel.name].clone()).collect();
 
-        let mut addresses = self.engine.buffers.addresses().to_vec();
+        let mut addresses = Vec::new();
         let (mut buffers, mut counters) = (Vec::new(), Vec::new());
-        for (index, (own, theirs)) in plan.buffers.iter().zip(&self.engine.plan.buffers).enumerate() {
-            if own.bytes > theirs.bytes {
-                let buffer = device.alloc(&own.name, own.bytes)?;
-                if own.kind == BufferKind::Counters {
-                    counters.push((buffer.address(), own.bytes));
-                }
-                addresses[index] = buffer.address();
-                buffers.push(buffer);
+        for own in &plan.buffers {
+            if let Some(address) = self.engine.buffer_with_room(&own.name, own.bytes) {
+                addresses.push(address);
+                continue;
             }
+            let buffer = device.alloc(&own.name, own.bytes)?;
+            if own.kind == BufferKind::Counters {
+                counters.push((buffer.address(), own.bytes));
+            }
+            addresses.push(buffer.address());
+            buffers.push(buffer);
         }
         let mut sequence = device.sequence(bind::launches_at(&plan, &addresses, &kernels))?;
         if capture(&mut *sequence, &plan)?.is_none() {
@@ -89,20 +106,29 @@ impl<'a> Variants<'a> {
     /// # Errors
     /// If the cache has no room for the steps.
     pub fn time(&mut self, variant: &mut Variant, depth: u32, count: u32) -> Result<f64, EngineError> {
-        self.engine.start_at_depth(depth)?;
-        self.engine.require_steps(count.into())?;
+        self.engine.write_step(self.rows(depth), count)?;
         Ok(self.begin(variant)?.time_replays(count)?)
     }
 
-    /// Logits after the last token of `prompt`, `f32 [vocab]`.
+    /// Logits after the last token of `prompt`, `f32 [sequence][vocab]`. Each sequence begins with another token of the prompt,
+    /// goes on to its end, and has the tokens before at its end.
     pub fn logits(&mut self, variant: &mut Variant, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
-        self.engine.start(prompt)?;
+        if self.sequences == 1 {
+            self.engine.start(prompt)?;
+        } else {
+            self.engine.write_step(self.rows(0), prompt.len() as u32)?;
+            self.engine.write_prompts(self.sequences, prompt)?;
+        }
         let sequence = self.begin(variant)?;
         for _ in prompt {
             sequence.replay()?;
         }
         self.engine.wait_for_steps(prompt.len() as u32)?;
-        self.engine.logits()
+        let mut logits = Vec::new();
+        for row in 0..self.sequences {
+            logits.extend(self.engine.logits_of(row, 0)?);
+        }
+        Ok(logits)
     }
 
     /// Launches of a variant, after a start. They end the engine's sequence, as [`Engine::sequence`] does. Counters are

@@ -44,7 +44,7 @@ impl<'a> DeviceMeter<'a> {
         Ok(Comparison::of(&pairs))
     }
 
-    /// Logits of both plans after the same tokens, f32 `[vocab]`.
+    /// Logits of both plans after the same tokens, f32 `[row][vocab]`.
     pub fn logits(
         &mut self,
         before: &Plan,
@@ -139,6 +139,7 @@ mod tests {
     use bespoke::engine::{Engine, EngineOptions};
     use bespoke_gguf::Gguf;
     use bespoke_kernels::plan::LaunchRole;
+    use bespoke_kernels::plan::tuning::Knob;
     use bespoke_kernels::shape::ModelShape;
     use bespoke_logits::nmse;
 
@@ -157,10 +158,12 @@ mod tests {
         let start = engine.plan().clone();
 
         let effort = Effort { depth: 70, replays: 2, turns: 4 };
-        let mut meter = DeviceMeter::new(Variants::new(&mut engine), effort);
-        let tuned = |setting| with(&Tuning::default(), &start.gpu, LaunchRole::Attention, setting);
-        assert!(meter.plan(&tuned(Setting::Stages(64))).is_none(), "more shared memory than a CTA has");
-        let other = meter.plan(&tuned(Setting::MinPages(1))).unwrap();
+        let mut meter = DeviceMeter::new(Variants::new(&mut engine, 1).unwrap(), effort);
+        let tuned = |knob, value| {
+            with(&Tuning::default(), &start, LaunchRole::Attention, Setting::Number(knob, value))
+        };
+        assert!(meter.plan(&tuned(Knob::Stages, 64)).is_none(), "more shared memory than a CTA has");
+        let other = meter.plan(&tuned(Knob::MinPages, 1)).unwrap();
         let compared = meter.compare(&start, &other).unwrap().unwrap();
         assert!(compared.before > 0.0 && compared.noise > 0.0, "{compared:?}");
         // The present plan is not compiled again, and may be replaced.
@@ -170,7 +173,7 @@ mod tests {
         let [before, after] = meter.logits(&start, &other, &[1, 2, 3]).unwrap();
         assert!(nmse(&after, &before).is_some_and(|error| error < 1e-10));
         let deep = Effort { depth: 79, ..effort };
-        let mut meter = DeviceMeter::new(Variants::new(&mut engine), deep);
+        let mut meter = DeviceMeter::new(Variants::new(&mut engine, 1).unwrap(), deep);
         let error = meter.confirm(&start, &other, 1).unwrap_err();
         assert!(error.to_string().starts_with("the context is full: 81 positions"), "{error}");
     }

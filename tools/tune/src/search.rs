@@ -7,63 +7,46 @@
 use std::collections::HashSet;
 
 use bespoke_kernels::kernels::launching::Trigger;
-use bespoke_kernels::plan::tuning::trigger_name;
-use bespoke_kernels::plan::{Gpu, LaunchRole, Plan, Rule, Tuning};
+use bespoke_kernels::plan::tuning::{Knob, trigger_name};
+use bespoke_kernels::plan::{LaunchRole, Plan, Rule, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 
 /// Value of a tuning parameter ("knob").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    Warps(u32),
-    Groups(u32),
-    Resident(u32),
-    Stages(u32),
-    InFlight(u32),
+    /// Value of a numeric knob.
+    Number(Knob, u32),
+    /// When the next launch may start.
     Trigger(Trigger),
-    Splits(u32),
-    MinPages(u32),
 }
 
 impl Setting {
     /// Name of the knob in files of tuning rules.
     pub fn knob(self) -> &'static str {
         match self {
-            Setting::Warps(_) => "warps",
-            Setting::Groups(_) => "groups",
-            Setting::Resident(_) => "resident",
-            Setting::Stages(_) => "stages",
-            Setting::InFlight(_) => "in_flight",
+            Setting::Number(knob, _) => knob.name(),
             Setting::Trigger(_) => "trigger",
-            Setting::Splits(_) => "splits",
-            Setting::MinPages(_) => "min_pages",
         }
     }
 
     /// The value as written in files of tuning rules.
     pub fn value(self) -> String {
         match self {
+            Setting::Number(_, value) => value.to_string(),
             Setting::Trigger(trigger) => trigger_name(trigger).to_owned(),
-            Setting::Warps(n)
-            | Setting::Groups(n)
-            | Setting::Resident(n)
-            | Setting::Stages(n)
-            | Setting::InFlight(n)
-            | Setting::Splits(n)
-            | Setting::MinPages(n) => n.to_string(),
         }
     }
 
     fn apply(self, rule: &mut Rule) {
         match self {
-            // The number of stages follows from their size and the share of shared memory.
-            Setting::Warps(n) => (rule.warps, rule.stages, rule.in_flight) = (Some(n), None, None),
-            Setting::Groups(n) => (rule.groups, rule.stages, rule.in_flight) = (Some(n), None, None),
-            Setting::Resident(n) => (rule.resident, rule.stages, rule.in_flight) = (Some(n), None, None),
-            Setting::Stages(n) => rule.stages = Some(n),
-            Setting::InFlight(n) => rule.in_flight = Some(n),
             Setting::Trigger(trigger) => rule.trigger = Some(trigger),
-            Setting::Splits(n) => rule.splits = Some(n),
-            Setting::MinPages(n) => rule.min_pages = Some(n),
+            Setting::Number(knob, value) => {
+                // The number of stages follows from their size and the room in shared memory.
+                if !matches!(knob, Knob::Stages | Knob::InFlight) {
+                    (rule.stages, rule.in_flight) = (None, None);
+                }
+                rule.set(knob, Some(value));
+            }
         }
     }
 
@@ -71,67 +54,82 @@ impl Setting {
     pub fn present(self, plan: &Plan, role: LaunchRole) -> String {
         let mut values: Vec<String> = Vec::new();
         for launch in plan.launches.iter().filter(|launch| launch.label.role == role) {
-            let value = match (&plan.kernels[launch.kernel].spec, self) {
-                (KernelSpec::Gemv(s), Setting::Warps(_)) => Setting::Warps(s.schedule.warps),
-                (KernelSpec::Gemv(s), Setting::Groups(_)) => Setting::Groups(s.schedule.groups),
-                (KernelSpec::Gemv(s), Setting::Resident(_)) => Setting::Resident(s.schedule.resident),
-                (KernelSpec::Gemv(s), Setting::Stages(_)) => Setting::Stages(s.schedule.stages),
-                (KernelSpec::Gemv(s), Setting::InFlight(_)) => Setting::InFlight(s.schedule.in_flight),
-                (KernelSpec::Gemv(s), Setting::Trigger(_)) => Setting::Trigger(s.schedule.trigger),
-                (KernelSpec::Attention(s), Setting::Splits(_)) => Setting::Splits(s.splits),
-                (KernelSpec::Attention(s), Setting::MinPages(_)) => Setting::MinPages(s.min_pages),
-                (KernelSpec::Attention(s), Setting::Stages(_)) => Setting::Stages(s.stages),
-                _ => continue,
+            let spec = &plan.kernels[launch.kernel].spec;
+            let value = match (self, spec) {
+                (Setting::Number(knob, _), spec) => knob.of(spec).map(|value| Setting::Number(knob, value)),
+                (Setting::Trigger(_), KernelSpec::Gemv(shape)) => {
+                    Some(Setting::Trigger(shape.schedule.trigger))
+                }
+                (Setting::Trigger(_), _) => None,
             };
-            if !values.contains(&value.value()) {
-                values.push(value.value());
+            if let Some(value) = value.map(Setting::value).filter(|value| !values.contains(value)) {
+                values.push(value);
             }
         }
         values.join(", ")
     }
 }
 
-/// Values to try for each knob. Values that a target or a model does not allow are skipped.
-pub fn knobs(role: LaunchRole, quick: bool) -> Vec<Vec<Setting>> {
-    let some = |make: fn(u32) -> Setting, all: &[u32], few: &[u32]| -> Vec<Setting> {
-        (if quick { few } else { all }).iter().map(|&value| make(value)).collect()
+/// Values to try for each knob, in steps of `rows` rows. Values that a target or a model does not allow are skipped.
+pub fn knobs(role: LaunchRole, rows: u32, quick: bool) -> Vec<Vec<Setting>> {
+    let some = |knob: Knob, all: &[u32], few: &[u32]| -> Vec<Setting> {
+        (if quick { few } else { all }).iter().map(|&value| Setting::Number(knob, value)).collect()
     };
-    if role == LaunchRole::Attention {
-        return vec![
-            some(Setting::Splits, &[1, 2, 4, 8, 12, 16, 24, 32, 64], &[4, 8, 16, 32]),
-            some(Setting::MinPages, &[1, 2, 4, 8], &[1, 2, 4]),
-            some(Setting::Stages, &[1, 2, 3, 4, 6], &[2, 3]),
-        ];
+    let attention_stages = || some(Knob::Stages, &[1, 2, 3, 4, 6], &[2, 3]);
+    let triggers = || -> Vec<Setting> {
+        let all = [Trigger::AtStart, Trigger::AfterWait, Trigger::AfterLoads, Trigger::Never];
+        all.into_iter().filter(|&it| !quick || it != Trigger::Never).map(Setting::Trigger).collect()
+    };
+    match (role, rows) {
+        (LaunchRole::Attention, 1) => vec![
+            some(Knob::Splits, &[1, 2, 4, 8, 12, 16, 24, 32, 64], &[4, 8, 16, 32]),
+            some(Knob::MinPages, &[1, 2, 4, 8], &[1, 2, 4]),
+            attention_stages(),
+        ],
+        (LaunchRole::Attention, _) => vec![attention_stages()],
+        (_, 1) => vec![
+            some(Knob::Warps, &[4, 6, 8, 12, 16], &[4, 8, 16]),
+            some(Knob::Groups, &[1, 2, 4], &[1, 2]),
+            some(Knob::Resident, &[1, 2, 3], &[1, 2]),
+            some(Knob::Stages, &[2, 3, 4, 5, 6, 8, 10, 12, 16, 24], &[2, 3, 4, 6]),
+            some(Knob::InFlight, &[1, 2, 3, 4, 6], &[1, 2, 4]),
+            triggers(),
+        ],
+        _ => vec![
+            some(Knob::Warpgroups, &[0, 2], &[0, 2]),
+            some(Knob::Blocks, &[1, 2], &[1, 2]),
+            some(Knob::Warps, &[4, 6, 8, 12, 14, 16], &[4, 8, 12, 16]),
+            some(Knob::Slice, &[128, 256, 512, 1024, 2048, 4096], &[256, 512, 1024, 2048]),
+            some(Knob::Parts, &[1, 2, 4, 8], &[1, 2, 4]),
+            some(Knob::Groups, &[1, 2, 4, 8, 16], &[1, 2, 4, 8]),
+            some(Knob::Buffers, &[1, 2, 3, 4, 6], &[2, 3]),
+            some(Knob::Tiles, &[1, 2, 3, 4, 6, 8, 12, 16, 32], &[2, 4, 8, 16]),
+            some(Knob::Stages, &[2, 4, 6, 8, 12, 16, 24, 32], &[4, 8, 16]),
+            triggers(),
+        ],
     }
-    let triggers = [Trigger::AtStart, Trigger::AfterWait, Trigger::AfterLoads, Trigger::Never];
-    vec![
-        some(Setting::Warps, &[4, 6, 8, 12, 16], &[4, 8, 16]),
-        some(Setting::Groups, &[1, 2, 4], &[1, 2]),
-        some(Setting::Resident, &[1, 2, 3], &[1, 2]),
-        some(Setting::Stages, &[2, 3, 4, 5, 6, 8, 10, 12, 16, 24], &[2, 3, 4, 6]),
-        some(Setting::InFlight, &[1, 2, 3, 4, 6], &[1, 2, 4]),
-        triggers.into_iter().filter(|&it| !quick || it != Trigger::Never).map(Setting::Trigger).collect(),
-    ]
 }
 
-/// `present` with one knob of a role set for the GPU.
-pub fn with(present: &Tuning, gpu: &Gpu, role: LaunchRole, setting: Setting) -> Tuning {
+/// `present` with one knob of a role set for the GPU and number of rows of `plan`.
+pub fn with(present: &Tuning, plan: &Plan, role: LaunchRole, setting: Setting) -> Tuning {
     let mut tuning = present.clone();
-    let on = (Some(gpu.target), Some(gpu.multiprocessors));
-    let found =
-        tuning.rules.iter().position(|rule| rule.role == role && (rule.target, rule.multiprocessors) == on);
+    let rows = plan.params.rows;
+    let on = (Some(plan.gpu.target), Some(plan.gpu.multiprocessors), (rows > 1).then_some(rows));
+    let selectors = |rule: &Rule| (rule.target, rule.multiprocessors, rule.rows);
+    let found = tuning.rules.iter().position(|rule| rule.role == role && selectors(rule) == on);
     let index = found.unwrap_or_else(|| {
-        tuning.rules.push(Rule { target: on.0, multiprocessors: on.1, ..Rule::empty(role) });
+        let (target, multiprocessors, rows) = on;
+        tuning.rules.push(Rule { target, multiprocessors, rows, ..Rule::empty(role) });
         tuning.rules.len() - 1
     });
     setting.apply(&mut tuning.rules[index]);
     tuning
 }
 
-/// Alternating measurement of two plans. Times are in milliseconds per token.
+/// Alternating measurement of two plans. Times are in milliseconds of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// Median time of the first plan in milliseconds per token.
+    /// Median time of a step of the first plan, in milliseconds.
     pub before: f64,
     /// Median over the turns of the first plan's time minus the second plan's.
     pub gain: f64,
@@ -215,8 +213,10 @@ pub struct Found {
 
 /// Parameters of the search.
 pub struct Search<'a> {
-    /// The start: the cost model's plan.
+    /// The start: the cost model's plan, of a step with any number of rows.
     pub start: &'a Plan,
+    /// Rules found for steps with other numbers of rows.
+    pub tuning: &'a Tuning,
     /// Whether to try only few values of each knob.
     pub quick: bool,
     /// Largest number of rounds over all knobs; the search ends after a round without a change.
@@ -226,26 +226,29 @@ pub struct Search<'a> {
 impl Search<'_> {
     /// Upper bound of the number of trials.
     pub fn trials(&self) -> usize {
-        let a_pass =
-            LaunchRole::TUNABLE.iter().flat_map(|&role| knobs(role, self.quick)).map(|values| values.len());
+        let rows = self.start.params.rows;
+        let a_pass = LaunchRole::TUNABLE
+            .iter()
+            .flat_map(|&role| knobs(role, rows, self.quick))
+            .map(|values| values.len());
         a_pass.sum::<usize>() * self.passes
     }
 
     /// Runs the search; calls `progress` with the number of completed trials.
     pub fn run<M: Meter>(&self, meter: &mut M, progress: &dyn Fn(usize)) -> Result<Found, M::Error> {
-        let mut found =
-            Found { tuning: Tuning::default(), plan: self.start.clone(), changes: Vec::new(), measured: 0 };
+        let (tuning, plan) = (self.tuning.clone(), self.start.clone());
+        let mut found = Found { tuning, plan, changes: Vec::new(), measured: 0 };
         let mut trials = 0;
         let mut compared = HashSet::new();
         for _ in 0..self.passes {
             let changes = found.changes.len();
             for role in LaunchRole::TUNABLE {
-                for values in knobs(role, self.quick) {
+                for values in knobs(role, self.start.params.rows, self.quick) {
                     let mut best: Option<(Setting, Tuning, Plan, Comparison)> = None;
                     for setting in values {
                         trials += 1;
                         progress(trials);
-                        let tuning = with(&found.tuning, &self.start.gpu, role, setting);
+                        let tuning = with(&found.tuning, self.start, role, setting);
                         let Some(plan) = meter.plan(&tuning) else { continue };
                         let pair = (names(&found.plan), names(&plan));
                         // Skips a comparison of two plans that were compared before.
@@ -307,19 +310,25 @@ mod tests {
 
     impl Fake {
         fn new(time: fn(&Plan) -> f64, jitter: f64) -> Fake {
+            Fake::of_rows(1, time, jitter)
+        }
+
+        /// Of a decode step with `rows` rows.
+        fn of_rows(rows: u32, time: fn(&Plan) -> f64, jitter: f64) -> Fake {
             let shape = builtin()
                 .into_iter()
                 .find(|file| file.name == "llama-3.2-1b")
                 .unwrap()
                 .with_mix("q4_k_m")
                 .unwrap();
-            let start = Plan::new(&shape, Target::Sm90, PlanParams::single(64)).unwrap();
+            let params = PlanParams::single(64).with_slots(rows, 16 * rows).decode(rows);
+            let start = Plan::new(&shape, Target::Sm90, params).unwrap();
             Fake { start, time, jitter, turns: 0 }
         }
 
         fn search(&mut self, passes: usize) -> Found {
             let start = self.start.clone();
-            let search = Search { start: &start, quick: false, passes };
+            let search = Search { start: &start, tuning: &Tuning::default(), quick: false, passes };
             let last = Cell::new(0);
             let found = search.run(self, &|done| last.set(done)).unwrap();
             assert!(last.get() <= search.trials() && found.measured <= last.get());
@@ -401,6 +410,28 @@ mod tests {
         );
     }
 
+    /// Rules for several rows name their number, and leave steps of one row as they are.
+    #[test]
+    fn steps_of_several_rows_have_rules_of_their_own() {
+        let time = |plan: &Plan| {
+            let down = schedule(plan, LaunchRole::FfnDown);
+            20.0 + f64::from(down.several.slice.abs_diff(512)) / 256.0
+                + f64::from(down.several.parts.abs_diff(2))
+        };
+        for rows in [8, 16] {
+            let mut fake = Fake::of_rows(rows, time, 0.0);
+            let found = fake.search(2);
+            let down = schedule(&found.plan, LaunchRole::FfnDown).several;
+            assert_eq!((down.slice, down.parts), (512, 2), "{rows} rows");
+            let text = found.tuning.to_toml("");
+            assert!(text.contains(&format!("rows = {rows}\n")), "{text}");
+            let tuning = Tuning::parse(&text).unwrap();
+            assert_eq!(fake.plan(&tuning).unwrap(), found.plan);
+            let mut one = Fake::new(time, 0.0);
+            assert_eq!(one.plan(&tuning).unwrap(), one.start);
+        }
+    }
+
     #[test]
     fn gains_within_the_noise_are_ignored() {
         let found = Fake::new(bowl, 50.0).search(2);
@@ -427,11 +458,11 @@ mod tests {
     fn attention_may_start_early_only_after_a_launch_that_waits() {
         for quick in [false, true] {
             let mut fake = Fake::new(bowl, 0.0);
-            let allowed: Vec<_> = knobs(LaunchRole::AttnQkv, quick)
+            let allowed: Vec<_> = knobs(LaunchRole::AttnQkv, 1, quick)
                 .concat()
                 .into_iter()
                 .filter(|setting| {
-                    fake.plan(&with(&Tuning::default(), &Target::Sm90.into(), LaunchRole::AttnQkv, *setting))
+                    fake.plan(&with(&Tuning::default(), &fake.start.clone(), LaunchRole::AttnQkv, *setting))
                         .is_some()
                 })
                 .filter(|setting| setting.knob() == "trigger")

@@ -36,7 +36,7 @@ pub fn changes(found: &Found) -> Table {
 pub fn verdict(comparison: &Comparison) -> String {
     let Comparison { before, gain, noise } = *comparison;
     format!(
-        "{before:.4} ms a token by the cost model, {:.4} ms by these rules: {:.2} % less (noise {:.2} %)",
+        "{before:.4} ms a step by the cost model, {:.4} ms by these rules: {:.2} % less (noise {:.2} %)",
         before - gain,
         gain / before * 100.0,
         noise / before * 100.0
@@ -47,10 +47,10 @@ pub fn verdict(comparison: &Comparison) -> String {
 pub fn candidates(plan: &Plan, quick: bool) -> Table {
     let mut table = table(&["role", "knob", "cost model", "values"], &[2]);
     for role in LaunchRole::TUNABLE {
-        for values in search::knobs(role, quick) {
+        for values in search::knobs(role, plan.params.rows, quick) {
             let Some(first) = values.first() else { continue };
             let allowed = values.iter().filter(|value| {
-                let tuning = search::with(&Tuning::default(), &plan.gpu, role, **value);
+                let tuning = search::with(&Tuning::default(), plan, role, **value);
                 Plan::tuned(&plan.shape, plan.gpu, plan.params.clone(), &tuning).is_ok()
             });
             let allowed: Vec<String> = allowed.map(|value| value.value()).collect();
