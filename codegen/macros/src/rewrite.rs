@@ -17,6 +17,7 @@ use crate::expected_type::{ascribed, names};
 use crate::returns;
 use crate::rewriter::{Frame, Position, Rewriter};
 use crate::scope::Scope;
+use crate::sides::convert_constants;
 use crate::syntax::{is_literal, is_mut_borrow, prefix_operand, returns_impl_trait};
 use crate::unsupported;
 
@@ -138,6 +139,9 @@ impl Rewriter<'_> {
         let ascribed = ascribed(&local.pat);
         if let Some(init) = &mut local.init {
             let value = &mut *init.expr;
+            if let (Expr::If(branch), Some(_)) = (&mut *value, ascribed) {
+                convert_constants(branch, true);
+            }
             let typed = ascribed.and_then(|ty| Some((names(ty), self.declared_place(value)?)));
             self.expression(value, Position::Operand);
             if let Some((expected, place)) = typed {

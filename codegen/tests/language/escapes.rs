@@ -700,6 +700,7 @@ fn compile_time_parameters_are_the_same_on_every_path() {
 #[test]
 fn the_table_of_ways_has_every_test() {
     let (_, table) = include_str!("../../STATE.md").split_once("## Ways to escape").expect("the table");
+    let table = table.split("\n# ").next().unwrap_or_default();
     let rows = table.lines().filter_map(|line| line.split(" | ").nth(2));
     let names = |cell: &'static str| cell.split('`').skip(1).step_by(2);
     let own = rows.clone().filter_map(|cell| cell.split("ui ").next()).flat_map(names);
