@@ -130,7 +130,7 @@ macro_rules! programs {
 }
 
 programs! {
-    branches else_if_chain branch_values constant_sides nested_branches swap_in_a_branch diverging_branches
+    branches else_if_chain branch_values constant_sides compound_values nested_branches swap_in_a_branch diverging_branches
     gcd collatz while_over_two_conditions loop_with_break_in_the_middle loop_with_continue nested_loops labelled_jumps
     range range_from_variable range_with_step range_with_jumps range_index_after_break
     unrolled unrolled_break unrolled_continue unrolled_mixed_jumps unrolled_static_break_after_run_time_continue
@@ -173,6 +173,15 @@ both! {
             return if b == 1 { 77 } else { 78 };
         }
         if flag { low } else { high ^ both ^ inner }
+    }
+
+    // The values read the variables that they are added to.
+    fn compound_values(a: U, b: U) -> U {
+        let mut x = a;
+        x += if x > b { x.max(3) } else { 1 };
+        let mut pair = (a, b);
+        pair.0 *= if b > 2 && pair.0.min(b) > 1 { pair.1.min(3) } else { 2 };
+        x ^ pair.0
     }
 
     fn branch_values(a: U, b: U) -> U {
