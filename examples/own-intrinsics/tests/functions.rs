@@ -82,7 +82,10 @@ fn a_form_that_does_not_exist_names_its_line() {
     #[kernel(threads = 32)]
     fn wrong(x: Ptr<Global, u32>, text: &str, checked: bool) {
         let ptx = inline_ptx(text).input("x", x.load()).pure();
-        let ptx = if checked { ptx } else { ptx.unchecked() };
+        let ptx = match checked {
+            true => ptx,
+            false => ptx.unchecked(),
+        };
         x.store(ptx.output::<u32>("y"));
     }
     for (text, checked) in [("bfind.f32 {y}, {x};", true), ("bfinds.u32 {y}, {x};", false)] {

@@ -259,10 +259,10 @@ fn every_float_of_8_bits() {
             let c = vec![[0u32; 32]; 4];
             let d = run_mma(&format!("m16n8k32.row.col.f32.{name}.{name}.f32"), &a, &b, &c);
             for (index, d) in d.iter().enumerate() {
-                for lane in 0..32 {
+                for (lane, &sum) in d.iter().enumerate() {
                     let code = (first + place(lane, index).0 as u32) as u8;
                     let want = float8(code, fraction_bits, bias, has_infinities);
-                    let got = f64::from(f32::from_bits(d[lane]));
+                    let got = f64::from(f32::from_bits(sum));
                     assert!(
                         got == want || got.is_nan() && want.is_nan(),
                         "{name} {code:#x}: {got}, not {want}"

@@ -158,7 +158,7 @@ impl<'a> Check<'_, 'a> {
     }
 
     /// The tokens up to the `;` of a statement that starts at `first`.
-    fn to_semicolon(&mut self, first: Token<'a>) -> Result<Vec<Token<'a>>, Fault> {
+    fn until_semicolon(&mut self, first: Token<'a>) -> Result<Vec<Token<'a>>, Fault> {
         let mut open: Vec<Token<'a>> = Vec::new();
         let mut tokens = Vec::new();
         while let Some(token) = self.peek(0) {
@@ -224,7 +224,7 @@ impl<'a> Check<'_, 'a> {
             self.declare_in_block(directive)?;
         }
         self.next += 1;
-        let tokens = self.to_semicolon(directive)?;
+        let tokens = self.until_semicolon(directive)?;
         if !declares {
             return Ok(());
         }
@@ -291,7 +291,7 @@ impl<'a> Check<'_, 'a> {
             return Err((word.at, format!("PTX has no type `.{wrong}`")));
         }
         self.next += 1;
-        let tokens = self.to_semicolon(word)?;
+        let tokens = self.until_semicolon(word)?;
         // The operands of calls and textures are names of the module.
         if matches!(opcode, "call" | "tex" | "tld4" | "txq" | "suld" | "sust" | "sured" | "suq") {
             return Ok(());

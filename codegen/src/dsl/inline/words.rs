@@ -1,5 +1,7 @@
 //! Words of PTX: instructions, types and special registers of PTX ISA 9.0.
 
+use std::cmp::Reverse;
+
 /// Opcodes.
 const OPCODES: &str = "\
     abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra brev brkpt brx call \
@@ -32,8 +34,8 @@ pub fn is_opcode(word: &str) -> bool {
     contains(OPCODES, word)
 }
 
-/// The opcode that differs from the word by one letter that is added, missing or another; of several, the one with the same
-/// beginning.
+/// The opcode that differs from the word by one letter that is added, missing or another; of several, the shortest of those
+/// with the longest common beginning.
 pub fn similar_opcode(word: &str) -> Option<&'static str> {
     let common = |known: &str| known.bytes().zip(word.bytes()).take_while(|(a, b)| a == b).count();
     let is_similar = |known: &&str| {
@@ -44,7 +46,7 @@ pub fn similar_opcode(word: &str) -> Option<&'static str> {
             || behind_first(b).as_deref() == Some(a)
             || !a.is_empty() && behind_first(a) == behind_first(b)
     };
-    OPCODES.split_whitespace().filter(is_similar).max_by_key(|known| common(known))
+    OPCODES.split_whitespace().filter(is_similar).max_by_key(|known| (common(known), Reverse(known.len())))
 }
 
 /// Whether the modifier looks like a type, such as `u31`.
