@@ -205,7 +205,7 @@ impl Generator {
     }
 
     fn statement(&mut self, depth: usize, nesting: usize) {
-        match self.random.below(if nesting == 0 { 8 } else { 18 }) {
+        match self.random.below(if nesting == 0 { 8 } else { 21 }) {
             0..=3 => self.assignment(depth),
             4 => {
                 let ty = NUMBERS[self.random.below(3)];
@@ -242,7 +242,60 @@ impl Generator {
                 self.line(depth, "};".into());
                 self.places.push(Place { text: name, ty, mutable: false });
             }
+            13 => self.tuple_of_a_branch(depth),
+            14 => self.elements(depth, nesting),
+            15 => self.whole(depth),
             _ => self.repeat(depth, nesting),
+        }
+    }
+
+    /// A tuple as the value of an `if`.
+    fn tuple_of_a_branch(&mut self, depth: usize) {
+        let condition = self.condition(2);
+        let mut pair = || (self.expression(Ty::U, 2), self.expression(Ty::F, 2));
+        let ((a, b), (c, d)) = (pair(), pair());
+        let (first, second) = (self.fresh("v"), self.fresh("v"));
+        self.line(
+            depth,
+            format!("let ({first}, mut {second}) = if {condition} {{ ({a}, {b}) }} else {{ ({c}, {d}) }};"),
+        );
+        self.places.push(Place { text: first, ty: Ty::U, mutable: false });
+        self.places.push(Place { text: second, ty: Ty::F, mutable: true });
+    }
+
+    /// The name of the variable of a kind, if the function has one: its stem is in `stems`.
+    fn compound(&self, stem: char) -> Option<String> {
+        let is_kind = |place: &&Place| place.text.starts_with(stem) && place.text.contains(['.', '[']);
+        self.places.iter().find(is_kind).map(|place| base(&place.text).to_owned())
+    }
+
+    /// A loop over the elements of an array.
+    fn elements(&mut self, depth: usize, nesting: usize) {
+        let Some(array) = self.compound('n') else { return self.assignment(depth) };
+        let all = self.places.clone();
+        // The loop borrows the array, so nothing carries it out of a run-time jump: that is an error.
+        self.places.retain(|place| base(&place.text) != array);
+        let loops = std::mem::take(&mut self.loops);
+        let element = self.fresh("e");
+        self.line(depth, format!("for {element} in {array}.iter_mut() {{"));
+        self.places.push(Place { text: format!("(*{element})"), ty: Ty::I, mutable: true });
+        self.block(depth + 1, nesting - 1);
+        self.assignment(depth + 1);
+        self.line(depth, "}".into());
+        (self.places, self.loops) = (all, loops);
+    }
+
+    /// An assignment of a whole tuple, array or struct.
+    fn whole(&mut self, depth: usize) {
+        if let Some(name) = self.compound('t') {
+            let (first, second) = (self.expression(Ty::U, 2), self.expression(Ty::F, 2));
+            self.line(depth, format!("{name} = ({first}, {second});"));
+        } else if let Some(name) = self.compound('n') {
+            let values: Vec<String> = (0..3).map(|_| self.expression(Ty::I, 2)).collect();
+            self.line(depth, format!("{name} = [{}];", values.join(", ")));
+        } else if let Some(name) = self.compound('s') {
+            let low = self.expression(Ty::U, 2);
+            self.line(depth, format!("{name} = Pair {{ low: {low}, ..{name} }};"));
         }
     }
 

@@ -102,7 +102,9 @@ fn run(seed: u64, count: usize) -> Result<(), String> {
     if !output.status.success() {
         return failed("has other results on the emulator", &String::from_utf8_lossy(&output.stdout));
     }
-    fs::remove_dir_all(&folder).expect("the batch's own folder");
+    for file in [path, binary] {
+        fs::remove_file(file).expect("the batch's own file");
+    }
     Ok(())
 }
 
