@@ -364,6 +364,17 @@ refuses! {
         x.store(kept.get()); // here
     } says "this is the constant"
 
+    a_break_from_a_loop_over_elements(x, a, b) {
+        let mut elements = [a, b];
+        for element in elements.iter_mut() {
+            if *element == 0 { // other
+                *element += 5;
+                break;
+            }
+        }
+        x.store(elements[0]); // here
+    } says "in a run-time branch or loop that may not have run"
+
     a_continue_in_an_unrolled_loop(x, a, b) {
         let count = Cell::new(0u32);
         for i in 0..3u32 {
