@@ -16,13 +16,13 @@ pub struct F16x2(pub f16, pub f16);
 pub struct Bf16x2(pub bf16, pub bf16);
 
 /// A float of 8 bits: sign, 4 bits of exponent, 3 bits of fraction; no infinities. An element of matrices: it has no arithmetic.
-/// [`E4m3x2`] are converted.
+/// Pairs ([`E4m3x2`]) are converted to f16, and from f16 and f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct E4m3(pub u8);
 
 /// A float of 8 bits: sign, 5 bits of exponent, 2 bits of fraction. An element of matrices: it has no arithmetic.
-/// [`E5m2x2`] are converted.
+/// Pairs ([`E5m2x2`]) are converted to f16, and from f16 and f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct E5m2(pub u8);

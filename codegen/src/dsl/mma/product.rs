@@ -75,8 +75,9 @@ fn product<S: Scalar>(
     emit(Op::Mma(mma), ty, &args, site).into_iter().map(Val::from_id).collect()
 }
 
-/// [`mma`] of f16, [`E4m3`](crate::dsl::E4m3) or [`E5m2`](crate::dsl::E5m2) with f16 sums, which is faster on some GPUs and needs half the registers. Pair i of
-/// the sums is in row l / 4 + 8·i and columns 2·(l mod 4) and the next, for lane l. Every sum is rounded to f16.
+/// [`mma`] of f16, [`E4m3`](crate::dsl::E4m3) or [`E5m2`](crate::dsl::E5m2) with f16 sums, which is faster on some GPUs and
+/// needs half the registers. Pair i of the sums is in row l / 4 + 8·i and columns 2·(l mod 4) and the next, for lane l. Every
+/// sum is rounded to f16.
 ///
 /// - PTX: `mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16`, for `RA` = 2 `.m16n8k8`; for 8-bit floats
 ///   `mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16`
