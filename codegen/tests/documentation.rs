@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 36] = [
+const FILES: [(&str, &str); 40] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("assume", "Assumptions"),
@@ -32,8 +32,12 @@ const FILES: [(&str, &str); 36] = [
     ("functions_f64", "Elementary functions of f64"),
     ("convert", "Conversions"),
     ("packed", "Packed halves"),
+    ("float8", "8-bit floats"),
     ("bits", "Bits and bytes"),
-    ("mma", "Matrix products"),
+    ("mma/fragment", "Fragments of matrices"),
+    ("mma/product", "Matrix products"),
+    ("mma/double", "Matrix products of f64"),
+    ("mma/load", "Matrices in shared memory"),
     ("wgmma", "Matrix products of warpgroups"),
     ("registers", "Registers of warpgroups"),
     ("async_copy", "Asynchronous copies"),
@@ -46,7 +50,7 @@ const FILES: [(&str, &str); 36] = [
     ("pipeline/tiles", "Pipelines of tiles"),
     ("pipeline/roles", "Roles of warpgroups"),
     ("cluster", "Clusters"),
-    ("inline", "Inline PTX"),
+    ("inline/mod", "Inline PTX"),
     ("print", "Printing and traps"),
     ("value", "Values"),
     ("mod", ""),

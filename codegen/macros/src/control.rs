@@ -13,11 +13,15 @@ use crate::assigned::iterated_place;
 use crate::returns;
 use crate::rewriter::{Loop, Position, Rewriter};
 use crate::scope::Slot;
+use crate::sides::convert_constants;
 use crate::syntax::{is_mut_borrow, is_unsigned_literal};
 
 impl Rewriter<'_> {
     /// Expands `if`: both branches are recorded, each at most once.
-    pub fn if_(&mut self, branch: ExprIf, position: Position) -> Expr {
+    pub fn if_(&mut self, mut branch: ExprIf, position: Position) -> Expr {
+        if position != Position::Statement {
+            convert_constants(&mut branch, self.expected.is_some());
+        }
         if has_let(&branch.cond) {
             return self.plain_if(branch, position);
         }
@@ -311,6 +315,11 @@ impl Rewriter<'_> {
         let span = jump.return_token.span;
         let place = jump.expr.as_ref().and_then(|value| self.declared_place(value));
         if let Some(value) = &mut jump.expr {
+            // The variable below has the function's type, if an expression can name it.
+            let typed = self.frame.as_ref().is_some_and(|frame| frame.expected.is_some());
+            if let (Expr::If(branch), true) = (&mut **value, typed) {
+                convert_constants(branch, true);
+            }
             self.expression(value, Position::Operand);
         }
         let Some(frame) = self.frame.take() else { return Expr::Return(jump) };

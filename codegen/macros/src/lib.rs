@@ -16,6 +16,7 @@
 //! | `carry`         | `#[derive(Carry)]`                                                        |
 //! | `rewrite`       | the traversal of a body, statement by statement                           |
 //! | `control`       | the expansions of `if`, `&&`, `\|\|`, the loops and the jumps             |
+//! | `sides`         | constants as values of an `if`                                            |
 //! | `static_only`   | constructs that take compile-time values only, each with a hook           |
 //! | `expected_type` | handles where another type is expected, with a hook                       |
 //! | `unsupported`   | constructs that cannot be recorded, and the errors that name alternatives |
@@ -57,6 +58,7 @@ mod returns;
 mod rewrite;
 mod rewriter;
 mod scope;
+mod sides;
 mod static_only;
 mod syntax;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! [`crate::expected_type`].
 
 use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
+use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
@@ -11,13 +11,14 @@ use syn::{
     Signature, Stmt, Type, UnOp,
 };
 
-use crate::assigned::{Assigned, Assignment, Certainty};
+use crate::assigned::{Assigned, Assignment, Certainty, is_compound_assignment};
 use crate::errors::Errors;
 use crate::expected_type::{ascribed, names};
 use crate::returns;
 use crate::rewriter::{Frame, Position, Rewriter};
 use crate::scope::Scope;
-use crate::syntax::{is_literal, is_mut_borrow, prefix_operand, returns_impl_trait};
+use crate::sides::convert_constants;
+use crate::syntax::{has_region, is_literal, is_mut_borrow, prefix_operand, returns_impl_trait};
 use crate::unsupported;
 
 /// Rewrites the body of a function with the given signature; the result is a block expression.
@@ -138,6 +139,9 @@ impl Rewriter<'_> {
         let ascribed = ascribed(&local.pat);
         if let Some(init) = &mut local.init {
             let value = &mut *init.expr;
+            if let (Expr::If(branch), Some(_)) = (&mut *value, ascribed) {
+                convert_constants(branch, true);
+            }
             let typed = ascribed.and_then(|ty| Some((names(ty), self.declared_place(value)?)));
             self.expression(value, Position::Operand);
             if let Some((expected, place)) = typed {
@@ -282,11 +286,24 @@ impl Rewriter<'_> {
             BinOp::And(_) => self.short_circuit(binary, "and"),
             BinOp::Or(_) => self.short_circuit(binary, "or"),
             _ => {
+                let hoists = is_compound_assignment(&binary.op) && has_region(&binary.right);
                 self.expression(&mut binary.left, Position::Operand);
                 self.expression(&mut binary.right, Position::Operand);
-                Expr::Binary(binary)
+                match hoists {
+                    true => self.after_its_value(binary),
+                    false => Expr::Binary(binary),
+                }
             }
         }
+    }
+
+    /// `x += value` as two statements. The value's region may carry `x`, which `x += …` borrows before it evaluates the
+    /// value.
+    fn after_its_value(&mut self, binary: ExprBinary) -> Expr {
+        let ExprBinary { attrs, left, op, right } = binary;
+        let span = op.span();
+        let value = format_ident!("__value{}", self.fresh(), span = span);
+        Expr::Verbatim(quote_spanned!(span=> #(#attrs)* { let #value = #right; #left #op #value; }))
     }
 
     fn comparison(&mut self, binary: ExprBinary, (method, mirrored): (&str, &str)) -> Expr {

@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::visit::{self, Visit};
-use syn::{Expr, Ident, Lit, Pat, ReturnType, Type, TypeImplTrait, UnOp};
+use syn::{BinOp, Expr, Ident, Lit, Pat, ReturnType, Type, TypeImplTrait, UnOp};
 
 /// The name in a pattern that consists of a single name.
 pub fn plain_name(pattern: &Pat) -> Option<&Ident> {
@@ -22,6 +22,24 @@ pub fn names_type(ty: &Type, name: &str) -> bool {
         Type::Paren(paren) => names_type(&paren.elem, name),
         _ => false,
     }
+}
+
+/// Whether evaluating the expression may record a branch or a loop; closures run later.
+pub fn has_region(expression: &Expr) -> bool {
+    struct Find(bool);
+    impl<'ast> Visit<'ast> for Find {
+        fn visit_expr(&mut self, expression: &'ast Expr) {
+            match expression {
+                Expr::If(_) | Expr::While(_) | Expr::ForLoop(_) | Expr::Loop(_) => self.0 = true,
+                Expr::Binary(binary) if matches!(binary.op, BinOp::And(_) | BinOp::Or(_)) => self.0 = true,
+                Expr::Closure(_) => {}
+                other => visit::visit_expr(self, other),
+            }
+        }
+    }
+    let mut find = Find(false);
+    find.visit_expr(expression);
+    find.0
 }
 
 /// Whether the type is written as a Rust number type or `bool`.

@@ -194,6 +194,51 @@ fn an_if_records_both_branches() {
 }
 
 #[test]
+fn constants_beside_handles_pass_through_a_hook() {
+    check_body(
+        "fn f(c: Val<bool>) { let y = if c { g() } else { -0.5 }; let z = if c { 1 } else { 2 }; y += if c { y } else { h() }; }",
+        expect![[r#"
+            let y = {
+                let mut __if1 = (&hooks::condition(c)).begin_if(&mut []);
+                let [mut __then1, mut __else1] = [None, None];
+                if __if1.enter_then() {
+                    __then1 = Some({ g() });
+                }
+                if __if1.enter_else(&mut []) {
+                    __else1 = Some({ hooks::side(-0.5) });
+                }
+                __if1.finish(&mut [], __then1, __else1)
+            };
+            let z = {
+                let mut __if2 = (&hooks::condition(c)).begin_if(&mut []);
+                let [mut __then2, mut __else2] = [None, None];
+                if __if2.enter_then() {
+                    __then2 = Some({ 1 });
+                }
+                if __if2.enter_else(&mut []) {
+                    __else2 = Some({ 2 });
+                }
+                __if2.finish(&mut [], __then2, __else2)
+            };
+            {
+                let __value4 = {
+                    let mut __if3 = (&hooks::condition(c)).begin_if(&mut []);
+                    let [mut __then3, mut __else3] = [None, None];
+                    if __if3.enter_then() {
+                        __then3 = Some({ y });
+                    }
+                    if __if3.enter_else(&mut []) {
+                        __else3 = Some({ h() });
+                    }
+                    __if3.finish(&mut [], __then3, __else3)
+                };
+                y += __value4;
+            };
+        "#]],
+    );
+}
+
+#[test]
 fn a_place_of_declared_type_passes_through_a_hook() {
     check_body(
         "fn f(s: &S, n: u32) { let t: T = s.t; let i = a(); y = t; g(n, i); }",

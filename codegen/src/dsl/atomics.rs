@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::pointer::{Ptr, Space};
 use super::record::emit1;
-use super::scalar::{Int, RawWord, Scalar};
+use super::scalar::{AtomicNumber, Int, RawWord, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Atomic, Op, Ordering};
 
@@ -33,7 +33,10 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     /// assert_eq!(run(numbered(), "atom.acq_rel.cta.global.add.u32", [1u32; 33])[1..], [9; 32]);
     /// ```
     #[track_caller]
-    pub fn atomic_add(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+    pub fn atomic_add(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T>
+    where
+        T: AtomicNumber,
+    {
         self.atomic(Atomic::Add, &[value.into_val()], ordering.into())
     }
 

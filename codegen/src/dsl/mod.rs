@@ -16,6 +16,7 @@ mod carry;
 mod cluster;
 mod convert;
 mod dominance;
+mod float8;
 mod functions;
 mod functions_f64;
 pub mod hooks;
@@ -56,6 +57,7 @@ pub use cache_policy::CachePolicy;
 pub use carry::Carry;
 pub use cluster::*;
 pub use convert::*;
+pub use float8::*;
 pub use hooks::range;
 pub use inline::*;
 pub use lanes::*;
@@ -75,7 +77,8 @@ pub use record::{RecordError, Recorded};
 pub use reduce::*;
 pub use registers::*;
 pub use scalar::{
-    Bf16x2, Bits, E4m3, E5m2, F16x2, Float, Fractional, Int, Number, RawWord, Scalar, WideFloat, Word,
+    AtomicNumber, Bf16x2, Bits, E4m3, E4m3x2, E5m2, E5m2x2, F16x2, Float, Fractional, Int, Number, RawWord,
+    Scalar, WideFloat, Word,
 };
 pub use scan::*;
 pub use shared_tile::*;

@@ -16,14 +16,26 @@ pub struct F16x2(pub f16, pub f16);
 pub struct Bf16x2(pub bf16, pub bf16);
 
 /// A float of 8 bits: sign, 4 bits of exponent, 3 bits of fraction; no infinities. An element of matrices: it has no arithmetic.
+/// Pairs ([`E4m3x2`]) are converted to f16, and from f16 and f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct E4m3(pub u8);
 
 /// A float of 8 bits: sign, 5 bits of exponent, 2 bits of fraction. An element of matrices: it has no arithmetic.
+/// Pairs ([`E5m2x2`]) are converted to f16, and from f16 and f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct E5m2(pub u8);
+
+/// Two [`E4m3`] in one 16-bit register. The first is in the low byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(2))]
+pub struct E4m3x2(pub E4m3, pub E4m3);
+
+/// Two [`E5m2`] in one 16-bit register. The first is in the low byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(2))]
+pub struct E5m2x2(pub E5m2, pub E5m2);
 
 /// A Rust type that stands for the type of a run-time value.
 #[diagnostic::on_unimplemented(
@@ -131,6 +143,14 @@ pub trait Word: Scalar {}
 )]
 pub trait RawWord: Scalar {}
 
+/// Numbers with atomic sums.
+#[diagnostic::on_unimplemented(
+    message = "there is no atomic sum of `{Self}`",
+    label = "expected u32, i32, u64, i64, f16, bf16, f32, f64, F16x2 or Bf16x2",
+    note = "keep the sum in a wider type"
+)]
+pub trait AtomicNumber: Number {}
+
 macro_rules! scalar {
     ($($ty:ty => $ir:ident, $bitwise:ty, |$v:ident| $bits:expr;)*) => {
         $(impl Scalar for $ty {
@@ -160,6 +180,8 @@ scalar! {
     f64 => F64, NoBits, |v| v.to_bits();
     E4m3 => U8, NoBits, |v| u64::from(v.0);
     E5m2 => U8, NoBits, |v| u64::from(v.0);
+    E4m3x2 => U16, NoBits, |v| u64::from(v.0.0) | u64::from(v.1.0) << 8;
+    E5m2x2 => U16, NoBits, |v| u64::from(v.0.0) | u64::from(v.1.0) << 8;
     F16x2 => F16x2, NoBits, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
     Bf16x2 => Bf16x2, NoBits, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
 }
@@ -174,5 +196,6 @@ mark! {
     Float: f16 bf16 f32 f64 F16x2 Bf16x2;
     Bits: bool u8 u16 u32 u64 i8 i16 i32 i64;
     Word: u32 i32 f32 F16x2 Bf16x2 u64 i64 f64;
+    AtomicNumber: u32 i32 u64 i64 f16 bf16 f32 f64 F16x2 Bf16x2;
     RawWord: u32 i32 f32 F16x2 Bf16x2 u64 i64 f64;
 }

@@ -127,6 +127,16 @@ impl Fact {
 }
 
 named_enum! {
+    /// Formats of floats of 8 bits, of which pairs are converted.
+    pub enum Float8 {
+        /// 4 bits of exponent, 3 bits of fraction.
+        E4m3 = "e4m3",
+        /// 5 bits of exponent, 2 bits of fraction.
+        E5m2 = "e5m2",
+    }
+}
+
+named_enum! {
     /// Comparisons; the result is a predicate. With a NaN operand, `ne` is true and all others are false.
     pub enum Compare {
         /// Equal.

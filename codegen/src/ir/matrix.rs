@@ -1,15 +1,19 @@
 //! Matrix products of a warp.
 
+use super::effect::{BASELINE, Requirement, since};
 use super::lex::ParseError;
 use super::members::{Flag, Format};
 use super::reader::Reader;
-use super::rule::{ANY, BITS_32, Rule, Slot, T, U32, U64, typed};
+use super::rule::{ANY, BITS_32, Rule, Slot, T, U32, U64, exactly, typed};
 use super::table::named_enum;
 use super::types::Type;
+use crate::target::Target::{Sm89, Sm90};
 
 named_enum! {
     /// Rows, columns and inner dimension of a product: A is m×k, B is k×n, C and D are m×n.
     pub enum MmaShape {
+        /// 8 × 8 × 4.
+        M8N8K4 = "m8n8k4",
         /// 16 × 8 × 4.
         M16N8K4 = "m16n8k4",
         /// 16 × 8 × 8.
@@ -38,11 +42,13 @@ named_enum! {
         E4m3 = "e4m3",
         /// Floats of 8 bits: sign, 5 bits of exponent, 2 bits of fraction.
         E5m2 = "e5m2",
+        /// IEEE binary64.
+        F64 = "f64",
     }
 }
 
 /// D = A·B + C, each matrix distributed over the registers of the 32 lanes. Operands: registers of A, then of B (u32
-/// each), then of C; results: registers of D. C and D have the instruction's type.
+/// each; of f64 one element each), then of C; results: registers of D. C and D have the instruction's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mma {
     /// Matrix dimensions.
@@ -57,6 +63,7 @@ impl MmaShape {
     /// The dimensions m, n and k.
     pub fn dimensions(self) -> [u32; 3] {
         match self {
+            MmaShape::M8N8K4 => [8, 8, 4],
             MmaShape::M16N8K4 => [16, 8, 4],
             MmaShape::M16N8K8 => [16, 8, 8],
             MmaShape::M16N8K16 => [16, 8, 16],
@@ -72,6 +79,7 @@ impl MmaElement {
             MmaElement::U8 | MmaElement::I8 | MmaElement::E4m3 | MmaElement::E5m2 => 8,
             MmaElement::F16 | MmaElement::Bf16 => 16,
             MmaElement::Tf32 => 32,
+            MmaElement::F64 => 64,
         }
     }
 
@@ -80,52 +88,73 @@ impl MmaElement {
         matches!(self, MmaElement::E4m3 | MmaElement::E5m2)
     }
 
-    /// Type of the accumulator: i32 or f32. Products of f16, and of a warpgroup's floats of 8 bits, may have pairs of f16 sums
-    /// instead.
+    /// Type of the accumulator: i32, f32 or f64. Products of f16 and of floats of 8 bits may have pairs of f16 sums instead.
     pub fn sum(self) -> Type {
         match self {
             MmaElement::U8 | MmaElement::I8 => Type::I32,
             MmaElement::F16 | MmaElement::Bf16 | MmaElement::Tf32 | MmaElement::E4m3 | MmaElement::E5m2 => {
                 Type::F32
             }
+            MmaElement::F64 => Type::F64,
         }
     }
 }
 
 impl Mma {
-    /// Number of 32-bit registers per lane for a fragment of A, of B, and of C or D with accumulators of type `ty`.
+    /// Number of registers per lane for a fragment of A, of B, and of C or D with accumulators of type `ty`: of 64 bits for
+    /// f64, of 32 bits for other elements.
     pub fn registers(self, ty: Type) -> [usize; 3] {
         let [m, n, k] = self.shape.dimensions();
-        let registers = |elements: u32, bits: u32| (elements * bits / (32 * 32)) as usize;
+        let wide = if self.a == MmaElement::F64 { 2 } else { 1 };
+        let registers = |elements: u32, bits: u32| (elements * bits / (32 * 32 * wide)) as usize;
         [
             registers(m * k, self.a.bits()),
             registers(k * n, self.b.bits()),
-            registers(m * n, if ty == Type::F16x2 { 16 } else { 32 }),
+            registers(m * n, if ty == Type::F16x2 { 16 } else { 32 * wide }),
         ]
     }
 
     /// Type rule of the product with accumulators of type `ty`.
     pub(super) fn rule(self, ty: Type) -> Rule {
         let [a, b, c] = self.registers(ty);
-        let operands = [vec![U32; a + b], vec![T; c]].concat();
+        let factor = if self.a == MmaElement::F64 { exactly(Type::F64) } else { U32 };
+        let operands = [vec![factor; a + b], vec![T; c]].concat();
         typed(ANY, &operands, &vec![T; c]).check(self.check(ty))
     }
 
     fn check(self, ty: Type) -> Result<(), String> {
         let Mma { shape, a, b } = self;
         let bytes = a.sum() == Type::I32 && b.sum() == Type::I32;
-        if !bytes && a != b || a.is_float8() {
+        let floats8 = a.is_float8() && b.is_float8();
+        if !bytes && !floats8 && a != b {
             return Err(format!("no product of {a} and {b}"));
         }
-        let halves = ty == Type::F16x2 && a == MmaElement::F16;
+        let halves = ty == Type::F16x2 && (a == MmaElement::F16 || floats8);
         if ty != a.sum() && !halves {
             return Err(format!("the sums of a product of {a} and {b} are {}, not {ty}", a.sum()));
         }
-        // A row of A is 16 or 32 bytes.
-        if !matches!(shape.dimensions()[2] * a.bits(), 128 | 256) {
-            return Err(format!("no {shape} product of {a}"));
+        let [rows, _, depth] = shape.dimensions();
+        let exists = match a {
+            MmaElement::F64 => depth <= 16,
+            // A row of A is 16 or 32 bytes.
+            _ => rows == 16 && matches!(depth * a.bits(), 128 | 256),
+        };
+        if exists { Ok(()) } else { Err(format!("no {shape} product of {a}")) }
+    }
+
+    /// Lowest target and PTX version of the product with accumulators of type `ty`.
+    pub(super) fn requirement(self, ty: Type) -> Option<Requirement> {
+        let Mma { shape, a, b } = self;
+        match a {
+            MmaElement::F64 if shape != MmaShape::M8N8K4 => {
+                since(format!("mma.{shape} of f64"), Sm90, (7, 8))
+            }
+            MmaElement::E4m3 | MmaElement::E5m2 => {
+                let first = shape == MmaShape::M16N8K32 && ty == Type::F32;
+                since(format!("mma of {a} and {b}"), Sm89, if first { (8, 4) } else { (8, 7) })
+            }
+            _ => BASELINE,
         }
-        Ok(())
     }
 }
 

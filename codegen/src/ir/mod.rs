@@ -31,7 +31,7 @@ mod threads;
 mod types;
 pub mod verify;
 
-pub use arithmetic::{Binary, Compare, Fact, Rounding, Unary};
+pub use arithmetic::{Binary, Compare, Fact, Float8, Rounding, Unary};
 pub use async_copy::AsyncCopy;
 pub use effect::{Convergence, Effect, Requirement};
 pub use entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};

@@ -7,7 +7,7 @@
 //! In type rules, `T` is the instruction's type, and `HALF` and `DOUBLE` are the types half and twice as wide; see
 //! [`super::rule`]. `BASELINE` is sm_80.
 
-use super::arithmetic::{Binary, Compare, Fact, Rounding, Unary};
+use super::arithmetic::{Binary, Compare, Fact, Float8, Rounding, Unary};
 use super::async_copy::{AsyncCopy, CopyFormat};
 use super::effect::{BASELINE, Effect, Requirement, since};
 use super::entities::{LocalVar, SharedVar, TableVar};
@@ -22,7 +22,7 @@ use super::rule::*;
 use super::table::opcodes;
 use super::threads::{ClusterBarrier, Match, Reduce, Shuffle, Vote};
 use super::types::{Special, Type};
-use crate::target::Target::{Sm80, Sm90};
+use crate::target::Target::{Sm80, Sm89, Sm90};
 
 const INDEX: Number<u32> = Number { what: "a parameter's index", examples: &[0, 1] };
 const BARRIER: Number<u8> = Number { what: "a barrier's number", examples: &[0, 3] };
@@ -125,6 +125,14 @@ opcodes! {
         Pack = "pack": typed(PAIR, &[HALF, HALF], &[T]); Pure; Independent; BASELINE,
         /// Rounds two f32 to nearest and packs them into the low and high half of the instruction's type.
         ConvertPack = "convert_pack": typed(PACKED_FLOATS, &[F32, F32], &[T]); Pure; Independent; BASELINE,
+        /// Rounds two floats to nearest and packs them into the low and the high byte of a u16; numbers that are too large
+        /// become the largest finite number. Operands are two f32 or one f16x2, by the instruction's type.
+        ConvertToFloat8(to: Float8 as Variant) = "convert_to_float8":
+            typed(F32_OR_F16X2, if ty == Type::F32 { &[T, T] } else { &[T] }, &[U16]);
+            Pure; Independent; float8_requirement(to),
+        /// The values of the low and the high byte of a u16, floats of 8 bits.
+        ConvertFromFloat8(from: Float8 as Variant) = "convert_from_float8": typed(ONLY_F16X2, &[U16], &[T]);
+            Pure; Independent; float8_requirement(from),
         /// Unpacks the low and the high half, the inverse of `pack`; the instruction's type is that of a half.
         Unpack = "unpack": typed(PAIRED, &[DOUBLE], &[T, T]); Pure; Independent; BASELINE,
         /// A pointer (the instruction's type) plus a byte offset (u32, i32, u64 or i64).
@@ -204,7 +212,8 @@ opcodes! {
         TransposeMatrix = "transpose_matrix": untyped(&[U32], &[U32]);
             Pure; Warp { ptx: "movmatrix.sync" }; since("movmatrix", Sm80, (7, 8)),
         /// A matrix product `A·B + C`, by the whole warp.
-        Mma(mma: Mma as Product) = "mma": mma.rule(ty); Pure; Warp { ptx: "mma.sync" }; BASELINE,
+        Mma(mma: Mma as Product) = "mma": mma.rule(ty); Pure; Warp { ptx: "mma.sync" };
+            mma.requirement(ty),
 
         /// Orders the writes of registers before the products of a warpgroup that follow. Operands and results: `sums`
         /// registers of sums, then `words` of A.
@@ -437,6 +446,10 @@ fn convert_requirement(ty: Type, source: Option<Type>) -> Option<Requirement> {
         Some(Type::F64) if ty == Type::Bf16 => since("cvt.bf16.f64", Sm90, (7, 8)),
         _ => BASELINE,
     }
+}
+
+fn float8_requirement(format: Float8) -> Option<Requirement> {
+    since(format!("cvt.{format}x2"), Sm89, (8, 1))
 }
 
 fn load_requirement(access: Access) -> Option<Requirement> {

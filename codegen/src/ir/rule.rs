@@ -62,6 +62,9 @@ pub(super) const U32_OR_I32: TypeSet = TypeSet::new("u32 or i32", |ty| matches!(
 pub(super) const ONLY_PRED: TypeSet = TypeSet::new("pred", |ty| ty == Type::Pred);
 pub(super) const ONLY_U32: TypeSet = TypeSet::new("u32", |ty| ty == Type::U32);
 pub(super) const ONLY_U64: TypeSet = TypeSet::new("u64", |ty| ty == Type::U64);
+pub(super) const F32_OR_F16X2: TypeSet =
+    TypeSet::new("f32 or f16x2", |ty| matches!(ty, Type::F32 | Type::F16x2));
+pub(super) const ONLY_F16X2: TypeSet = TypeSet::new("f16x2", |ty| ty == Type::F16x2);
 pub(super) const ONLY_F32: TypeSet = TypeSet::new("f32", |ty| ty == Type::F32);
 pub(super) const ONLY_SHARED: TypeSet = TypeSet::new("shared", |ty| ty == Type::Shared);
 pub(super) const ONLY_LOCAL: TypeSet = TypeSet::new("local", |ty| ty == Type::Local);

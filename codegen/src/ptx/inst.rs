@@ -76,6 +76,14 @@ impl Printer<'_> {
                 let to = self.register(data.results[0]);
                 self.line(format_args!("cvt.rn.{}.f32 {to}, {high}, {low};", arithmetic(data.ty)));
             }
+            Op::ConvertToFloat8(format) => {
+                // The first operand of PTX becomes the upper byte.
+                let (from, to) = (arithmetic(data.ty), self.register(data.results[0]));
+                let args: Vec<_> =
+                    data.args.iter().rev().map(|&arg| self.register(arg).to_string()).collect();
+                self.line(format_args!("cvt.rn.satfinite.{format}x2.{from} {to}, {};", args.join(", ")));
+            }
+            Op::ConvertFromFloat8(format) => self.operation(data, &format!("cvt.rn.f16x2.{format}x2")),
             Op::Unpack => {
                 let from = self.register(data.args[0]);
                 let (low, high) = (self.register(data.results[0]), self.register(data.results[1]));

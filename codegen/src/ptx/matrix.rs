@@ -76,5 +76,6 @@ fn name(element: MmaElement) -> &'static str {
         MmaElement::Tf32 => "tf32",
         MmaElement::E4m3 => "e4m3",
         MmaElement::E5m2 => "e5m2",
+        MmaElement::F64 => "f64",
     }
 }

@@ -1,6 +1,6 @@
 //! Scalar types in device memory.
 
-use bespoke_codegen::dsl::{Bf16x2, E4m3, E5m2, F16x2, Scalar};
+use bespoke_codegen::dsl::{Bf16x2, E4m3, E4m3x2, E5m2, E5m2x2, F16x2, Scalar};
 use half::{bf16, f16};
 
 /// Scalar type that device memory can hold.
@@ -33,6 +33,8 @@ element! {
     f64: |bits| f64::from_bits(bits);
     E4m3: |bits| E4m3(bits as u8);
     E5m2: |bits| E5m2(bits as u8);
+    E4m3x2: |bits| E4m3x2(E4m3(bits as u8), E4m3((bits >> 8) as u8));
+    E5m2x2: |bits| E5m2x2(E5m2(bits as u8), E5m2((bits >> 8) as u8));
     F16x2: |bits| F16x2(f16::from_bits(bits as u16), f16::from_bits((bits >> 16) as u16));
     Bf16x2: |bits| Bf16x2(bf16::from_bits(bits as u16), bf16::from_bits((bits >> 16) as u16));
 }

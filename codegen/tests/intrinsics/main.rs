@@ -9,6 +9,7 @@ mod bits;
 mod casts;
 mod clusters;
 mod device;
+mod float8;
 mod floats;
 mod functions;
 mod host;

@@ -218,6 +218,53 @@ fn products_with_sums_of_halves() {
     check_halves::<2, 1>("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16");
 }
 
+/// C += A·B of f64: 16 rows of A by 8 columns of B.
+#[kernel(threads = 32)]
+fn doubles<const RA: usize, const RB: usize>(a: Ptr<Global, f64>, b: Ptr<Global, f64>, c: Ptr<Global, f64>) {
+    let (group, index) = (lane() / 4, lane() % 4);
+    let depth = RB as u32 * 4;
+    let left = std::array::from_fn::<_, RA, _>(|i| {
+        let i = i as u32;
+        a.at((group + i % 2 * 8) * depth + index + i / 2 * 4).load()
+    });
+    let right = std::array::from_fn::<_, RB, _>(|i| b.at(group * depth + index + i as u32 * 4).load());
+    let places = [0, 1, 2, 3].map(|i| sum_at(c, i));
+    let FragmentC(sums) = mma_f64(left, right, FragmentC(places.map(|place| place.load())));
+    for (place, sum) in places.into_iter().zip(sums) {
+        place.store(sum);
+    }
+}
+
+/// C += A·B of f64: 8 rows of A by 8 columns of B.
+#[kernel(threads = 32)]
+fn small_doubles(a: Ptr<Global, f64>, b: Ptr<Global, f64>, c: Ptr<Global, f64>) {
+    let sums = c.at(lane() * 2);
+    let product = mma_m8n8k4_f64(a.at(lane()).load(), b.at(lane()).load(), sums.load_vector());
+    sums.store_vector(product);
+}
+
+#[test]
+fn products_of_doubles() {
+    let kernels = [
+        (small_doubles(), Target::Sm80, 8, 4),
+        (doubles::<2, 1>(), Target::Sm90, 16, 4),
+        (doubles::<4, 2>(), Target::Sm90, 16, 8),
+        (doubles::<8, 4>(), Target::Sm90, 16, 16),
+    ];
+    for (kernel, oldest, rows, depth) in kernels {
+        let (a, b, c) =
+            (numbers::<f64>(rows * depth, 3), numbers::<f64>(8 * depth, 5), numbers::<f64>(rows * 8, 1));
+        let sum =
+            |i: usize| (0..depth).fold(c[i], |sum, k| sum + a[i / 8 * depth + k] * b[i % 8 * depth + k]);
+        let expected: Vec<f64> = (0..rows * 8).map(sum).collect();
+        let buffers = [&a, &b, &c].map(|numbers| Buffer::Holding(bytes(numbers)));
+        let launch = Launch { oldest, config: LaunchConfig::linear(1, 32), buffers: &buffers, scalars: &[] };
+        let name = format!("mma.sync.aligned.m{rows}n8k{depth}.row.col.f64.f64.f64.f64");
+        assert_eq!(listing(kernel.clone(), oldest).matches(&name).count(), 1, "no {name}");
+        execute(kernel, &launch, |after, ptx| assert_eq!(values::<f64>(&after[2]), expected, "{ptx}"));
+    }
+}
+
 #[test]
 fn text_of_a_product() {
     let text = listing(through_shared::<bf16, bf16, 4, 2>(48), Target::Sm80);

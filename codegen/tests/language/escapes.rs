@@ -364,6 +364,17 @@ refuses! {
         x.store(kept.get()); // here
     } says "this is the constant"
 
+    a_break_from_a_loop_over_elements(x, a, b) {
+        let mut elements = [a, b];
+        for element in elements.iter_mut() {
+            if *element == 0 { // other
+                *element += 5;
+                break;
+            }
+        }
+        x.store(elements[0]); // here
+    } says "in a run-time branch or loop that may not have run"
+
     a_continue_in_an_unrolled_loop(x, a, b) {
         let count = Cell::new(0u32);
         for i in 0..3u32 {
@@ -700,6 +711,7 @@ fn compile_time_parameters_are_the_same_on_every_path() {
 #[test]
 fn the_table_of_ways_has_every_test() {
     let (_, table) = include_str!("../../STATE.md").split_once("## Ways to escape").expect("the table");
+    let table = table.split("\n# ").next().unwrap_or_default();
     let rows = table.lines().filter_map(|line| line.split(" | ").nth(2));
     let names = |cell: &'static str| cell.split('`').skip(1).step_by(2);
     let own = rows.clone().filter_map(|cell| cell.split("ui ").next()).flat_map(names);

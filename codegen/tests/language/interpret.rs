@@ -98,6 +98,8 @@ fn binary(op: Binary, a: u32, b: u32) -> u32 {
         Binary::MulHi => ((u64::from(a) * u64::from(b)) >> 32) as u32,
         Binary::Div => a.checked_div(b).unwrap_or(u32::MAX),
         Binary::Rem => a.checked_rem(b).unwrap_or(a),
+        Binary::Min => a.min(b),
+        Binary::Max => a.max(b),
         Binary::And => a & b,
         Binary::Or => a | b,
         Binary::Xor => a ^ b,

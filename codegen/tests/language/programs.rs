@@ -130,7 +130,7 @@ macro_rules! programs {
 }
 
 programs! {
-    branches else_if_chain branch_values nested_branches swap_in_a_branch diverging_branches
+    branches else_if_chain branch_values constant_sides compound_values nested_branches swap_in_a_branch diverging_branches
     gcd collatz while_over_two_conditions loop_with_break_in_the_middle loop_with_continue nested_loops labelled_jumps
     range range_from_variable range_with_step range_with_jumps range_index_after_break
     unrolled unrolled_break unrolled_continue unrolled_mixed_jumps unrolled_static_break_after_run_time_continue
@@ -160,6 +160,28 @@ both! {
         let mut x = val(5);
         if a == 0 { x = b; } else if a == 1 { x += 1; } else if a < b { x = a + b; } else { x *= 2; }
         x
+    }
+
+    // Constants beside handles, in nested sides and where a type is declared.
+    fn constant_sides(a: U, b: U) -> U {
+        let low = if a > b { 5 } else { b };
+        let high = if a < 2 { a } else if b < 4 { 1 } else { u32::MAX };
+        let flag = if a == 3 { a < b } else { false };
+        let both: U = if b > 6 { 3 } else { 4 };
+        let inner = if a > 4 { if b > 4 { 10 } else { a } } else { 20 };
+        if a == 8 {
+            return if b == 1 { 77 } else { 78 };
+        }
+        if flag { low } else { high ^ both ^ inner }
+    }
+
+    // The values read the variables that they are added to.
+    fn compound_values(a: U, b: U) -> U {
+        let mut x = a;
+        x += if x > b { x.max(3) } else { 1 };
+        let mut pair = (a, b);
+        pair.0 *= if b > 2 && pair.0.min(b) > 1 { pair.1.min(3) } else { 2 };
+        x ^ pair.0
     }
 
     fn branch_values(a: U, b: U) -> U {

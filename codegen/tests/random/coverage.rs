@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bespoke_codegen::ir::{AsyncCopy, Function, Op, Special, Type};
+use bespoke_codegen::ir::{AsyncCopy, Function, MmaElement, Op, Special, Type};
 
 /// Instructions that occurred in the kernels so far: opcodes with their members, and opcodes with their types.
 #[derive(Default)]
@@ -101,7 +101,10 @@ fn is_omitted(op: Op) -> bool {
         | Op::Mbarrier(_)
         | Op::AsyncCopy(_)
         | Op::MapShared
+        | Op::ConvertToFloat8(_)
+        | Op::ConvertFromFloat8(_)
         | Op::ClusterBarrier(_) => true,
+        Op::Mma(mma) => mma.a == MmaElement::F64,
         op if op.is_architecture_specific() => true,
         _ => false,
     }

@@ -110,6 +110,53 @@ mod without_device {
         }
         sum
     }
+
+    fn larger(greater: Val<bool>, a: Val<u32>, b: Val<u32>) -> Val<u32> {
+        if greater { a } else { b }
+        // ^^^^^^^ E0308
+    }
+
+    fn both(a: Val<bool>, b: Val<bool>) -> Val<bool> {
+        a && b
+     // ^ E0308
+     // ^^^^^^ E0308
+        //   ^ E0308
+    }
+
+    fn sum_of_a_range(x: Ptr<Global, u32>, n: Val<u32>) -> Val<u32> {
+        let mut sum = val(0);
+        for i in 0..n {
+        //          ^ E0308
+            sum += x.at(i).load();
+        }
+        sum
+    }
+}
+
+mod sides_of_an_if {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn of_two_types(c: Val<bool>, x: Val<u32>) -> Val<u32> {
+        if c { x } else { 0.5 }
+        //                ^^^ the sides of this `if` have the types `Val<u32>` and `{float}`: expected a constant
+        // that can be a `Val<u32>`
+    }
+
+    #[device]
+    fn of_signs(c: Val<bool>, x: Val<u32>) -> Val<u32> {
+        if c { x } else { i32::MAX }
+        //                ^^^^^^^^ the sides of this `if` have the types `Val<u32>` and `i32`: expected a constant
+        // that can be a `Val<u32>`
+    }
+
+    #[device]
+    fn of_constants(c: Val<bool>, x: Val<f32>) -> Val<f32> {
+        let factor = if c { 1.0 } else { 0.5 };
+        //           ^^ a compile-time `{float}` cannot depend on a run-time condition: this value is fixed while
+        // recording, but the condition is known only on the GPU
+        x * factor
+    }
 }
 
 mod in_a_generic_kernel {

@@ -10,6 +10,17 @@ mod atomic_of_floats {
     }
 }
 
+mod atomic_of_bytes {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel(threads = 32)]
+    fn counts(x: Ptr<Global, u8>) {
+        x.atomic_add(1, Scope::Gpu);
+       // ^^^^^^^^^^ there is no atomic sum of `u8`: expected u32, i32, u64, i64, f16, bf16, f32, f64, F16x2 or
+       // Bf16x2
+    }
+}
+
 mod atomic_of_halves {
     use bespoke_codegen::prelude::*;
 

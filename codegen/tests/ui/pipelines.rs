@@ -59,16 +59,17 @@ mod sums_read_early {
     }
 }
 
-mod floats_of_8_bits_by_a_warp {
+mod floats_of_8_bits_by_bytes {
     use bespoke_codegen::prelude::*;
 
     #[kernel(threads = 32)]
     fn product(x: Ptr<Global, f32>) {
         let a = FragmentA::<E4m3, 4>::from_registers([val(0u32); 4]);
-        let b = FragmentB::<E4m3, 2>::from_registers([val(0u32); 2]);
+        let b = FragmentB::<u8, 2>::from_registers([val(0u32); 2]);
         x.store(mma(a, b, FragmentC::zero()).0[0]);
-        //          ^ a matrix of `E4m3` cannot be multiplied by one of `_`: expected fragments of bytes, of f16, of
-        // bf16 or of f32
+        //          ^ a matrix of `E4m3` cannot be multiplied by one of `u8`: expected fragments of bytes, of 8-bit
+        // floats, of f16, of bf16 or of f32
+        //             ^ E0271
     }
 }
 

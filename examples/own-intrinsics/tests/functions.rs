@@ -60,7 +60,7 @@ fn a_kernel_that_uses_them() {
     assert_eq!(done[32], expected.len() as i32);
 }
 
-/// PTX that does not exist is an error that names the Rust line.
+/// PTX that does not exist is an error while recording, and names the Rust line and the place in the text.
 #[test]
 fn a_misspelt_instruction_names_its_line() {
     #[kernel(threads = 32)]
@@ -68,12 +68,32 @@ fn a_misspelt_instruction_names_its_line() {
         let y: Val<u32> = inline_ptx("bfinds.u32 {y}, {x};").input("x", x.load()).pure().output("y");
         x.store(y);
     }
-    let kernel = misspelt().unwrap();
-    let error = Launch::of(&kernel).buffer(&[0u32; 32]).run().err().unwrap().to_string();
+    let error = misspelt().unwrap_err();
     let line =
         1 + include_str!("functions.rs").lines().position(|line| line.contains("bfinds.u32 {y}")).unwrap();
-    for part in ["bfinds", &format!("functions.rs:{line}:")] {
-        assert!(error.contains(part), "no {part:?} in: {error}");
+    assert_eq!(error.line as usize, line);
+    let expected = "inline PTX, line 1, column 1: PTX has no instruction `bfinds`; did you mean `bfind`?";
+    assert!(error.message.starts_with(expected), "{error}");
+}
+
+/// What only an assembler knows is an error of the emulator; so is every mistake in unchecked text.
+#[test]
+fn a_form_that_does_not_exist_names_its_line() {
+    #[kernel(threads = 32)]
+    fn wrong(x: Ptr<Global, u32>, text: &str, checked: bool) {
+        let ptx = inline_ptx(text).input("x", x.load()).pure();
+        let ptx = match checked {
+            true => ptx,
+            false => ptx.unchecked(),
+        };
+        x.store(ptx.output::<u32>("y"));
+    }
+    for (text, checked) in [("bfind.f32 {y}, {x};", true), ("bfinds.u32 {y}, {x};", false)] {
+        let kernel = wrong(text, checked).unwrap();
+        let error = Launch::of(&kernel).buffer(&[0u32; 32]).run().err().unwrap().to_string();
+        for part in ["bfind", "functions.rs:"] {
+            assert!(error.contains(part), "no {part:?} in: {error}");
+        }
     }
 }
 
@@ -88,6 +108,8 @@ fn wrong_operands() {
         ("bfind.u32 {y}, {z};", "has no operand called `z`, only y, x"),
         ("bfind.u32 {y}, 7;", "does not use `{x}`"),
         ("bfind.u32 {y}, {x}", "does not end in `;`"),
+        ("add.u64 {y}, {x}, 1;", "`y` is a register of 32 bits, but the instruction is `.u64`"),
+        ("mov.b32 {y}, {x}; mov.b32 t, {x};", "line 1, column 27: `t` is not declared"),
     ] {
         let error = wrong(text).err().unwrap().to_string();
         assert!(error.contains(expected) && error.contains("functions.rs:"), "no {expected:?} in: {error}");

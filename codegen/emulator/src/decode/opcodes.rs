@@ -202,6 +202,9 @@ const FAMILIES: &[Family] = &[
         ("m16n8k4|m16n8k16|m16n8k32", since(80, (7, 0))),
         ("m16n8k8", since(75, (6, 5))),
         ("bf16|tf32|f64", since(80, (7, 0))),
+        ("m16n8k4|m16n8k8|m16n8k16 f64", since(90, (7, 8))),
+        ("e4m3|e5m2", since(89, (8, 4))),
+        ("m16n8k16|f16 e4m3|e5m2", since(89, (8, 7))),
     ]),
     family("ldmatrix", ANY, Memory, matrix_move::decode)
         .traffic(TrafficKind::MatrixRows)

@@ -6,6 +6,7 @@
 //! - of the 16 × 8 accumulators: rows `l / 4` and `l / 4 + 8`, columns `2 · (l mod 4)` and `2 · (l mod 4) + 1`.
 
 use super::rounding::{Bf16, F16, Format};
+use super::wgmma::product::{E4m3Operand, E5m2Operand, Operand as _};
 use crate::code::cursor::InstructionCursor;
 use crate::context::ExecutionContext;
 use crate::finding::FindingKind;
@@ -84,6 +85,8 @@ elements! {
     Unsigned8 4 f32: (register, index) (register >> (8 * index) & 0xff) as i32 as f32;
     Half 2 f64: (register, index) F16::to_f32((register >> (16 * index)) as u16) as f64;
     Bfloat 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
+    Float8E4m3 4 f64: (register, index) E4m3Operand::value(register >> (8 * index));
+    Float8E5m2 4 f64: (register, index) E5m2Operand::value(register >> (8 * index));
     // `mma` ignores the low 13 bits of a tf32 register.
     Tf32 1 f64: (register, _index) f32::from_bits(register & !0x1fff) as f64;
 }

@@ -3,11 +3,13 @@
 //! Integer sums are exact. A floating-point sum adds the exact products and the accumulator in double precision and
 //! rounds once to the result type; devices add in an unspecified order and precision.
 
-use super::fragment::{ACCUMULATORS, Bfloat, COLUMNS, Element, Half, ROWS, Signed8, Tf32, Unsigned8, Value};
+use super::fragment::{ACCUMULATORS, COLUMNS, ROWS};
+use super::fragment::{Bfloat, Element, Float8E4m3, Float8E5m2, Half, Signed8, Tf32, Unsigned8, Value};
 use super::fragment::{accumulator_position, gather_a, gather_b, registers_of, whole_warp};
 use super::lane_loop::lane_loop;
 #[cfg(target_arch = "x86_64")]
 use super::mma_avx2;
+use super::mma_double;
 use super::rounding::{F16, Format, canonical};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::D;
@@ -15,7 +17,7 @@ use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
-use crate::load::types::{Ty, Width};
+use crate::load::types::Ty;
 
 /// Flag in `imm` of an integer `mma`: `.satfinite`. The other bits of `imm` are the index of the operand list.
 const SATURATES: u64 = 1 << 63;
@@ -122,7 +124,7 @@ fn integer_sum<const RA: usize>(
 
 lane_loop! {
     /// `D = A · B + C` with `f32` accumulators.
-    fn single_mma[E: Element<Value = f64>, const RA: usize][E, RA](cx, i) {
+    fn single_mma[A: Element<Value = f64>, B: Element<Value = f64>, const RA: usize][A, B, RA](cx, i) {
         if !whole_warp(cx) {
             return Flow::Fault;
         }
@@ -138,7 +140,7 @@ lane_loop! {
                 sums[row][column] = values[lane] as f64;
             }
         }
-        let sums = product::<E, E, f64>(cx, (a, b), sums);
+        let sums = product::<A, B, f64>(cx, (a, b), sums);
         for index in 0..ACCUMULATORS {
             let values = cx.warp.regs.lanes_mut::<f32>(d[index]);
             for lane in 0..LANES {
@@ -152,7 +154,7 @@ lane_loop! {
 
 lane_loop! {
     /// `D = A · B + C` with `f16` accumulators, two per register.
-    fn half_mma[const RA: usize][RA](cx, i) {
+    fn half_mma[A: Element<Value = f64>, B: Element<Value = f64>, const RA: usize][A, B, RA](cx, i) {
         if !whole_warp(cx) {
             return Flow::Fault;
         }
@@ -168,7 +170,7 @@ lane_loop! {
                 sums[row][column] = Half::get(values[lane], index & 1);
             }
         }
-        let sums = product::<Half, Half, f64>(cx, (a, b), sums);
+        let sums = product::<A, B, f64>(cx, (a, b), sums);
         for half in 0..ACCUMULATORS / 2 {
             let values = cx.warp.regs.lanes_mut::<u32>(d[half]);
             for lane in 0..LANES {
@@ -181,102 +183,40 @@ lane_loop! {
     }
 }
 
-lane_loop! {
-    /// `mma.m8n8k4` of doubles. Lane `l` holds row `l / 4`, column `l mod 4` of `A`, row `l mod 4`, column `l / 4` of
-    /// `B`, and two accumulators. Each sum is a chain of fused multiply-adds in the order of `k`.
-    fn double_mma[][](cx, i) {
-        if !whole_warp(cx) {
-            return Flow::Fault;
-        }
-        let list = cx.launch.program.list(i.imm);
-        let a = *cx.warp.regs.lanes::<f64>(list[2]);
-        let b = *cx.warp.regs.lanes::<f64>(list[3]);
-        let mut totals = [4, 5].map(|c| *cx.warp.regs.lanes::<f64>(list[c]));
-        for (index, sums) in totals.iter_mut().enumerate() {
-            for lane in 0..LANES {
-                let (row, column) = (lane / 4, 2 * (lane % 4) + index);
-                for k in 0..4 {
-                    sums[lane] = a[4 * row + k].mul_add(b[4 * column + k], sums[lane]);
-                }
-            }
-        }
-        for index in 0..2 {
-            *cx.warp.regs.lanes_mut(list[index]) = totals[index];
-        }
-        Flow::Next
+/// Function for `D = A · B + C` with accumulators of type `sum`: f32 or f16.
+fn float_mma<A: Element<Value = f64>, B: Element<Value = f64>, const RA: usize>(sum: &str) -> Exec {
+    if sum == "f16" { half_mma::<A, B, RA>() } else { single_mma::<A, B, RA>() }
+}
+
+/// Function for `D = A · B + C` of 8-bit floats of types `a` and `b`.
+fn float8_mma<const RA: usize>(sum: &str, a: &str, b: &str) -> Exec {
+    match (a, b) {
+        ("e4m3", "e4m3") => float_mma::<Float8E4m3, Float8E4m3, RA>(sum),
+        ("e4m3", _) => float_mma::<Float8E4m3, Float8E5m2, RA>(sum),
+        (_, "e4m3") => float_mma::<Float8E5m2, Float8E4m3, RA>(sum),
+        _ => float_mma::<Float8E5m2, Float8E5m2, RA>(sum),
     }
 }
 
-/// Decodes `mma.m8n8k4` of doubles.
-fn decode_double(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
-    let layouts = op.take("row") && op.take("col");
-    op.take("rn");
-    for _ in 0..4 {
-        if op.take_ty()? != Ty::F64 || !layouts {
-            return Err(op.unsupported());
-        }
-    }
-    let mut list = Vec::new();
-    for (index, count) in [2, 1, 1, 2].into_iter().enumerate() {
-        let elements = registers_of(op, index)?;
-        if elements.len() != count {
-            return Err(op.error(format!(
-                "operand {} of `{}` must have {count} registers",
-                index + 1,
-                op.text()
-            )));
-        }
-        for element in elements {
-            list.push(match element {
-                Operand::Reg(register) if index == D => op.write_register(*register, Width::W64)?,
-                _ if index == D => return Err(op.unsupported()),
-                value => op.value(value, Ty::F64)?,
-            });
-        }
-    }
-    op.imm = op.list(list);
-    Ok(double_mma())
+/// Registers per lane of accumulators of type `sum`: f32 or f16.
+fn sums(sum: &str) -> usize {
+    if sum == "f16" { ACCUMULATORS / 2 } else { ACCUMULATORS }
 }
 
-pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
-    if !op.take("sync") || !op.take("aligned") {
-        return Err(op.unsupported());
-    }
-    if op.take("m8n8k4") {
-        return decode_double(op);
-    }
-    let shapes = [("m16n8k4", 4), ("m16n8k8", 8), ("m16n8k16", 16), ("m16n8k32", 32)];
-    let depth = op.take_any(&shapes);
-    let (true, true, Some(depth)) = (op.take("row"), op.take("col"), depth) else {
-        return Err(op.unsupported());
-    };
-    let saturates = op.take("satfinite");
-    let types = [op.take_ty()?, op.take_ty()?, op.take_ty()?, op.take_ty()?];
-    use Ty::{Bf16, F16, F32, S8, S32, U8};
-    let (exec, registers, accumulators) = match (depth, types) {
-        (32, [S32, S8, S8, S32]) => (integer_mma::<Signed8, Signed8, 4>(), 4, 4),
-        (32, [S32, S8, U8, S32]) => (integer_mma::<Signed8, Unsigned8, 4>(), 4, 4),
-        (32, [S32, U8, S8, S32]) => (integer_mma::<Unsigned8, Signed8, 4>(), 4, 4),
-        (32, [S32, U8, U8, S32]) => (integer_mma::<Unsigned8, Unsigned8, 4>(), 4, 4),
-        (16, [S32, S8, S8, S32]) => (integer_mma::<Signed8, Signed8, 2>(), 2, 4),
-        (16, [S32, S8, U8, S32]) => (integer_mma::<Signed8, Unsigned8, 2>(), 2, 4),
-        (16, [S32, U8, S8, S32]) => (integer_mma::<Unsigned8, Signed8, 2>(), 2, 4),
-        (16, [S32, U8, U8, S32]) => (integer_mma::<Unsigned8, Unsigned8, 2>(), 2, 4),
-        (16, [F32, F16, F16, F32]) => (single_mma::<Half, 4>(), 4, 4),
-        (8, [F32, F16, F16, F32]) => (single_mma::<Half, 2>(), 2, 4),
-        (16, [F32, Bf16, Bf16, F32]) => (single_mma::<Bfloat, 4>(), 4, 4),
-        (8, [F32, Bf16, Bf16, F32]) => (single_mma::<Bfloat, 2>(), 2, 4),
-        (8, [F32, Ty::Tf32, Ty::Tf32, F32]) => (single_mma::<Tf32, 4>(), 4, 4),
-        (4, [F32, Ty::Tf32, Ty::Tf32, F32]) => (single_mma::<Tf32, 2>(), 2, 4),
-        (16, [F16, F16, F16, F16]) => (half_mma::<4>(), 4, 2),
-        (8, [F16, F16, F16, F16]) => (half_mma::<2>(), 2, 2),
-        _ => return Err(op.unsupported()),
-    };
-    if saturates && types[0] != S32 {
-        return Err(op.unsupported());
-    }
+/// Types of matrices.
+const TYPES: [&str; 10] = ["f64", "f32", "s32", "f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"];
+
+fn take_type(op: &mut InstructionCursor<'_, '_>) -> Option<&'static str> {
+    op.take_map(|name| TYPES.into_iter().find(|&known| known == name))
+}
+
+/// Register slots of the four operands, which must have `counts` registers of type `ty`.
+pub(super) fn registers(
+    op: &mut InstructionCursor<'_, '_>,
+    counts: [usize; 4],
+    ty: Ty,
+) -> Result<Vec<u32>, ParseError> {
     let mut list = Vec::new();
-    let counts = [accumulators, registers, registers / 2, accumulators];
     for (index, count) in counts.into_iter().enumerate() {
         let elements = registers_of(op, index)?;
         if elements.len() != count {
@@ -288,13 +228,64 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         }
         for element in elements {
             let slot = match element {
-                Operand::Reg(register) if index == D => op.write_register(*register, Width::W32)?,
+                Operand::Reg(register) if index == D => op.write_register(*register, ty.width())?,
                 _ if index == D => return Err(op.unsupported()),
-                value => op.value(value, Ty::B32)?,
+                value => op.value(value, ty)?,
             };
             list.push(slot);
         }
     }
+    Ok(list)
+}
+
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
+    if !op.take("sync") || !op.take("aligned") {
+        return Err(op.unsupported());
+    }
+    let shapes = [
+        ("m8n8k4", (8, 4)),
+        ("m16n8k4", (16, 4)),
+        ("m16n8k8", (16, 8)),
+        ("m16n8k16", (16, 16)),
+        ("m16n8k32", (16, 32)),
+    ];
+    let shape = op.take_any(&shapes);
+    let (true, true, Some((rows, depth))) = (op.take("row"), op.take("col"), shape) else {
+        return Err(op.unsupported());
+    };
+    let saturates = op.take("satfinite");
+    let rounds = op.take("rn");
+    let types = [take_type(op), take_type(op), take_type(op), take_type(op)];
+    let [Some(d), Some(a), Some(b), Some(c)] = types else { return Err(op.unsupported()) };
+    if [d, a, b, c] == ["f64"; 4] && !saturates {
+        return mma_double::decode(op, rows, depth);
+    }
+    if c != d || rows != 16 || rounds {
+        return Err(op.unsupported());
+    }
+    let (exec, registers_a, accumulators) = match (d, a, b, depth) {
+        ("s32", "s8", "s8", 32) => (integer_mma::<Signed8, Signed8, 4>(), 4, 4),
+        ("s32", "s8", "u8", 32) => (integer_mma::<Signed8, Unsigned8, 4>(), 4, 4),
+        ("s32", "u8", "s8", 32) => (integer_mma::<Unsigned8, Signed8, 4>(), 4, 4),
+        ("s32", "u8", "u8", 32) => (integer_mma::<Unsigned8, Unsigned8, 4>(), 4, 4),
+        ("s32", "s8", "s8", 16) => (integer_mma::<Signed8, Signed8, 2>(), 2, 4),
+        ("s32", "s8", "u8", 16) => (integer_mma::<Signed8, Unsigned8, 2>(), 2, 4),
+        ("s32", "u8", "s8", 16) => (integer_mma::<Unsigned8, Signed8, 2>(), 2, 4),
+        ("s32", "u8", "u8", 16) => (integer_mma::<Unsigned8, Unsigned8, 2>(), 2, 4),
+        ("f32" | "f16", "f16", "f16", 16) => (float_mma::<Half, Half, 4>(d), 4, sums(d)),
+        ("f32" | "f16", "f16", "f16", 8) => (float_mma::<Half, Half, 2>(d), 2, sums(d)),
+        ("f32", "bf16", "bf16", 16) => (float_mma::<Bfloat, Bfloat, 4>(d), 4, 4),
+        ("f32", "bf16", "bf16", 8) => (float_mma::<Bfloat, Bfloat, 2>(d), 2, 4),
+        ("f32", "tf32", "tf32", 8) => (float_mma::<Tf32, Tf32, 4>(d), 4, 4),
+        ("f32", "tf32", "tf32", 4) => (float_mma::<Tf32, Tf32, 2>(d), 2, 4),
+        ("f32" | "f16", "e4m3" | "e5m2", "e4m3" | "e5m2", 32) => (float8_mma::<4>(d, a, b), 4, sums(d)),
+        ("f32" | "f16", "e4m3" | "e5m2", "e4m3" | "e5m2", 16) => (float8_mma::<2>(d, a, b), 2, sums(d)),
+        _ => return Err(op.unsupported()),
+    };
+    if saturates && d != "s32" {
+        return Err(op.unsupported());
+    }
+    let list = registers(op, [accumulators, registers_a, registers_a / 2, accumulators], Ty::B32)?;
     op.imm = op.list(list) | if saturates { SATURATES } else { 0 };
     Ok(exec)
 }

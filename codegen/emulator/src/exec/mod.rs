@@ -41,6 +41,7 @@ pub(crate) mod mbarrier;
 pub(crate) mod mma;
 #[cfg(target_arch = "x86_64")]
 mod mma_avx2;
+mod mma_double;
 pub(crate) mod moves;
 pub(crate) mod numeric;
 pub(crate) mod observe;

@@ -102,7 +102,7 @@ fn dump(text: &str) {
 pub fn kernel(directives: &str, body: &str) -> String {
     let text = format!(
         "{HEADER}.file 1 \"gemv.rs\"\n.visible .entry kernel(.param .u64 data){directives}\n{{\n    .reg .pred %p, \
-         %q;\n    .reg .b16 %h<8>;\n    .reg .b32 %r<32>;\n    .reg .f32 %f<8>;\n    .reg .b64 %x<8>, %data;\n    \
+         %q;\n    .reg .b16 %h<8>;\n    .reg .b32 %r<32>;\n    .reg .f32 %f<8>;\n    .reg .b64 %x<32>, %data;\n    \
          ld.param.u64 %data, [data];\n{body}\n}}\n"
     );
     dump(&text);

@@ -56,6 +56,27 @@ const TF32: Kind = Kind {
     },
 };
 
+/// Normal numbers from 1/4 to 4 in e4m3: bias 7, fraction of 3 bits.
+const E4M3: Kind = Kind {
+    name: "e4m3",
+    bits: 8,
+    element: |n| {
+        let (exponent, fraction, sign) = (5 + scramble(n) % 4, scramble(n) / 4 % 8, scramble(n) / 32 % 2);
+        let value = (1.0 + f64::from(fraction) / 8.0) * 2f64.powi(exponent as i32 - 7);
+        (sign << 7 | exponent << 3 | fraction, if sign == 1 { -value } else { value })
+    },
+};
+/// Normal numbers from 1/4 to 4 in e5m2: bias 15, fraction of 2 bits.
+const E5M2: Kind = Kind {
+    name: "e5m2",
+    bits: 8,
+    element: |n| {
+        let (exponent, fraction, sign) = (13 + scramble(n) % 4, scramble(n) / 4 % 4, scramble(n) / 16 % 2);
+        let value = (1.0 + f64::from(fraction) / 4.0) * 2f64.powi(exponent as i32 - 15);
+        (sign << 7 | exponent << 2 | fraction, if sign == 1 { -value } else { value })
+    },
+};
+
 /// Registers of `A`, each with the values of all lanes, in the layout of the figures in the PTX ISA.
 fn fragment_a(kind: Kind, depth: usize) -> Vec<[u32; 32]> {
     let per = 32 / kind.bits;
@@ -119,8 +140,9 @@ fn run_mma(name: &str, a: &[[u32; 32]], b: &[[u32; 32]], c: &[[u32; 32]]) -> Vec
     for index in 0..c.len() {
         body += &format!("st.global.u32 [%x0+{}], %r{};\n", (inputs.len() + index) * 128, d + index);
     }
-    launch(&kernel("", &body), LaunchConfig::linear(1, 32), &mut data)
-        .unwrap_or_else(|finding| panic!("{finding}"));
+    // 8-bit floats need a later version than the other tests.
+    let text = kernel("", &body).replacen(".version 8.1", ".version 8.7", 1);
+    launch(&text, LaunchConfig::linear(1, 32), &mut data).unwrap_or_else(|finding| panic!("{finding}"));
     data[outputs..].chunks(32).map(|lanes| std::array::from_fn(|lane| lanes[lane])).collect()
 }
 
@@ -168,17 +190,20 @@ fn integer_sums_wrap_unless_they_saturate() {
 
 #[test]
 fn float_products() {
-    let shapes = [(F16, 16), (F16, 8), (BF16, 16), (BF16, 8), (TF32, 8), (TF32, 4)];
+    let same = [(F16, 16), (F16, 8), (BF16, 16), (BF16, 8), (TF32, 8), (TF32, 4)];
+    let same = same.map(|(kind, depth)| (kind, kind, depth));
+    let float8 = [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3), (E5M2, E5M2)];
+    let float8 = float8.into_iter().flat_map(|(a, b)| [(a, b, 32), (a, b, 16)]);
     let c: Vec<[u32; 32]> = (0..4u32)
         .map(|index| std::array::from_fn(|lane| (lane as f32 * 0.5 - index as f32).to_bits()))
         .collect();
-    for (kind, depth) in shapes {
-        let name = format!("m16n8k{depth}.row.col.f32.{0}.{0}.f32", kind.name);
-        let d = run_mma(&name, &fragment_a(kind, depth), &fragment_b(kind, depth), &c);
+    for (left, right, depth) in same.into_iter().chain(float8) {
+        let name = format!("m16n8k{depth}.row.col.f32.{}.{}.f32", left.name, right.name);
+        let d = run_mma(&name, &fragment_a(left, depth), &fragment_b(right, depth), &c);
         for index in 0..4 {
             for lane in 0..32 {
                 let (row, column) = place(lane, index);
-                let want = product(kind, kind, depth, row, column) + f32::from_bits(c[index][lane]) as f64;
+                let want = product(left, right, depth, row, column) + f32::from_bits(c[index][lane]) as f64;
                 let got = f32::from_bits(d[index][lane]);
                 assert_eq!(got as f64, want, "{name}: lane {lane}, register {index}");
             }
@@ -189,16 +214,125 @@ fn float_products() {
 #[test]
 fn half_accumulators_are_rounded_once() {
     let c: Vec<[u32; 32]> = vec![[0x3c00_3800; 32], [0xbc00_b800; 32]];
-    for depth in [8, 16] {
-        let name = format!("m16n8k{depth}.row.col.f16.f16.f16.f16");
-        let d = run_mma(&name, &fragment_a(F16, depth), &fragment_b(F16, depth), &c);
+    let float8 = [(E4M3, E5M2, 16), (E4M3, E4M3, 32), (E5M2, E4M3, 32), (E5M2, E5M2, 32)];
+    for (left, right, depth) in [(F16, F16, 8), (F16, F16, 16)].into_iter().chain(float8) {
+        let name = format!("m16n8k{depth}.row.col.f16.{}.{}.f16", left.name, right.name);
+        let d = run_mma(&name, &fragment_a(left, depth), &fragment_b(right, depth), &c);
         for index in 0..4 {
             for lane in 0..32 {
                 let (row, column) = place(lane, index);
                 let bits = |register: u32| half::f16::from_bits((register >> (16 * (index % 2))) as u16);
-                let exact = product(F16, F16, depth, row, column) + bits(c[index / 2][lane]).to_f64();
+                let exact = product(left, right, depth, row, column) + bits(c[index / 2][lane]).to_f64();
                 let got = bits(d[index / 2][lane]);
                 assert_eq!(got, half::f16::from_f64(exact), "{name}: lane {lane}, index {index}");
+            }
+        }
+    }
+}
+
+/// The value of every 8-bit float, by the definition of the formats: e4m3 has no infinities, and one NaN per sign.
+fn float8(code: u8, fraction_bits: i32, bias: i32, has_infinities: bool) -> f64 {
+    let (exponent, fraction) =
+        (i32::from(code & 0x7f) >> fraction_bits, i32::from(code) & ((1 << fraction_bits) - 1));
+    let special = exponent == (0x7f >> fraction_bits);
+    let magnitude = match (exponent, fraction) {
+        (_, 0) if special && has_infinities => f64::INFINITY,
+        (_, fraction) if special && (has_infinities || fraction == 7) => f64::NAN,
+        (0, fraction) => f64::from(fraction) * 2f64.powi(1 - bias - fraction_bits),
+        _ => f64::from((1 << fraction_bits) + fraction) * 2f64.powi(exponent - bias - fraction_bits),
+    };
+    if code & 0x80 != 0 { -magnitude } else { magnitude }
+}
+
+#[test]
+fn every_float_of_8_bits() {
+    for (name, one, fraction_bits, bias, has_infinities) in
+        [("e4m3", 0x38u32, 3, 7, false), ("e5m2", 0x3c, 2, 15, true)]
+    {
+        for first in (0..256u32).step_by(16) {
+            // Row `r` of A is `first + r` and zeros; B consists of ones.
+            let mut a = vec![[0u32; 32]; 4];
+            for row in 0..ROWS {
+                a[row / 8][row % 8 * 4] = first + row as u32;
+            }
+            let b = vec![[one * 0x0101_0101; 32]; 2];
+            let c = vec![[0u32; 32]; 4];
+            let d = run_mma(&format!("m16n8k32.row.col.f32.{name}.{name}.f32"), &a, &b, &c);
+            for (index, d) in d.iter().enumerate() {
+                for (lane, &sum) in d.iter().enumerate() {
+                    let code = (first + place(lane, index).0 as u32) as u8;
+                    let want = float8(code, fraction_bits, bias, has_infinities);
+                    let got = f64::from(f32::from_bits(sum));
+                    assert!(
+                        got == want || got.is_nan() && want.is_nan(),
+                        "{name} {code:#x}: {got}, not {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Element number `n` of a matrix of doubles: sums of products are rounded.
+fn double(n: usize) -> f64 {
+    f64::from(scramble(n as u32)) / 7.0 - 1e5
+}
+
+#[test]
+fn products_of_doubles() {
+    for (rows, depth) in [(8, 4), (16, 4), (16, 8), (16, 16)] {
+        let a = |row: usize, k: usize| double(row * depth + k);
+        let b = |k: usize, column: usize| double(1000 + k * COLUMNS + column);
+        let c = |row: usize, column: usize| double(2000 + row * COLUMNS + column);
+        let halves = rows / 8;
+        // Registers of A, of B and of C, by lanes.
+        let mut inputs: Vec<[f64; 32]> = Vec::new();
+        for i in 0..halves * depth / 4 {
+            let (row, k) = (8 * (i % halves), 4 * (i / halves));
+            inputs.push(std::array::from_fn(|lane| a(row + lane / 4, k + lane % 4)));
+        }
+        for i in 0..depth / 4 {
+            inputs.push(std::array::from_fn(|lane| b(4 * i + lane % 4, lane / 4)));
+        }
+        for i in 0..2 * halves {
+            inputs.push(std::array::from_fn(|lane| {
+                let (row, column) = place(lane, i);
+                c(row, column)
+            }));
+        }
+        let words = |x: f64| [x.to_bits() as u32, (x.to_bits() >> 32) as u32];
+        let mut data: Vec<u32> = inputs.iter().flatten().copied().flat_map(words).collect();
+        let outputs = data.len();
+        data.resize(outputs + 2 * halves * 64, 0);
+        let mut body = "mov.u32 %r0, %laneid; mad.wide.u32 %x0, %r0, 8, %data;\n".to_string();
+        for index in 0..inputs.len() {
+            body += &format!("ld.global.f64 %x{}, [%x0+{}];\n", index + 1, index * 256);
+        }
+        let list = |from: usize, count: usize| {
+            let names: Vec<String> = (from..from + count).map(|r| format!("%x{r}")).collect();
+            format!("{{{}}}", names.join(", "))
+        };
+        let (a_count, b_count, c_count) = (halves * depth / 4, depth / 4, 2 * halves);
+        let sums = 1 + inputs.len();
+        body += &format!(
+            "mma.sync.aligned.m{rows}n8k{depth}.row.col.f64.f64.f64.f64 {}, {}, {}, {};\n",
+            list(sums, c_count),
+            list(1, a_count),
+            list(1 + a_count, b_count),
+            list(1 + a_count + b_count, c_count)
+        );
+        for index in 0..c_count {
+            body += &format!("st.global.f64 [%x0+{}], %x{};\n", (inputs.len() + index) * 256, sums + index);
+        }
+        launch(&kernel("", &body), LaunchConfig::linear(1, 32), &mut data)
+            .unwrap_or_else(|finding| panic!("{finding}"));
+        for index in 0..c_count {
+            for lane in 0..32 {
+                let (row, column) = place(lane, index);
+                let want = (0..depth).fold(c(row, column), |sum, k| a(row, k).mul_add(b(k, column), sum));
+                let at = outputs + index * 64 + lane * 2;
+                let got = f64::from_bits(u64::from(data[at]) | u64::from(data[at + 1]) << 32);
+                assert_eq!(got, want, "m{rows}n8k{depth}: lane {lane}, register {index}");
             }
         }
     }

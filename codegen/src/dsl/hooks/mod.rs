@@ -15,6 +15,7 @@ mod loops;
 mod merge;
 mod range;
 mod repeated;
+mod side;
 mod slot;
 mod static_only;
 
@@ -42,6 +43,7 @@ pub use range::{
     range_from_literal, range_inclusive, range_inclusive_from_literal, unroll,
 };
 pub use repeated::{Repeated, RepeatedByClone, RepeatedByReference};
+pub use side::{SideOf, side};
 pub use slot::{Carriable, NoSlot, Slot, SlotOf, SlotOfHandles, StaticSlot};
 pub use static_only::{
     ArrayIndex, Assertable, AssertionOfHandle, AssertionOperand, CastOfHandle, CastOperand, CastResult,

@@ -123,9 +123,10 @@ impl Generator {
     }
 }
 
-/// Pure opcodes of a whole warp, with every type that they have.
+/// Pure opcodes of a whole warp, with every type that they have except f64.
 static MATRICES: LazyLock<Vec<(Op, Type)>> = LazyLock::new(|| {
     let warp = Op::every().into_iter().filter(|op| op.is_pure() && op.is_convergent());
     let typed = warp.flat_map(|op| Type::ALL.iter().map(move |&ty| (op, ty)));
+    let typed = typed.filter(|&(_, ty)| ty != Type::F64);
     typed.filter(|&(op, ty)| (op.is_typed() || ty == Type::U32) && operand_types(op, ty).is_some()).collect()
 });

@@ -1,5 +1,9 @@
 //! Inline PTX: instructions that the language has no intrinsic for.
 
+mod check;
+mod lex;
+mod words;
+
 use std::panic::Location;
 
 use super::pointer::{Ptr, Space};
@@ -17,6 +21,7 @@ pub struct InlinePtx {
     effect: InlineEffect,
     convergent: bool,
     needs: (Target, (u8, u8)),
+    checked: bool,
 }
 
 /// A run-time value that inline PTX takes in a register: a scalar or a pointer.
@@ -68,6 +73,9 @@ outputs! {
 /// this name, of the type of its handle; `bool` is a predicate, 8-bit integers are in 32-bit registers. Statements that
 /// declare registers or labels must be in a block `{ … }`.
 ///
+/// The text is checked when it is recorded: brackets and `;`, names of instructions, types, special registers and declared
+/// registers, and the operand types of arithmetic, logic and `mov`. Other mistakes are found by the emulator and the driver.
+///
 /// Passes take inline PTX as it is. Without a declaration, it may read and write memory and wait for other threads:
 /// it is never removed, merged or moved, and no load moves across it. [`InlinePtx::pure`] and others declare less.
 ///
@@ -99,6 +107,7 @@ pub fn inline_ptx(ptx: impl Into<String>) -> InlinePtx {
         effect: InlineEffect::Synchronises,
         convergent: false,
         needs: (Target::Sm80, (7, 0)),
+        checked: true,
     }
 }
 
@@ -148,6 +157,13 @@ impl InlinePtx {
         InlinePtx { needs: (target, version), ..self }
     }
 
+    /// Leaves the text unchecked, for PTX that is newer than this crate.
+    ///
+    /// - PTX: none
+    pub fn unchecked(self) -> InlinePtx {
+        InlinePtx { checked: false, ..self }
+    }
+
     /// Records the instruction without results.
     ///
     /// - PTX: none of its own; the text given to [`inline_ptx`]
@@ -178,6 +194,11 @@ impl InlinePtx {
         let names: Vec<&str> =
             outputs.iter().copied().chain(self.inputs.iter().map(|input| input.0)).collect();
         let text = numbered(&self.ptx, &names).unwrap_or_else(|message| fail(site, message));
+        if self.checked {
+            let types = results.iter().copied().chain(self.inputs.iter().map(|input| input.1));
+            let operands: Vec<(&str, Type)> = names.iter().copied().zip(types).collect();
+            check::check(&self.ptx, &operands).unwrap_or_else(|message| fail(site, message));
+        }
         let inline = Inline::new(InlineText {
             ptx: text,
             results: results.to_vec(),

@@ -1,0 +1,98 @@
+//! Element types of matrix products.
+
+use super::fragment::FragmentC;
+use crate::Carry;
+use crate::dsl::scalar::{E4m3, E5m2, F16x2, Scalar};
+use crate::dsl::value::Val;
+use crate::ir;
+
+/// Element type of A and B. Products of f64 have functions of their own: [`mma_f64`](super::mma_f64) and
+/// [`mma_m8n8k4_f64`](super::mma_m8n8k4_f64).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the element of a matrix",
+    label = "expected u8, i8, f16, bf16, f32, E4m3 or E5m2; for f64 call `mma_f64`"
+)]
+pub trait MmaElement: Scalar {
+    /// The IR's element type.
+    const ELEMENT: ir::MmaElement;
+    /// Element type of C and D.
+    type Sum: MatrixSum;
+}
+
+/// Element type of A that can be multiplied by elements of type `B` with sums of type `S`: bytes by bytes of any
+/// signedness, [`E4m3`] and [`E5m2`] by each other, other floats by the same type. Products of f16 and of 8-bit floats also
+/// have f16 sums ([`F16x2`]).
+#[diagnostic::on_unimplemented(
+    message = "a matrix of `{Self}` cannot be multiplied by one of `{B}`",
+    label = "expected fragments of bytes, of 8-bit floats, of f16, of bf16 or of f32",
+    note = "u8 and i8 can be mixed, E4m3 and E5m2 too; f16 and bf16 cannot. f16, E4m3 and E5m2 also have F16x2 sums"
+)]
+pub trait MmaWith<B: MmaElement<Sum = Self::Sum>, S: MatrixSum = <Self as MmaElement>::Sum>:
+    MmaElement
+{
+}
+
+macro_rules! elements {
+    ($($ty:ty: $name:ident, $sum:ty, $($with:ty)*, $($half_sums:ty)*;)*) => {
+        $(impl MmaElement for $ty {
+            const ELEMENT: ir::MmaElement = ir::MmaElement::$name;
+            type Sum = $sum;
+        }
+        $(impl MmaWith<$with, $sum> for $ty {})*
+        $(impl MmaWith<$half_sums, F16x2> for $ty {})*)*
+    };
+}
+elements! {
+    u8: U8, i32, u8 i8,;
+    i8: I8, i32, u8 i8,;
+    half::f16: F16, f32, half::f16, half::f16;
+    half::bf16: Bf16, f32, half::bf16,;
+    f32: Tf32, f32, f32,;
+    E4m3: E4m3, f32, E4m3 E5m2, E4m3 E5m2;
+    E5m2: E5m2, f32, E4m3 E5m2, E4m3 E5m2;
+}
+
+/// Type of the sums of products: i32, f32, or [`F16x2`] for pairs of f16.
+pub trait MatrixSum: Scalar + Default {
+    /// A lane's sums in 16 rows and 8 columns. Pairs of f16 have the order of [`mma_f16_sums`](super::mma_f16_sums).
+    type Fragment: SumFragment<Sum = Self>;
+    /// Registers of a fragment.
+    const REGISTERS: usize;
+    /// The fragment that consists of these values, [`MatrixSum::REGISTERS`] of them.
+    fn fragment(values: &[Val<Self>]) -> Self::Fragment;
+}
+
+/// A lane's sums in 16 rows and 8 columns: [`FragmentC`], or two [`F16x2`].
+pub trait SumFragment: Carry + Clone + std::fmt::Debug {
+    /// Type of the sums.
+    type Sum;
+}
+
+impl<S: Scalar + std::fmt::Debug> SumFragment for FragmentC<S> {
+    type Sum = S;
+}
+
+impl SumFragment for [Val<F16x2>; 2] {
+    type Sum = F16x2;
+}
+
+macro_rules! sums {
+    ($($ty:ty)*) => {
+        $(impl MatrixSum for $ty {
+            type Fragment = FragmentC<$ty>;
+            const REGISTERS: usize = 4;
+            fn fragment(values: &[Val<$ty>]) -> FragmentC<$ty> {
+                FragmentC(std::array::from_fn(|i| values[i]))
+            }
+        })*
+    };
+}
+sums!(i32 f32);
+
+impl MatrixSum for F16x2 {
+    type Fragment = [Val<F16x2>; 2];
+    const REGISTERS: usize = 2;
+    fn fragment(values: &[Val<F16x2>]) -> [Val<F16x2>; 2] {
+        [values[0], values[1]]
+    }
+}

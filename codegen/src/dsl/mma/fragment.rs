@@ -1,0 +1,284 @@
+//! Fragments of matrices: the parts that a lane holds.
+
+use std::marker::PhantomData;
+
+use super::element::MmaElement;
+use super::load::{load_matrices, load_matrices_transposed};
+use crate::Carry;
+use crate::dsl::pointer::{Ptr, Shared};
+use crate::dsl::scalar::Scalar;
+use crate::dsl::threads::lane;
+use crate::dsl::value::{Val, val};
+
+/// A lane's fragment of A: 16 rows of 8·`R` bytes. See [the guide](crate#matrix-products).
+#[derive(Clone, Copy, Debug, Carry)]
+pub struct FragmentA<T, const R: usize> {
+    pub(super) registers: [Val<u32>; R],
+    #[carry(skip)]
+    elements: PhantomData<T>,
+}
+
+/// A lane's fragment of B: 8 columns of 16·`R` bytes. See [the guide](crate#matrix-products).
+#[derive(Clone, Copy, Debug, Carry)]
+pub struct FragmentB<T, const R: usize> {
+    pub(super) registers: [Val<u32>; R],
+    #[carry(skip)]
+    elements: PhantomData<T>,
+}
+
+/// A lane's fragment of C or D: 16 rows of 8 sums. See [the guide](crate#matrix-products).
+#[derive(Clone, Copy, Debug, Carry)]
+pub struct FragmentC<S: Scalar>(pub [Val<S>; 4]);
+
+impl<T: MmaElement, const R: usize> FragmentA<T, R> {
+    /// A fragment from the lane's registers. Each register holds its elements in order from the low bits.
+    ///
+    /// - PTX: none
+    pub fn from_registers(registers: [Val<u32>; R]) -> FragmentA<T, R> {
+        FragmentA { registers, elements: PhantomData }
+    }
+
+    /// The lane's registers of the fragment.
+    ///
+    /// - PTX: none
+    pub fn registers(self) -> [Val<u32>; R] {
+        self.registers
+    }
+
+    /// Loads 16 rows of 8·`R` bytes, `pitch` bytes apart. A pitch that is an odd multiple of 16 puts eight consecutive
+    /// rows into different banks.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.shared.b16`, for `R` = 2 `.x2`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // A tile of ones.
+    /// #[kernel(threads = 32)]
+    /// fn sixteen(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::ONE);
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::load(tile, 32);
+    ///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     x.at(lane()).store(c.0[0]);
+    /// }
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0f32; 32]), [16.0; 32]);
+    /// ```
+    #[track_caller]
+    pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentA<T, R> {
+        let lane = lane();
+        let row = tile.cast().bytes((lane & 15) * pitch);
+        let row = if R == 4 { row.bytes((lane >> 4) * 16) } else { row };
+        FragmentA::from_registers(load_matrices(row))
+    }
+}
+
+impl<T: MmaElement, const R: usize> FragmentB<T, R> {
+    /// A fragment from the lane's registers. Each register holds its elements in order from the low bits.
+    ///
+    /// - PTX: none
+    pub fn from_registers(registers: [Val<u32>; R]) -> FragmentB<T, R> {
+        FragmentB { registers, elements: PhantomData }
+    }
+
+    /// The lane's registers of the fragment.
+    ///
+    /// - PTX: none
+    pub fn registers(self) -> [Val<u32>; R] {
+        self.registers
+    }
+
+    /// Loads 8 columns of 16·`R` bytes, `pitch` bytes apart: B is stored column by column.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x2.shared.b16`, for `R` = 1 `.x1`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // A tile of ones.
+    /// #[kernel(threads = 32)]
+    /// fn sixteen(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::ONE);
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = FragmentB::<f16, 2>::load(tile, 32);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     x.at(lane()).store(c.0[0]);
+    /// }
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x2.shared.b16", [0.0f32; 32]), [16.0; 32]);
+    /// ```
+    #[track_caller]
+    pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, R> {
+        let lane = lane();
+        let column = tile.cast().bytes((lane & 7) * pitch);
+        let column = if R == 2 { column.bytes((lane >> 3 & 1) * 16) } else { column };
+        FragmentB::from_registers(load_matrices(column))
+    }
+}
+
+impl<T: MmaElement> FragmentB<T, 2> {
+    /// Loads 16 columns as two fragments, each as by [`FragmentB::load`]: the first and the last eight columns.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.shared.b16`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // A tile of ones.
+    /// #[kernel(threads = 32)]
+    /// fn sixteen(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::ONE);
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let [b, _] = FragmentB::<f16, 2>::load_pair(tile, 32);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     x.at(lane()).store(c.0[0]);
+    /// }
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0f32; 32]), [16.0; 32]);
+    /// ```
+    #[track_caller]
+    pub fn load_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
+        let lane = lane();
+        let column = (lane & 7) + (lane >> 4) * 8;
+        let [a, b, c, d] = load_matrices(tile.cast().bytes(column * pitch).bytes((lane >> 3 & 1) * 16));
+        [[a, b], [c, d]].map(FragmentB::from_registers)
+    }
+}
+
+impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
+    /// Loads 8 columns of 16 elements from rows that are `pitch` bytes apart: B is stored row by row.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // A tile of ones.
+    /// #[kernel(threads = 32)]
+    /// fn sixteen(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::ONE);
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = FragmentB::<f16, 2>::load_transposed(tile, 16);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     x.at(lane()).store(c.0[0]);
+    /// }
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", [0.0f32; 32]), [16.0; 32]);
+    /// ```
+    #[track_caller]
+    pub fn load_transposed(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, 2> {
+        const { assert!(size_of::<T>() == 2, "`load_transposed` takes elements of 16 bits: store B by columns") };
+        let row = tile.cast().bytes((lane() & 15) * pitch);
+        FragmentB::from_registers(load_matrices_transposed(row))
+    }
+
+    /// Loads 16 columns as two fragments, each as by [`FragmentB::load_transposed`]: the first and the last eight columns.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // B[k][n] = n: each column of the product with ones is 16·n.
+    /// #[kernel(threads = 32)]
+    /// fn products(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store((lane() % 16).cast::<f16>());
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     for (i, b) in FragmentB::<f16, 2>::load_transposed_pair(tile, 32).into_iter().enumerate() {
+    ///         let FragmentC([sum, ..]) = mma(a, b, FragmentC::zero());
+    ///         if lane() < 4 {
+    ///             x.at(lane() + 4 * i as u32).store(sum);
+    ///         }
+    ///     }
+    /// }
+    /// let even_columns = [0.0f32, 32.0, 64.0, 96.0, 128.0, 160.0, 192.0, 224.0];
+    /// assert_eq!(run(products(), "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", [0.0f32; 8]), even_columns);
+    /// ```
+    #[track_caller]
+    pub fn load_transposed_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
+        const { assert!(size_of::<T>() == 2, "`load_transposed_pair` takes elements of 16 bits: use `load_pair`") };
+        let row = tile.cast().bytes((lane() & 15) * pitch).bytes((lane() >> 4) * 16);
+        let [a, b, c, d] = load_matrices_transposed(row);
+        [[a, b], [c, d]].map(FragmentB::from_registers)
+    }
+}
+
+impl<S: Scalar + Default> FragmentC<S> {
+    /// A fragment of zeros: the start of a sum.
+    ///
+    /// - PTX: none: constants
+    #[track_caller]
+    pub fn zero() -> FragmentC<S> {
+        FragmentC([val(S::default()); 4])
+    }
+
+    /// The row of the sum in register `i` of the lane's fragment.
+    ///
+    /// - PTX: `shr.u32` of `%laneid`, and constants
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // A product of ones, stored row by row.
+    /// #[kernel(threads = 32)]
+    /// fn product(x: Ptr<Global, f32>) {
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     for i in 0..4u32 {
+    ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
+    ///     }
+    /// }
+    /// assert_eq!(run(product(), "shr.u32", [0.0f32; 128]), [16.0; 128]);
+    /// ```
+    #[track_caller]
+    pub fn row(i: u32) -> Val<u32> {
+        (lane() >> 2) + (i / 2 * 8)
+    }
+
+    /// The column of the sum in register `i` of the lane's fragment.
+    ///
+    /// - PTX: `and.b32` of `%laneid`, and constants
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // A product of ones, stored row by row.
+    /// #[kernel(threads = 32)]
+    /// fn product(x: Ptr<Global, f32>) {
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     for i in 0..4u32 {
+    ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
+    ///     }
+    /// }
+    /// assert_eq!(run(product(), "and.b32", [0.0f32; 128]), [16.0; 128]);
+    /// ```
+    #[track_caller]
+    pub fn column(i: u32) -> Val<u32> {
+        (lane() & 3) * 2 + i % 2
+    }
+}
