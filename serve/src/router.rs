@@ -44,7 +44,7 @@ pub fn router(app: &Arc<App>) -> Result<Router, String> {
         read("/props", get(info::props)),
     ];
     let pages = page::FILES.map(|(path, kind, text)| read(path, get(async move || page::file(kind, text))));
-    // The page's files are named by their page.
+    // The error for an unknown path names the page, not its files.
     let paths: Vec<&str> = routes.iter().map(|(path, _)| *path).chain(["/"]).collect();
     let paths = paths.join(", ").replace("{*name}", "NAME");
     let routes = routes.into_iter().chain(pages);

@@ -24,7 +24,7 @@ pub struct CallParser {
     form: CallForm,
     types: Arc<Types>,
     held: String,
-    place: Place,
+    state: ParserState,
     /// Whether the last call is part of a list.
     in_list: bool,
     /// Whether other text than white space has been returned.
@@ -33,8 +33,8 @@ pub struct CallParser {
     called: bool,
 }
 
-/// Where in the text `CallParser::held` begins.
-enum Place {
+/// Where in the text [`CallParser::held`] begins.
+enum ParserState {
     /// In text, or before a call whose arguments are not known to begin.
     Outside,
     /// In the arguments of a call.
@@ -50,23 +50,23 @@ enum Place {
 impl CallParser {
     /// A parser at the beginning of an answer.
     pub fn new(form: CallForm, types: Arc<Types>) -> CallParser {
-        let (held, place) = (String::new(), Place::Outside);
-        CallParser { form, types, held, place, in_list: false, begun: false, called: false }
+        let (held, state) = (String::new(), ParserState::Outside);
+        CallParser { form, types, held, state, in_list: false, begun: false, called: false }
     }
 
     /// Adds a part of the text, and returns what is decided.
     pub fn push(&mut self, part: &str) -> Vec<Piece> {
         self.held += part;
         let mut pieces = Vec::new();
-        while match (&self.place, self.form) {
-            (Place::Arguments(_), _) => self.arguments(&mut pieces),
-            (Place::Parameters(_), _) => self.parameters(&mut pieces),
-            (Place::Closing, _) => self.closing(),
-            (Place::AfterElement, _) => self.after_element(&mut pieces),
-            (Place::Outside, CallForm::Tagged | CallForm::Functions) => self.tagged(&mut pieces),
+        while match (&self.state, self.form) {
+            (ParserState::Arguments(_), _) => self.arguments(&mut pieces),
+            (ParserState::Parameters(_), _) => self.parameters(&mut pieces),
+            (ParserState::Closing, _) => self.closing(),
+            (ParserState::AfterElement, _) => self.after_element(&mut pieces),
+            (ParserState::Outside, CallForm::Tagged | CallForm::Functions) => self.tagged(&mut pieces),
             // Models of either form may write the other one.
-            (Place::Outside, CallForm::Listed | CallForm::Named) => self.marked(&mut pieces),
-            (Place::Outside, CallForm::Bare) => self.bare(&mut pieces),
+            (ParserState::Outside, CallForm::Listed | CallForm::Named) => self.marked(&mut pieces),
+            (ParserState::Outside, CallForm::Bare) => self.bare(&mut pieces),
         } {}
         pieces
     }
@@ -75,7 +75,7 @@ impl CallParser {
     pub fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let held = std::mem::take(&mut self.held);
-        if !matches!(self.place, Place::Outside | Place::AfterElement) {
+        if !matches!(self.state, ParserState::Outside | ParserState::AfterElement) {
             // The answer ended within a call whose beginning has been returned.
             return pieces;
         }
@@ -100,14 +100,14 @@ impl CallParser {
     /// Returns the beginning of a call whose arguments begin at a byte of the held text.
     fn begin(&mut self, name: String, at: usize, pieces: &mut Vec<Piece>) {
         self.held.drain(..at);
-        self.place = Place::Arguments(ObjectScanner::default());
+        self.state = ParserState::Arguments(ObjectScanner::default());
         self.called = true;
         pieces.push(Piece::Call { name, arguments: String::new() });
     }
 
     /// Returns a part of the arguments; returns whether they have ended.
     fn arguments(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        let Place::Arguments(scanner) = &mut self.place else { return false };
+        let ParserState::Arguments(scanner) = &mut self.state else { return false };
         let end = scanner.scan(&self.held);
         let rest = self.held.split_off(end.unwrap_or(self.held.len()));
         let part = std::mem::replace(&mut self.held, rest);
@@ -115,21 +115,21 @@ impl CallParser {
             pieces.push(Piece::Arguments(part));
         }
         if end.is_some() {
-            self.place = Place::Closing;
+            self.state = ParserState::Closing;
         }
         end.is_some()
     }
 
     /// Returns a part of the arguments that the parameters are; returns whether they have ended.
     fn parameters(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        let Place::Parameters(reader) = &mut self.place else { return false };
+        let ParserState::Parameters(reader) = &mut self.state else { return false };
         let mut part = String::new();
         let next = reader.read(&mut self.held, &self.types, &mut part);
         if !part.is_empty() {
             pieces.push(Piece::Arguments(part));
         }
         if next != Next::Parameters {
-            self.place = Place::Closing;
+            self.state = ParserState::Closing;
         }
         next != Next::Parameters
     }
@@ -153,7 +153,7 @@ impl CallParser {
         };
         let Some(end) = end else { return false };
         self.held.drain(..end);
-        self.place = if self.in_list { Place::AfterElement } else { Place::Outside };
+        self.state = if self.in_list { ParserState::AfterElement } else { ParserState::Outside };
         true
     }
 
@@ -177,7 +177,7 @@ impl CallParser {
         }
         // The rest is text.
         self.in_list = false;
-        self.place = Place::Outside;
+        self.state = ParserState::Outside;
         true
     }
 
@@ -188,7 +188,7 @@ impl CallParser {
             Element::Whole(length) => {
                 let Some(call) = written::one(&self.held[at..at + length]) else { return false };
                 self.held.drain(..at + length);
-                self.place = Place::AfterElement;
+                self.state = ParserState::AfterElement;
                 self.called = true;
                 pieces.push(call);
             }
@@ -278,7 +278,8 @@ impl CallParser {
         pieces.push(Piece::Call { name: name.to_owned(), arguments: String::new() });
         pieces.push(Piece::Arguments(arguments));
         self.held = rest;
-        self.place = if next == Next::Parameters { Place::Parameters(reader) } else { Place::Closing };
+        self.state =
+            if next == Next::Parameters { ParserState::Parameters(reader) } else { ParserState::Closing };
         self.called = true;
         true
     }
