@@ -166,8 +166,8 @@ impl CallParser {
         }
         if start.starts_with(']') {
             self.held.drain(..=at);
-        } else if start.starts_with(',') {
-            let next = element(&start[1..]);
+        } else if let Some(rest) = start.strip_prefix(',') {
+            let next = element(rest);
             if next == Element::Incomplete {
                 return false;
             }
