@@ -98,7 +98,7 @@ impl App {
         match (self.phases.now(), self.ready.get()) {
             (Phase::Serving, Some(ready)) => Ok(ready),
             (Phase::Draining | Phase::Ending, _) => Err(shutting_down()),
-            _ => Err(ApiError::unavailable("loading", "the model is being loaded").retry_after(1)),
+            _ => Err(ApiError::unavailable("loading", "the model is being loaded").with_retry_after(1)),
         }
     }
 }

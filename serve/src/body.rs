@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::app::{App, LEAST_BODY};
 use crate::error::ApiError;
 
-/// Bytes of memory that a body that grows takes at a time.
+/// Bytes by which the share of a growing body grows.
 const SHARE: usize = 64 << 10;
 
 /// A body with its share of the memory for bodies.
@@ -71,12 +71,12 @@ async fn receive(app: &App, mut body: axum::body::Body, most: usize) -> Result<B
     Ok(Body { bytes, _share: share })
 }
 
-/// Takes memory for a body. Nobody waits for it: two bodies that wait for each other would both be lost.
+/// Takes memory for a body, or fails: two bodies that waited for each other would both time out.
 fn take(app: &App, size: usize) -> Result<OwnedSemaphorePermit, ApiError> {
     let permits = u32::try_from(size).unwrap_or(u32::MAX);
     Arc::clone(&app.bodies).try_acquire_many_owned(permits).map_err(|_| {
         let message = "the memory for bodies of requests is in use; try again later";
-        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "bodies_full", message).retry_after(1)
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "bodies_full", message).with_retry_after(1)
     })
 }
 

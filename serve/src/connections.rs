@@ -174,13 +174,13 @@ async fn join_all(connections: &mut JoinSet<()>) {
     while connections.join_next().await.is_some() {}
 }
 
-/// A service that notes that it was called: the head of a request has arrived.
-struct Noting<S> {
+/// Service that records whether it was called: the head of a request has arrived.
+struct RecordCall<S> {
     service: S,
     called: Arc<AtomicBool>,
 }
 
-impl<R, S: Service<R>> Service<R> for Noting<S> {
+impl<R, S: Service<R>> Service<R> for RecordCall<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -196,7 +196,8 @@ async fn serve_one(stream: Box<dyn Connection>, app: Arc<App>, router: Router) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIME));
     let begun_request = Arc::new(AtomicBool::new(false));
-    let service = Noting { service: TowerToHyperService::new(router), called: Arc::clone(&begun_request) };
+    let service =
+        RecordCall { service: TowerToHyperService::new(router), called: Arc::clone(&begun_request) };
     let silent = async {
         sleep(app.options.head_timeout).await;
         if begun_request.load(Ordering::Relaxed) {

@@ -61,7 +61,7 @@ impl ApiError {
     }
 
     /// The error with the name of the field that is wrong.
-    pub fn of(self, name: &str) -> ApiError {
+    pub fn with_param(self, name: &str) -> ApiError {
         ApiError { param: Some(name.to_owned()), ..self }
     }
 
@@ -71,7 +71,7 @@ impl ApiError {
     }
 
     /// The error with the number of seconds after which the request may succeed.
-    pub fn retry_after(self, seconds: u64) -> ApiError {
+    pub fn with_retry_after(self, seconds: u64) -> ApiError {
         ApiError { retry_after: Some(seconds), ..self }
     }
 

@@ -134,7 +134,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over the scheduler's counts.
+    /// Sets the metrics of the scheduler to its counts.
     pub fn observe<S: Steps>(&self, scheduler: &Scheduler<'_, S>) {
         self.scheduler.observe(scheduler);
     }

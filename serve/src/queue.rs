@@ -128,7 +128,7 @@ impl Queue {
                 self.sequences(),
                 self.total
             );
-            ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(self.wait())
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).with_retry_after(self.wait())
         })
     }
 
@@ -138,7 +138,7 @@ impl Queue {
         (mean / self.slots.max(1)).as_secs().clamp(1, 60)
     }
 
-    /// Takes the duration of a sequence into the mean.
+    /// Adds the duration of a sequence to the mean.
     pub fn sequence_took(&self, duration: Duration) {
         let mean = self.mean.load(Ordering::Relaxed);
         let duration = duration.as_micros() as u64;

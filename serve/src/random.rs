@@ -1,4 +1,4 @@
-//! Random numbers for ids and seeds. They are no secrets.
+//! Random numbers for ids and seeds, not for secrets.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;

@@ -44,9 +44,9 @@ pub fn router(app: &Arc<App>) -> Result<Router, String> {
         read("/props", get(info::props)),
     ];
     let pages = page::FILES.map(|(path, kind, text)| read(path, get(async move || page::file(kind, text))));
-    // The page's files are named by their page.
+    // The error for an unknown path names the page, not its files.
     let paths: Vec<&str> = routes.iter().map(|(path, _)| *path).chain(["/"]).collect();
-    let paths = paths.join(", ");
+    let paths = paths.join(", ").replace("{*name}", "NAME");
     let routes = routes.into_iter().chain(pages);
     let router =
         routes.into_iter().fold(Router::new(), |router, (path, handler)| router.route(path, handler));
@@ -120,6 +120,8 @@ async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) 
     app.metrics.answered(&path, status.as_u16());
     let seconds = start.elapsed().as_secs_f64();
     match response.extensions().get::<ApiError>() {
+        // Proxies ask often, and 503 is what they are told while the server loads or ends.
+        _ if path == "/health" => tracing::debug!("{id}: {method} {path}: {status}"),
         Some(error) if status.is_server_error() => {
             tracing::warn!("{id}: {method} {path}: {status} after {seconds:.3} s: {}", error.message());
         }

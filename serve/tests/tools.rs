@@ -72,9 +72,8 @@ fn calls_are_found_in_the_form_of_each_family() {
             reply.events().iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
         let deltas = events.iter().map(|event| &event["choices"][0]["delta"]);
         let calls: Vec<&Value> = deltas.clone().filter_map(|delta| delta["tool_calls"].get(0)).collect();
-        // Arguments arrive in parts, unless only the whole call tells them.
-        let parts = if matches!(family, "Mistral" | "Qwen3-Coder") { 1..=1 } else { 3..=30 };
-        assert!(parts.contains(&calls.len()), "{family}: {}", reply.body);
+        // Arguments arrive in parts.
+        assert!((3..=30).contains(&calls.len()), "{family}: {}", reply.body);
         assert!(calls[0]["id"].is_string() && calls[1..].iter().all(|call| call["id"].is_null()));
         assert!(calls.iter().all(|call| call["index"] == 0), "{family}: {}", reply.body);
         let joined: String = calls.iter().map(|call| written(call)).collect();

@@ -105,6 +105,28 @@ fn a_server_answers_and_finishes_streams_after_a_signal() {
     assert!(text.ends_with("ended by a second signal; answers that are lost: 1\n"), "{text}");
 }
 
+/// A stopped process stands for a paused container: time passes at once.
+#[cfg(unix)]
+#[test]
+fn a_server_that_was_stopped_ends_requests_whose_time_is_over_and_answers_others() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let server = serve(&["--timeout", "6"]);
+    let mut stream = server.connect("POST", "/v1/completions", STREAM);
+    stream.read_exact(&mut [0; 400]).unwrap();
+    let pid = Pid::from_raw(server.child.id() as i32);
+    kill(pid, Signal::SIGSTOP).unwrap();
+    std::thread::sleep(Duration::from_secs(7));
+    kill(pid, Signal::SIGCONT).unwrap();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains(r#""code":"timeout""#) && !rest.contains("[DONE]"), "{rest}");
+    let chat = r#"{"messages": [{"role": "user", "content": "17+25"}]}"#;
+    let answer = server.send("POST", "/v1/chat/completions", chat);
+    assert!(answer.contains(r#""content":" 42""#), "{answer}");
+}
+
 #[test]
 fn what_a_server_cannot_start_with_is_an_error() {
     let folder = tempfile::tempdir().unwrap();

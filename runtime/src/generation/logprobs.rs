@@ -32,7 +32,8 @@ impl TokenLogprobs {
             ranked.truncate(count);
         }
         ranked.sort_unstable_by(order);
-        let top = ranked.into_iter().map(|(token, _)| (token, logprob(token))).collect();
+        // A collection of `into_iter` would keep the memory of the whole vocabulary for each token of an answer.
+        let top = ranked.iter().map(|&(token, _)| (token, logprob(token))).collect();
         TokenLogprobs { logprob: logprob(chosen), top }
     }
 }
@@ -53,6 +54,12 @@ mod tests {
         let all = TokenLogprobs::of(&logits, 3, 99).top;
         let sum: f64 = all.iter().map(|(_, logprob)| logprob.exp()).sum();
         assert!(all.len() == 4 && (sum - 1.0).abs() < 1e-12, "{all:?}");
+    }
+
+    #[test]
+    fn a_token_keeps_no_more_memory_than_its_entries_need() {
+        let TokenLogprobs { top, .. } = TokenLogprobs::of(&[0.0; 10_000], 1, 3);
+        assert!(top.len() == 3 && top.capacity() < 10, "{}", top.capacity());
     }
 
     #[test]

@@ -9,11 +9,11 @@ use bespoke::tokenizer::Tokenizer;
 use bespoke_chat::{Message, Value as TemplateValue};
 use serde_json::{Value, json};
 
-use super::respond::{Form, Head, Reason, respond};
+use super::respond::{Form, Parsed, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
 use super::tools::{self, Tools};
-use super::{Answer, RequestId, check_model, format, log_text, logprobs, with_body};
-use crate::answers::{Answers, Sequences, TokenInfo, count_choices};
+use super::{Answer, RequestId, check_model, format, log_text, logprobs};
+use crate::answers::{Sequences, TokenInfo, count_choices};
 use crate::app::{App, Ready};
 use crate::body::Body;
 use crate::calls::{CallForm, CallParser, Piece, Types};
@@ -30,18 +30,15 @@ pub async fn chat(
     Extension(id): Extension<RequestId>,
     request: Request,
 ) -> Answer {
-    let id = format!("chatcmpl-{}", id.0);
-    let own = id.clone();
-    let work = move |app: &App, ready: &Ready, body: &Body| {
-        let (sequences, stream, calls) = sequences(app, ready, &own, body)?;
-        let logprobs = sequences.settings.logprobs.is_some();
-        let parsers = (0..sequences.n).filter_map(|_| Some(Parsing::new(calls.clone()?))).collect();
-        let form = ChatForm { tokenizer: Arc::clone(&ready.model.tokenizer), logprobs, parsers };
-        let answers = Answers::start(app, ready, &own, sequences)?;
-        Ok((Head { id: own, model: ready.model.name().to_owned() }, form, answers, stream))
-    };
-    let (head, form, answers, stream) = with_body(&app, request, work).await?;
-    respond(&app, head, form, answers, stream).await
+    respond(&app, format!("chatcmpl-{}", id.0), request, parse).await
+}
+
+fn parse(app: &App, ready: &Ready, id: &str, body: &Body) -> Result<Parsed<ChatForm>, ApiError> {
+    let (sequences, stream, calls) = sequences(app, ready, id, body)?;
+    let logprobs = sequences.settings.logprobs.is_some();
+    let parsers = (0..sequences.n).filter_map(|_| Some(Parsing::new(calls.clone()?))).collect();
+    let form = ChatForm { tokenizer: Arc::clone(&ready.model.tokenizer), logprobs, parsers };
+    Ok(Parsed { sequences, form, stream })
 }
 
 fn sequences(

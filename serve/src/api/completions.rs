@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::logprobs::{finite, token_bytes};
-use super::respond::{Form, Head, Reason, respond};
+use super::respond::{Form, Parsed, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
-use super::{Answer, RequestId, check_model, format, log_text, with_body};
-use crate::answers::{Answers, Sequences, TokenInfo, count_choices};
+use super::{Answer, RequestId, check_model, format, log_text};
+use crate::answers::{Sequences, TokenInfo, count_choices};
 use crate::app::{App, Ready};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -50,27 +50,24 @@ pub async fn completions(
     Extension(id): Extension<RequestId>,
     request: Request,
 ) -> Answer {
-    let id = format!("cmpl-{}", id.0);
-    let own = id.clone();
-    let work = move |app: &App, ready: &Ready, body: &Body| {
-        let (sequences, stream, echo) = sequences(app, ready, &own, body)?;
-        let logprobs = sequences.settings.logprobs.is_some();
-        let tokenizer = Arc::clone(&ready.model.tokenizer);
-        let choices = sequences.prompts.len() * sequences.n as usize;
-        let echoed = sequences.prompts.iter().map(|prompt| tokenizer.decode(prompt)).filter(|_| echo);
-        let form = CompletionForm {
-            echoed: echoed.collect(),
-            n: sequences.n,
-            offsets: vec![0; choices],
-            begun: vec![false; choices],
-            logprobs,
-            tokenizer,
-        };
-        let answers = Answers::start(app, ready, &own, sequences)?;
-        Ok((Head { id: own, model: ready.model.name().to_owned() }, form, answers, stream))
+    respond(&app, format!("cmpl-{}", id.0), request, parse).await
+}
+
+fn parse(app: &App, ready: &Ready, id: &str, body: &Body) -> Result<Parsed<CompletionForm>, ApiError> {
+    let (sequences, stream, echo) = sequences(app, ready, id, body)?;
+    let tokenizer = Arc::clone(&ready.model.tokenizer);
+    let choices = sequences.prompts.len() * sequences.n as usize;
+    let echoed = sequences.prompts.iter().take(if echo { usize::MAX } else { 0 });
+    let echoed = echoed.map(|prompt| tokenizer.decode(prompt)).collect();
+    let form = CompletionForm {
+        echoed,
+        n: sequences.n,
+        offsets: vec![0; choices],
+        begun: vec![false; choices],
+        logprobs: sequences.settings.logprobs.is_some(),
+        tokenizer,
     };
-    let (head, form, answers, stream) = with_body(&app, request, work).await?;
-    respond(&app, head, form, answers, stream).await
+    Ok(Parsed { sequences, form, stream })
 }
 
 fn sequences(

@@ -67,7 +67,7 @@ fn check_model(ready: &Ready, name: Option<String>) -> Result<(), ApiError> {
             let known = ready.model.names.join("`, `");
             let message = format!("there is no model `{name}`; this server has `{known}`");
             let error = ApiError::new(axum::http::StatusCode::NOT_FOUND, "model_not_found", message);
-            Err(error.of("model"))
+            Err(error.with_param("model"))
         }
         _ => Ok(()),
     }

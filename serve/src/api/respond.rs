@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::settings::Stream;
 use super::stream::{Event, Writer, events};
-use super::{Answer, log_text};
-use crate::answers::{Answers, Part, TokenInfo, Usage};
-use crate::app::{App, seconds};
+use super::{Answer, log_text, with_body};
+use crate::answers::{Answers, Part, Sequences, TokenInfo, Usage};
+use crate::app::{App, Ready, seconds};
+use crate::body::Body;
 use crate::error::ApiError;
 
 /// How an endpoint writes its choices.
@@ -34,9 +36,9 @@ pub trait Form: Send + 'static {
 pub type Reason = &'static str;
 
 /// Facts at the head of an answer.
-pub struct Head {
-    pub id: String,
-    pub model: String,
+struct Head {
+    id: String,
+    model: String,
 }
 
 impl Head {
@@ -53,14 +55,27 @@ impl Head {
     }
 }
 
-/// Answers a request, as a stream or not.
+/// A request for choices.
+pub struct Parsed<F> {
+    pub sequences: Sequences,
+    pub form: F,
+    /// How it is streamed, if it is.
+    pub stream: Option<Stream>,
+}
+
+/// Answers a request that `parse` reads, as a stream or not. `id` is that of the answer.
 pub async fn respond<F: Form>(
     app: &Arc<App>,
-    head: Head,
-    form: F,
-    answers: Answers,
-    stream: Option<Stream>,
+    id: String,
+    request: Request,
+    parse: impl FnOnce(&App, &Ready, &str, &Body) -> Result<Parsed<F>, ApiError> + Send + 'static,
 ) -> Answer {
+    let work = move |app: &App, ready: &Ready, body: &Body| {
+        let Parsed { sequences, form, stream } = parse(app, ready, &id, body)?;
+        let answers = Answers::start(app, ready, &id, sequences)?;
+        Ok((Head { id, model: ready.model.name().to_owned() }, form, answers, stream))
+    };
+    let (head, form, answers, stream) = with_body(app, request, work).await?;
     match stream {
         Some(Stream { usage }) => {
             let (app_of_writer, choices, created) = (Arc::clone(app), answers.choices(), seconds());

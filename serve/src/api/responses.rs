@@ -138,7 +138,7 @@ fn sequences(app: &App, ready: &Ready, id: &str, body: &Body) -> Result<(Sequenc
         "text": {"format": format},
     });
     let prompt = encode(app, ready, id, messages, None, Default::default());
-    let prompt = prompt.map_err(|error| error.of("input"))?;
+    let prompt = prompt.map_err(|error| error.with_param("input"))?;
     Ok((
         Sequences { prompts: vec![prompt], n, settings, seed, field: "input", marks: Vec::new() },
         stream.is_some(),

@@ -1,6 +1,7 @@
 //! Calls of tools in the text of an answer, in the forms that models were trained to write.
 
 mod object;
+mod parameters;
 mod parser;
 mod types;
 mod written;

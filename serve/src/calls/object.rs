@@ -10,6 +10,11 @@ pub struct ObjectScanner {
 }
 
 impl ObjectScanner {
+    /// A search that begins within the object.
+    pub fn inside() -> ObjectScanner {
+        ObjectScanner { depth: 1, ..ObjectScanner::default() }
+    }
+
     /// Scans the next part. Returns the length of the text up to the end of the object, if this part has it.
     pub fn scan(&mut self, part: &str) -> Option<usize> {
         for (at, byte) in part.bytes().enumerate() {
@@ -41,6 +46,34 @@ pub fn head(text: &str) -> Option<(String, usize)> {
     let rest = after(rest, "\"arguments\"").or_else(|| after(rest, "\"parameters\""))?;
     let arguments = after(rest, ":")?.trim_start();
     arguments.starts_with('{').then(|| (name, text.len() - arguments.len()))
+}
+
+/// A call in a list, as far as it has arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Element {
+    /// Its name and the length of the text before its arguments, as [`head`] finds them.
+    Head(String, usize),
+    /// An object of another form or order, and the length of the text up to its end.
+    Whole(usize),
+    /// The beginning of an object, or nothing.
+    Incomplete,
+    /// Something else.
+    Other,
+}
+
+/// The call at the beginning of a text.
+pub fn element(text: &str) -> Element {
+    let object = text.trim_start();
+    if let Some((name, at)) = head(text) {
+        return Element::Head(name, at);
+    }
+    if !object.is_empty() && !object.starts_with('{') {
+        return Element::Other;
+    }
+    match ObjectScanner::default().scan(object) {
+        Some(end) => Element::Whole(text.len() - object.len() + end),
+        None => Element::Incomplete,
+    }
 }
 
 /// The text after white space and a token.

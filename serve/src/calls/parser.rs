@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::object::{ObjectScanner, head};
+use super::object::{Element, ObjectScanner, element, head};
+use super::parameters::{Next, ParameterReader, function_head};
 use super::written;
-use super::{CallForm, LIST, PYTHON, TAGS, Types};
+use super::{CallForm, FUNCTION, LIST, PYTHON, TAGS, Types};
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,46 +18,55 @@ pub enum Piece {
     Arguments(String),
 }
 
-/// Finds calls in a text that arrives in parts. Text that may be a call is held back until it is decided; arguments are returned
-/// as they arrive, unless only the whole call tells them.
+/// Search for calls in a text that arrives in parts. Text that may be a call is held back until it is decided; arguments are
+/// returned as they arrive, unless only the whole call tells them.
 pub struct CallParser {
     form: CallForm,
     types: Arc<Types>,
     held: String,
-    place: Place,
+    state: ParserState,
+    /// Whether the last call is part of a list.
+    in_list: bool,
     /// Whether other text than white space has been returned.
     begun: bool,
     /// Whether a call has been returned.
     called: bool,
 }
 
-/// Where in the text `CallParser::held` begins.
-enum Place {
+/// Where in the text [`CallParser::held`] begins.
+enum ParserState {
     /// In text, or before a call whose arguments are not known to begin.
     Outside,
     /// In the arguments of a call.
     Arguments(ObjectScanner),
+    /// In the parameters of a call of [`CallForm::Functions`].
+    Parameters(ParameterReader),
     /// After the arguments of a call.
     Closing,
+    /// In a list, after a call.
+    AfterElement,
 }
 
 impl CallParser {
     /// A parser at the beginning of an answer.
     pub fn new(form: CallForm, types: Arc<Types>) -> CallParser {
-        CallParser { form, types, held: String::new(), place: Place::Outside, begun: false, called: false }
+        let (held, state) = (String::new(), ParserState::Outside);
+        CallParser { form, types, held, state, in_list: false, begun: false, called: false }
     }
 
     /// Adds a part of the text, and returns what is decided.
     pub fn push(&mut self, part: &str) -> Vec<Piece> {
         self.held += part;
         let mut pieces = Vec::new();
-        while match (&self.place, self.form) {
-            (Place::Arguments(_), _) => self.arguments(&mut pieces),
-            (Place::Closing, _) => self.closing(),
-            (Place::Outside, CallForm::Tagged | CallForm::Functions) => self.tagged(&mut pieces),
+        while match (&self.state, self.form) {
+            (ParserState::Arguments(_), _) => self.arguments(&mut pieces),
+            (ParserState::Parameters(_), _) => self.parameters(&mut pieces),
+            (ParserState::Closing, _) => self.closing(),
+            (ParserState::AfterElement, _) => self.after_element(&mut pieces),
+            (ParserState::Outside, CallForm::Tagged | CallForm::Functions) => self.tagged(&mut pieces),
             // Models of either form may write the other one.
-            (Place::Outside, CallForm::Listed | CallForm::Named) => self.named(&mut pieces),
-            (Place::Outside, CallForm::Bare) => self.bare(&mut pieces),
+            (ParserState::Outside, CallForm::Listed | CallForm::Named) => self.marked(&mut pieces),
+            (ParserState::Outside, CallForm::Bare) => self.bare(&mut pieces),
         } {}
         pieces
     }
@@ -65,20 +75,18 @@ impl CallParser {
     pub fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let held = std::mem::take(&mut self.held);
-        if !matches!(self.place, Place::Outside) {
+        if !matches!(self.state, ParserState::Outside | ParserState::AfterElement) {
             // The answer ended within a call whose beginning has been returned.
             return pieces;
         }
         let calls = match self.form {
             // A call at the end may lack its closing tag: it may be a control token that ended the answer.
-            CallForm::Tagged | CallForm::Functions => {
-                held.trim_start().strip_prefix(TAGS.0).and_then(|inside| self.inside(inside))
+            CallForm::Tagged => {
+                held.trim_start().strip_prefix(TAGS.0).and_then(written::one).map(|call| vec![call])
             }
-            CallForm::Listed | CallForm::Named => {
-                held.trim_start().strip_prefix(LIST).and_then(written::list)
-            }
-            CallForm::Bare if self.begun => None,
-            CallForm::Bare => written::separated(self.first_call(&held)),
+            CallForm::Bare if !self.begun => written::separated(self.first_call(&held)),
+            // Whole calls of the other forms have been returned.
+            _ => None,
         };
         match calls {
             Some(calls) => pieces.extend(calls),
@@ -92,14 +100,14 @@ impl CallParser {
     /// Returns the beginning of a call whose arguments begin at a byte of the held text.
     fn begin(&mut self, name: String, at: usize, pieces: &mut Vec<Piece>) {
         self.held.drain(..at);
-        self.place = Place::Arguments(ObjectScanner::default());
+        self.state = ParserState::Arguments(ObjectScanner::default());
         self.called = true;
         pieces.push(Piece::Call { name, arguments: String::new() });
     }
 
     /// Returns a part of the arguments; returns whether they have ended.
     fn arguments(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        let Place::Arguments(scanner) = &mut self.place else { return false };
+        let ParserState::Arguments(scanner) = &mut self.state else { return false };
         let end = scanner.scan(&self.held);
         let rest = self.held.split_off(end.unwrap_or(self.held.len()));
         let part = std::mem::replace(&mut self.held, rest);
@@ -107,15 +115,35 @@ impl CallParser {
             pieces.push(Piece::Arguments(part));
         }
         if end.is_some() {
-            self.place = Place::Closing;
+            self.state = ParserState::Closing;
         }
         end.is_some()
+    }
+
+    /// Returns a part of the arguments that the parameters are; returns whether they have ended.
+    fn parameters(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let ParserState::Parameters(reader) = &mut self.state else { return false };
+        let mut part = String::new();
+        let next = reader.read(&mut self.held, &self.types, &mut part);
+        if !part.is_empty() {
+            pieces.push(Piece::Arguments(part));
+        }
+        if next != Next::Parameters {
+            self.state = ParserState::Closing;
+        }
+        next != Next::Parameters
     }
 
     /// Drops the end of a call; returns whether it was there.
     fn closing(&mut self) -> bool {
         let end = match self.form {
+            CallForm::Functions if self.held.trim_start().starts_with(FUNCTION) => {
+                // Another call between the same tags.
+                self.held.insert_str(0, TAGS.0);
+                Some(0)
+            }
             CallForm::Tagged | CallForm::Functions => self.held.find(TAGS.1).map(|at| at + TAGS.1.len()),
+            CallForm::Listed | CallForm::Named if self.in_list => ObjectScanner::inside().scan(&self.held),
             CallForm::Listed | CallForm::Named => Some(0),
             CallForm::Bare => {
                 let start = self.held.trim_start();
@@ -125,7 +153,48 @@ impl CallParser {
         };
         let Some(end) = end else { return false };
         self.held.drain(..end);
-        self.place = Place::Outside;
+        self.state = if self.in_list { ParserState::AfterElement } else { ParserState::Outside };
+        true
+    }
+
+    /// Returns the next call of a list, or drops the end of the list; returns whether there may be more.
+    fn after_element(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let start = self.held.trim_start();
+        let at = self.held.len() - start.len();
+        if start.is_empty() {
+            return false;
+        }
+        if start.starts_with(']') {
+            self.held.drain(..=at);
+        } else if let Some(rest) = start.strip_prefix(',') {
+            let next = element(rest);
+            if next == Element::Incomplete {
+                return false;
+            }
+            if self.listed(next, at + 1, pieces) {
+                return true;
+            }
+        }
+        // The rest is text.
+        self.in_list = false;
+        self.state = ParserState::Outside;
+        true
+    }
+
+    /// Returns the call of a list that begins at a byte of the held text; returns whether it is one.
+    fn listed(&mut self, element: Element, at: usize, pieces: &mut Vec<Piece>) -> bool {
+        match element {
+            Element::Head(name, length) => self.begin(name, at + length, pieces),
+            Element::Whole(length) => {
+                let Some(call) = written::one(&self.held[at..at + length]) else { return false };
+                self.held.drain(..at + length);
+                self.state = ParserState::AfterElement;
+                self.called = true;
+                pieces.push(call);
+            }
+            Element::Incomplete | Element::Other => return false,
+        }
+        self.in_list = true;
         true
     }
 
@@ -172,41 +241,60 @@ impl CallParser {
     /// Returns text and a call with tags; returns whether there may be more.
     fn tagged(&mut self, pieces: &mut Vec<Piece>) -> bool {
         self.before(TAGS.0, pieces);
-        let inside = self.held.trim_start().strip_prefix(TAGS.0);
-        if let Some((name, at)) = inside.and_then(head) {
-            let length = inside.map_or(0, str::len);
-            self.begin(name, self.held.len() - length + at, pieces);
+        let inside = self.held.trim_start().strip_prefix(TAGS.0).unwrap_or_default();
+        let before = self.held.len() - inside.len();
+        if self.form == CallForm::Functions {
+            if self.function(before, pieces) {
+                return true;
+            }
+        } else if let Some((name, at)) = head(inside) {
+            self.begin(name, before + at, pieces);
             return true;
         }
         let Some(end) = self.held.find(TAGS.1) else { return false };
         let rest = self.held.split_off(end + TAGS.1.len());
         let whole = std::mem::replace(&mut self.held, rest);
-        let inside = whole[..end].trim_start().strip_prefix(TAGS.0);
-        match inside.and_then(|inside| self.inside(inside)) {
-            Some(calls) => {
+        match whole.get(before..end).filter(|_| self.form == CallForm::Tagged).and_then(written::one) {
+            Some(call) => {
                 self.called = true;
-                pieces.extend(calls);
+                pieces.push(call);
             }
             None => self.text(whole, pieces),
         }
         true
     }
 
-    /// The call between tags.
-    fn inside(&self, text: &str) -> Option<Vec<Piece>> {
-        if self.form == CallForm::Functions {
-            written::function(text, &self.types)
-        } else {
-            written::one(text)
+    /// Returns the beginning of a function at a byte of the held text, once something of its arguments is decided; returns whether
+    /// it is.
+    fn function(&mut self, at: usize, pieces: &mut Vec<Piece>) -> bool {
+        let Some((name, length)) = function_head(&self.held[at..]) else { return false };
+        let mut reader = ParameterReader::new(name);
+        let mut rest = self.held[at + length..].to_owned();
+        let mut arguments = String::new();
+        let next = reader.read(&mut rest, &self.types, &mut arguments);
+        if arguments.is_empty() {
+            return false;
         }
+        pieces.push(Piece::Call { name: name.to_owned(), arguments: String::new() });
+        pieces.push(Piece::Arguments(arguments));
+        self.held = rest;
+        self.state =
+            if next == Next::Parameters { ParserState::Parameters(reader) } else { ParserState::Closing };
+        self.called = true;
+        true
     }
 
-    /// Returns text and a call with a name behind the mark; returns whether there may be more.
-    fn named(&mut self, pieces: &mut Vec<Piece>) -> bool {
+    /// Returns text and a call behind the mark, with a name or in a list; returns whether there may be more.
+    fn marked(&mut self, pieces: &mut Vec<Piece>) -> bool {
         self.before(LIST, pieces);
-        let start = self.held.len() - self.held.trim_start().len();
-        let Some((name, at)) = written::named_head(&self.held[start..]) else { return false };
-        self.begin(name, start + at, pieces);
+        let start = self.held.trim_start();
+        let at = self.held.len() - start.len();
+        if let Some(list) = start.strip_prefix(LIST).and_then(|list| list.trim_start().strip_prefix('[')) {
+            let at = self.held.len() - list.len();
+            return self.listed(element(list), at, pieces);
+        }
+        let Some((name, length)) = written::named_head(start) else { return false };
+        self.begin(name, at + length, pieces);
         true
     }
 }
@@ -217,161 +305,4 @@ fn common_start(a: &str, b: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Pieces of a text in parts of `size` characters, with neighbouring texts joined, and calls with their arguments.
-    fn parse(form: CallForm, text: &str, size: usize) -> Vec<Piece> {
-        let tools = serde_json::json!([{"function": {"name": "f", "parameters": {"properties": {
-            "n": {"type": "integer"},
-            "flag": {"type": "boolean"},
-            "list": {"type": "array"},
-            "text": {"type": "string"},
-            "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        }}}}]);
-        let mut parser = CallParser::new(form, Arc::new(Types::of(tools.as_array().unwrap())));
-        let chars: Vec<char> = text.chars().collect();
-        let mut pieces: Vec<Piece> = Vec::new();
-        for part in chars.chunks(size) {
-            pieces.extend(parser.push(&part.iter().collect::<String>()));
-        }
-        pieces.extend(parser.finish());
-        let mut joined: Vec<Piece> = Vec::new();
-        for piece in pieces {
-            match (joined.last_mut(), piece) {
-                (Some(Piece::Text(before)), Piece::Text(text)) => *before += &text,
-                (Some(Piece::Call { arguments, .. }), Piece::Arguments(part)) => *arguments += &part,
-                (_, piece) => joined.push(piece),
-            }
-        }
-        joined
-    }
-
-    #[test]
-    fn calls_are_found_however_the_text_is_divided() {
-        use CallForm::{Bare, Functions, Listed, Named, Tagged};
-        let text = |text: &str| Piece::Text(text.to_owned());
-        let call = |name: &str, arguments: &str| Piece::Call {
-            name: name.to_owned(),
-            arguments: arguments.to_owned(),
-        };
-        for (form, answer, pieces) in [
-            (Tagged, "It is warm.", vec![text("It is warm.")]),
-            (
-                Tagged,
-                "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"</x>\"]}}\n</tool_call>",
-                vec![call("f", "{\"a\": [1, \"</x>\"]}")],
-            ),
-            (
-                Tagged,
-                "I look.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"g\"}</tool_call>\n",
-                vec![text("I look."), call("f", "{}"), call("g", "{}")],
-            ),
-            (
-                Tagged,
-                "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call>}\"}}</tool_call> Done.",
-                vec![call("f", "{\"a\": \"</tool_call>}\"}"), text(" Done.")],
-            ),
-            (
-                Tagged,
-                "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
-                vec![call("f", "{\"a\": 1}")],
-            ),
-            (
-                Tagged,
-                "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": {}</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>",
-                vec![call("f", "{\"a\": {}"), call("g", "{}")],
-            ),
-            (Tagged, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"", vec![call("f", "{\"a\"")]),
-            (Tagged, "a < b <tool> c", vec![text("a < b <tool> c")]),
-            (Tagged, "<tool_call>no JSON</tool_call>", vec![text("<tool_call>no JSON</tool_call>")]),
-            (
-                Tagged,
-                "<tool_call>{\"name\": \"f\", \"argu",
-                vec![text("<tool_call>{\"name\": \"f\", \"argu")],
-            ),
-            (Tagged, "<tool_call>{\"name\": \"f\"}", vec![call("f", "{}")]),
-            (Bare, "{\"name\": \"f\", \"parameters\": {\"x\": 1}}", vec![call("f", "{\"x\": 1}")]),
-            (Bare, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", vec![call("f", "{}")]),
-            (Bare, "{\"name\": \"f\"}; {\"name\": \"g\"}", vec![call("f", "{}"), call("g", "{}")]),
-            (
-                Bare,
-                "{\"name\": \"f\", \"parameters\": {\"x\": {}}}; {\"name\": \"g\", \"parameters\": {}} ;{\"name\": \"h\"}",
-                vec![call("f", "{\"x\": {}}"), call("g", "{}"), call("h", "{}")],
-            ),
-            (Bare, "{\"name\": \"f\", \"parameters\": {}} So.", vec![call("f", "{}"), text(" So.")]),
-            (Bare, "{\"x\": 1}", vec![text("{\"x\": 1}")]),
-            (Bare, "A brace: {\"name\": \"f\"}", vec![text("A brace: {\"name\": \"f\"}")]),
-            (
-                Listed,
-                "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": \"{}\"}, {\"name\": \"g\", \"arguments\": {\"b\": null}}]",
-                vec![call("f", "{}"), call("g", "{\"b\": null}")],
-            ),
-            (
-                Functions,
-                "I look.\n<tool_call>\n<function=f>\n<parameter=n>\n5\n</parameter>\n<parameter=text>\na\n7\n</parameter>\n</function>\n</tool_call>",
-                vec![text("I look."), call("f", "{\"n\":5,\"text\":\"a\\n7\"}")],
-            ),
-            (
-                Functions,
-                "<tool_call><function=f><parameter=flag>True</parameter><parameter=list>[1, \"x\"]</parameter></function></tool_call><tool_call><function=g></function>",
-                vec![call("f", "{\"flag\":true,\"list\":[1,\"x\"]}"), call("g", "{}")],
-            ),
-            (
-                Functions,
-                "<tool_call><function=f><parameter=text>5</parameter><parameter=maybe>5</parameter><parameter=n>many</parameter></function></tool_call>",
-                vec![call("f", "{\"text\":\"5\",\"maybe\":\"5\",\"n\":\"many\"}")],
-            ),
-            (
-                Functions,
-                "<tool_call><function=f><parameter=maybe>null</parameter><parameter=other>[1]</parameter></function></tool_call>",
-                vec![call("f", "{\"maybe\":null,\"other\":\"[1]\"}")],
-            ),
-            (
-                Functions,
-                "<tool_call><function=f><parameter=n>5</function></tool_call>",
-                vec![text("<tool_call><function=f><parameter=n>5</function></tool_call>")],
-            ),
-            (
-                Named,
-                "I look. [TOOL_CALLS]f[ARGS]{\"a\": \"[ARGS]}\"}[TOOL_CALLS]g[CALL_ID]123456789[ARGS]{}",
-                vec![text("I look."), call("f", "{\"a\": \"[ARGS]}\"}"), call("g", "{}")],
-            ),
-            (Named, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[AR", vec![call("f", "{}"), text("[TOOL_CALLS]g[AR")]),
-            (Named, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}]", vec![call("f", "{}")]),
-            (Listed, "[TOOL_CALLS]f[ARGS]{}", vec![call("f", "{}")]),
-            (Listed, "A list: [1, 2]", vec![text("A list: [1, 2]")]),
-            (Listed, "[TOOL_CALLS] none", vec![text("[TOOL_CALLS] none")]),
-        ] {
-            for size in [1, 2, 3, 7, 1000] {
-                assert_eq!(parse(form, answer, size), pieces, "{answer} in parts of {size}");
-            }
-        }
-    }
-
-    #[test]
-    fn text_is_not_held_back_without_need() {
-        let mut parser = CallParser::new(CallForm::Tagged, Arc::default());
-        assert_eq!(parser.push("It is <b"), [Piece::Text("It is <b".to_owned())]);
-        assert_eq!(parser.push(" or <tool"), [Piece::Text(" or".to_owned())]);
-        assert_eq!(parser.push("s>"), [Piece::Text(" <tools>".to_owned())]);
-    }
-
-    #[test]
-    fn arguments_are_returned_as_they_arrive() {
-        let call = Piece::Call { name: "f".to_owned(), arguments: String::new() };
-        let arguments = |text: &str| Piece::Arguments(text.to_owned());
-        for (form, head, end) in [
-            (CallForm::Tagged, "<tool_call>\n{\"name\": \"f\", \"arguments\": {", "}}\n</tool_call>"),
-            (CallForm::Bare, "{\"name\": \"f\", \"parameters\": {", "}}"),
-            (CallForm::Named, "[TOOL_CALLS]f[ARGS]{", "}"),
-        ] {
-            let mut parser = CallParser::new(form, Arc::default());
-            assert_eq!(parser.push(head), [call.clone(), arguments("{")], "{form:?}");
-            assert_eq!(parser.push("\"a\": \"long"), [arguments("\"a\": \"long")], "{form:?}");
-            assert_eq!(parser.push(" text\""), [arguments(" text\"")], "{form:?}");
-            assert_eq!(parser.push(end), [arguments("}")], "{form:?}");
-            assert_eq!(parser.finish(), [], "{form:?}");
-        }
-    }
-}
+mod tests;

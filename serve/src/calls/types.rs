@@ -23,6 +23,12 @@ impl Types {
         Types(types)
     }
 
+    /// Whether every value of a parameter is a text.
+    pub fn is_text(&self, function: &str, key: &str) -> bool {
+        let allowed = self.0.get(&(function.to_owned(), key.to_owned()));
+        allowed.is_none_or(|allowed| allowed.iter().all(|&name| name == "string"))
+    }
+
     /// The value that a text is for a parameter: JSON if its schema allows JSON of that type, else the text.
     pub fn value(&self, function: &str, key: &str, text: &str) -> Value {
         let allowed = self.0.get(&(function.to_owned(), key.to_owned()));

@@ -1,11 +1,11 @@
 //! Whole calls, in the forms that models write.
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use super::parser::Piece;
-use super::{ARGS, CALL_ID, FUNCTION, LIST, Types};
+use super::{ARGS, CALL_ID, LIST};
 
 /// A call as models write it. Some write the arguments as a text with JSON.
 #[derive(Deserialize)]
@@ -16,14 +16,8 @@ struct Written<'a> {
 }
 
 /// A call: `{"name": …, "arguments": {…}}`.
-pub fn one(text: &str) -> Option<Vec<Piece>> {
-    Some(vec![call(serde_json::from_str(text).ok()?)?])
-}
-
-/// Calls in a list.
-pub fn list(text: &str) -> Option<Vec<Piece>> {
-    let calls: Vec<Written<'_>> = serde_json::from_str(text).ok()?;
-    calls.into_iter().map(call).collect()
+pub fn one(text: &str) -> Option<Piece> {
+    call(serde_json::from_str(text).ok()?)
 }
 
 /// The name of a call behind the mark, and the length of the text before its arguments, which begin as an object.
@@ -32,24 +26,6 @@ pub fn named_head(text: &str) -> Option<(String, usize)> {
     let name = name.split(CALL_ID).next().unwrap_or_default().trim();
     let arguments = rest.trim_start();
     (!name.is_empty() && arguments.starts_with('{')).then(|| (name.to_owned(), text.len() - arguments.len()))
-}
-
-/// A call whose parameters have tags.
-pub fn function(text: &str, types: &Types) -> Option<Vec<Piece>> {
-    let (name, rest) = text.trim().strip_prefix(FUNCTION)?.split_once('>')?;
-    let mut rest = rest.strip_suffix("</function>")?.trim();
-    let mut arguments = Map::new();
-    while let Some(parameter) = rest.strip_prefix("<parameter=") {
-        let (key, parameter) = parameter.split_once('>')?;
-        let (value, more) = parameter.split_once("</parameter>")?;
-        // The value is on lines of its own.
-        let value = value.strip_prefix('\n').unwrap_or(value);
-        let value = value.strip_suffix('\n').unwrap_or(value);
-        arguments.insert(key.to_owned(), types.value(name, key, value));
-        rest = more.trim_start();
-    }
-    let arguments = Value::Object(arguments).to_string();
-    rest.is_empty().then(|| vec![Piece::Call { name: name.to_owned(), arguments }])
 }
 
 /// Calls with `;` between them.

@@ -1,14 +1,20 @@
 //! HTTP client: requests with JSON, and answers as a whole or as server-sent events.
 
+use std::collections::HashSet;
 use std::error::Error;
+use std::io;
+use std::iter::successors;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::http::Extensions;
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 
@@ -52,6 +58,8 @@ pub enum Failure {
 #[derive(Clone, Debug)]
 pub struct Client {
     http: legacy::Client<HttpConnector, Full<Bytes>>,
+    /// Local addresses of connections that have brought an answer.
+    kept: Arc<Mutex<HashSet<SocketAddr>>>,
     base: String,
     key: Option<String>,
     /// Time after which a request is stuck.
@@ -92,12 +100,12 @@ impl Client {
         }
         // Clients of OpenAI's API are given a URL that ends with the version.
         let base = full.trim_end_matches('/').trim_end_matches("/v1").to_owned();
-        Ok(Client { http: http(limit), base, key, limit })
+        Ok(Client { http: http(limit), kept: Arc::default(), base, key, limit })
     }
 
     /// A client of the same server that shares no connections with this one.
     pub(crate) fn with_own_connections(&self) -> Client {
-        Client { http: http(self.limit), ..self.clone() }
+        Client { http: http(self.limit), kept: Arc::default(), ..self.clone() }
     }
 
     /// URL of the server, without a path.
@@ -110,7 +118,8 @@ impl Client {
         self.limit
     }
 
-    /// Sends a request, and returns the head of its answer.
+    /// Sends a request, and returns the head of its answer. The server may close an idle connection at any time; a request that
+    /// was lost with one is sent again on a new connection.
     pub(crate) async fn open(
         &self,
         method: &str,
@@ -130,7 +139,28 @@ impl Client {
         }
         let request = request.body(Full::new(Bytes::from(body)));
         let request = request.map_err(|error| failure(error.to_string()))?;
-        self.http.request(request).await.map_err(|error| failure(causes(&error)))
+        let answer = match self.http.request(request.clone()).await {
+            Err(error) if is_closed(&error) && self.was_kept(&error) => {
+                http(self.limit).request(request).await
+            }
+            answer => answer,
+        };
+        let response = answer.map_err(|error| failure(causes(&error)))?;
+        if let Some(connection) = response.extensions().get::<HttpInfo>() {
+            self.lock_kept().insert(connection.local_addr());
+        }
+        Ok(response)
+    }
+
+    /// Whether the connection of a request that failed had brought an answer before.
+    fn was_kept(&self, error: &legacy::Error) -> bool {
+        let mut facts = Extensions::new();
+        error.connect_info().inspect(|connection| connection.get_extras(&mut facts));
+        facts.get::<HttpInfo>().is_some_and(|connection| self.lock_kept().remove(&connection.local_addr()))
+    }
+
+    fn lock_kept(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a request, and returns its whole answer.
@@ -181,15 +211,24 @@ pub(crate) async fn whole(response: Response<Incoming>) -> Result<Reply, Failure
     Ok(Reply { status, retry_after, body })
 }
 
-/// An error with its causes.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
+/// An error and its causes.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| error.source())
+}
+
+/// The text of an error with its causes.
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let texts: Vec<String> = chain(error).map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
+/// Whether the connection was closed before the head of the answer.
+fn is_closed(error: &legacy::Error) -> bool {
+    chain(error).any(|cause| {
+        let by_http = cause.downcast_ref::<hyper::Error>();
+        by_http.is_some_and(|it| it.is_incomplete_message() || it.is_closed() || it.is_canceled())
+            || cause.downcast_ref::<io::Error>().is_some()
+    })
 }
 
 /// Server-sent events of an answer, as they arrive. Dropping it before the end closes the connection.
@@ -225,7 +264,54 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// A server that answers the given number of requests on each connection; it reads one more and closes the connection.
+    fn server(answers: &'static [usize]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for &count in answers {
+                let mut lines = BufReader::new(listener.accept().unwrap().0);
+                for index in 0..=count {
+                    let mut line = String::new();
+                    while line != "\r\n" {
+                        line.clear();
+                        if lines.read_line(&mut line).unwrap() == 0 {
+                            return;
+                        }
+                    }
+                    if index < count {
+                        lines.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+                    }
+                }
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_request_that_was_lost_with_a_kept_connection_is_sent_again_once() {
+        crate::block_on(async {
+            let client = |answers| Client::new(&server(answers), None, Duration::from_secs(20)).unwrap();
+            let kept = client(&[2, 1]);
+            for _ in 0..3 {
+                assert_eq!(kept.get("/metrics").await.unwrap(), "ok");
+            }
+            // The server closes the new connection, too.
+            let twice = client(&[1, 0, 1]);
+            assert!(twice.get("/").await.is_ok());
+            assert!(twice.get("/").await.is_err());
+            // A connection that has brought nothing.
+            let error = client(&[0, 1]).get("/").await.unwrap_err();
+            assert!(error.to_string().contains("connection"), "{error}");
+            Ok(())
+        })
+        .unwrap();
+    }
 
     #[test]
     fn urls_are_checked_and_may_lack_the_scheme_and_have_the_version() {
