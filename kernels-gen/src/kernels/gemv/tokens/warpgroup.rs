@@ -111,7 +111,7 @@ impl Turns {
     #[device]
     fn wait(&mut self, barriers: MbarrierArray) {
         barriers.at(self.warpgroup).wait(self.parity, Wait::Try);
-        self.parity = self.parity ^ 1;
+        self.parity ^= 1;
     }
 
     /// Passes the turn to the next warpgroup.
