@@ -59,28 +59,34 @@ impl DeviceArgs {
         device::open_with(self.device, checks)
     }
 
-    /// Starts to open the device for decoding, beside what the caller does until then.
+    /// Starts to open the device for decoding, beside what the caller does until it needs the device. Without a thread for
+    /// that, the device is opened when it is needed.
     pub fn start_opening(self) -> OpeningDevice {
-        let open = move || {
-            let start = Instant::now();
-            let opened = self.open(DECODING);
-            (opened, start.elapsed())
-        };
-        OpeningDevice { thread: Some(thread::spawn(open)) }
+        let thread = thread::Builder::new().name("device".to_owned()).spawn(move || self.open_timed()).ok();
+        OpeningDevice { args: self, thread }
+    }
+
+    /// Opens the device for decoding, and measures how long it takes.
+    fn open_timed(self) -> (device::Result<Opened>, Duration) {
+        let start = Instant::now();
+        (self.open(DECODING), start.elapsed())
     }
 }
 
 /// A device that a thread is opening. Dropping it waits for the thread, since a process should not end while the driver
 /// starts.
 pub struct OpeningDevice {
+    args: DeviceArgs,
     thread: Option<JoinHandle<(device::Result<Opened>, Duration)>>,
 }
 
 impl OpeningDevice {
     /// The device, and how long it took to open it.
     fn finish(mut self) -> miette::Result<(Opened, Duration)> {
-        let thread = self.thread.take().expect("finished once");
-        let (opened, time) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (opened, time) = match self.thread.take() {
+            Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            None => self.args.open_timed(),
+        };
         Ok((opened.map_err(device_error)?, time))
     }
 }
