@@ -8,10 +8,12 @@
 use super::rounding::{Bf16, F16, Format};
 use super::wgmma::product::{E4m3Operand, E5m2Operand, Operand as _};
 use crate::code::cursor::InstructionCursor;
+use crate::code::operands::D;
 use crate::context::ExecutionContext;
 use crate::finding::FindingKind;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
+use crate::load::types::Ty;
 
 /// Rows of `A` and of the accumulators in an `mma`.
 pub(super) const ROWS: usize = 16;
@@ -156,4 +158,32 @@ pub(super) fn registers_of<'f>(
         Operand::Vector(elements) => elements,
         single => std::slice::from_ref(single),
     })
+}
+
+/// Register slots of the four operands of `mma`, which must have `counts` registers of type `ty`.
+pub(super) fn register_slots(
+    op: &mut InstructionCursor<'_, '_>,
+    counts: [usize; 4],
+    ty: Ty,
+) -> Result<Vec<u32>, ParseError> {
+    let mut list = Vec::new();
+    for (index, count) in counts.into_iter().enumerate() {
+        let elements = registers_of(op, index)?;
+        if elements.len() != count {
+            return Err(op.error(format!(
+                "operand {} of `{}` must have {count} registers",
+                index + 1,
+                op.text()
+            )));
+        }
+        for element in elements {
+            let slot = match element {
+                Operand::Reg(register) if index == D => op.write_register(*register, ty.width())?,
+                _ if index == D => return Err(op.unsupported()),
+                value => op.value(value, ty)?,
+            };
+            list.push(slot);
+        }
+    }
+    Ok(list)
 }

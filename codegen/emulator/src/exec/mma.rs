@@ -5,17 +5,15 @@
 
 use super::fragment::{ACCUMULATORS, COLUMNS, ROWS};
 use super::fragment::{Bfloat, Element, Float8E4m3, Float8E5m2, Half, Signed8, Tf32, Unsigned8, Value};
-use super::fragment::{accumulator_position, gather_a, gather_b, registers_of, whole_warp};
+use super::fragment::{accumulator_position, gather_a, gather_b, register_slots, whole_warp};
 use super::lane_loop::lane_loop;
 #[cfg(target_arch = "x86_64")]
 use super::mma_avx2;
 use super::mma_double;
 use super::rounding::{F16, Format, canonical};
 use crate::code::cursor::InstructionCursor;
-use crate::code::operands::D;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::lanes::LANES;
-use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
@@ -210,34 +208,6 @@ fn take_type(op: &mut InstructionCursor<'_, '_>) -> Option<&'static str> {
     op.take_map(|name| TYPES.into_iter().find(|&known| known == name))
 }
 
-/// Register slots of the four operands, which must have `counts` registers of type `ty`.
-pub(super) fn registers(
-    op: &mut InstructionCursor<'_, '_>,
-    counts: [usize; 4],
-    ty: Ty,
-) -> Result<Vec<u32>, ParseError> {
-    let mut list = Vec::new();
-    for (index, count) in counts.into_iter().enumerate() {
-        let elements = registers_of(op, index)?;
-        if elements.len() != count {
-            return Err(op.error(format!(
-                "operand {} of `{}` must have {count} registers",
-                index + 1,
-                op.text()
-            )));
-        }
-        for element in elements {
-            let slot = match element {
-                Operand::Reg(register) if index == D => op.write_register(*register, ty.width())?,
-                _ if index == D => return Err(op.unsupported()),
-                value => op.value(value, ty)?,
-            };
-            list.push(slot);
-        }
-    }
-    Ok(list)
-}
-
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if !op.take("sync") || !op.take("aligned") {
         return Err(op.unsupported());
@@ -285,7 +255,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     if saturates && d != "s32" {
         return Err(op.unsupported());
     }
-    let list = registers(op, [accumulators, registers_a, registers_a / 2, accumulators], Ty::B32)?;
+    let list = register_slots(op, [accumulators, registers_a, registers_a / 2, accumulators], Ty::B32)?;
     op.imm = op.list(list) | if saturates { SATURATES } else { 0 };
     Ok(exec)
 }

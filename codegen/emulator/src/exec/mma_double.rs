@@ -5,9 +5,8 @@
 //! ([`super::fragment`]). `m8n8k4` has the upper eight rows alone. Each sum is a chain of fused multiply-adds in the order
 //! of `k`.
 
-use super::fragment::{accumulator_position, whole_warp};
+use super::fragment::{accumulator_position, register_slots, whole_warp};
 use super::lane_loop::lane_loop;
-use super::mma::registers;
 use crate::code::cursor::InstructionCursor;
 use crate::context::Exec;
 use crate::lanes::LANES;
@@ -61,7 +60,7 @@ pub(super) fn decode(
         _ => return Err(op.unsupported()),
     };
     let (halves, steps) = (rows / 8, depth / 4);
-    let list = registers(op, [2 * halves, halves * steps, steps, 2 * halves], Ty::F64)?;
+    let list = register_slots(op, [2 * halves, halves * steps, steps, 2 * halves], Ty::F64)?;
     op.imm = op.list(list);
     Ok(exec)
 }
