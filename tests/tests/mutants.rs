@@ -251,8 +251,8 @@ fn mutants_of_kernels_are_found() {
         swap operands                           35        15         16      4        0
         swap selected values                    39        15         24      0        0
         wait for one wgmma group less            4         0          1      3        0
-        wait without a loop                     26        19          1      6        0
-        all                                    672       467        147     58        0
+        wait without a loop                     26        20          0      6        0
+        all                                    672       468        146     58        0
 
         Survivors:
     "#]]
