@@ -73,8 +73,8 @@ impl DeviceArgs {
     }
 }
 
-/// A device that a thread is opening. Dropping it waits for the thread, since a process should not end while the driver
-/// starts.
+/// A device that a thread is opening, or that is opened when it is needed. Dropping it waits for the thread, since a process
+/// should not end while the driver starts.
 pub struct OpeningDevice {
     args: DeviceArgs,
     thread: Option<JoinHandle<(device::Result<Opened>, Duration)>>,
@@ -281,7 +281,8 @@ pub fn load_sampling(
     sampling: SamplingParams,
     sizes: &Sizes,
 ) -> miette::Result<Engine> {
-    load_on(args.device.start_opening(), model, args, context, sampling, sizes)
+    let device = OpeningDevice { args: args.device, thread: None };
+    load_on(device, model, args, context, sampling, sizes)
 }
 
 /// Loads the model onto a device, with a progress bar; logs the device. `context` is the number of positions in the KV

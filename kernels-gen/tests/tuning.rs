@@ -225,7 +225,11 @@ fn malformed_tunings_are_errors() {
         ),
         (
             "version = 1\n[[rule]]\nrole = 'attention'\nrows = 8\nsplits = 4",
-            "attention with 8 rows: splits = 4: the knobs of attention of several rows are stages",
+            "attention with 8 rows: splits = 4: the knobs of attention of one number of rows are stages",
+        ),
+        (
+            "version = 1\n[[rule]]\nrole = 'attention'\nrows = 1\nsplits = 4",
+            "attention with 1 row: splits = 4: the knobs of attention of one number of rows are stages",
         ),
         (
             "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 3\nwarps = 8",

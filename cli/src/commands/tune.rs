@@ -169,10 +169,12 @@ fn tune_rows(
         .ok_or_else(|| miette!("the step could not be captured as a graph: there is nothing to tune"))?;
     let replays = ((MEASUREMENT / milliseconds).ceil() as u32).clamp(REPLAYS[0], REPLAYS[1]);
     let effort = Effort { depth: args.depth, replays, turns: if args.quick { 5 } else { 9 } };
-    let start = engine.step_plan(step).map_err(session::engine_error)?.clone();
+    let variants = Variants::new(engine, rows).map_err(session::engine_error)?;
+    // Of rules for one row, triggers and those of attention apply to these steps, too.
+    let start = variants.plan(tuning).map_err(session::engine_error)?;
     let search = Search { start: &start, tuning, quick: args.quick, passes: if args.quick { 1 } else { 2 } };
 
-    let mut meter = DeviceMeter::new(Variants::new(engine, rows).map_err(session::engine_error)?, effort);
+    let mut meter = DeviceMeter::new(variants, effort);
     let what = if rows == 1 { "tuning".to_owned() } else { format!("tuning {rows} rows") };
     let bar = Progress::count(&what, search.trials() as u64);
     let found = search.run(&mut meter, &|done| bar.set(done as u64)).map_err(session::engine_error)?;

@@ -9,8 +9,8 @@ use syn::{Block, Expr, ExprIf, Lit, Stmt, UnOp};
 
 use crate::returns::diverges;
 
-/// Passes the constants among the values of an `if` with `else` through the hook, if another value or `expected` decides
-/// the type.
+/// Wraps the values of an `if` with `else` that are constants in `hooks::side(…)`. Leaves an `if` alone whose values are all
+/// constants, unless its type is declared (`expected`): nothing else would decide the type.
 pub fn convert_constants(branch: &mut ExprIf, expected: bool) {
     let mut decided = expected;
     each_value_of_if(branch, &mut |value| {

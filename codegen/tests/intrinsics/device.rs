@@ -53,8 +53,9 @@ const TARGETS: [Target; 3] = [Target::Sm80, Target::Sm90, Target::Sm120];
 pub fn execute(recorded: Recorded, launch: &Launch<'_>, mut check: impl FnMut(&[Vec<u8>], &str)) {
     let kernel = recorded.unwrap_or_else(|error| panic!("{error}"));
     for level in [OptLevel::None, OptLevel::Default] {
-        for target in TARGETS.into_iter().filter(|&target| target >= launch.oldest) {
-            let first = target == TARGETS[0].max(launch.oldest);
+        let targets = TARGETS.into_iter().filter(|&target| target >= launch.oldest);
+        for (index, target) in targets.enumerate() {
+            let first = index == 0;
             // Without optimisation, only the header of the PTX depends on the target.
             if level == OptLevel::None && !first {
                 continue;

@@ -6,7 +6,7 @@
 //! and a part of the others, since they overlap incompletely. The constants are rough; they rank divisions of one product.
 
 use super::gpu::Gpu;
-use super::tuning::{Knob, Rule};
+use super::tuning::Rule;
 use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::weights::Layout;
@@ -43,18 +43,6 @@ const L2_LATENCY: u64 = 1500;
 /// Largest size of the ring of weights in bytes, unless its stages are larger, and its largest number of stages.
 const RING: u32 = 112 * 1024;
 const MAX_STAGES: u32 = 24;
-
-/// Knobs of a rule that a division must have.
-const KNOBS: &[Knob] = &[
-    Knob::Groups,
-    Knob::Stages,
-    Knob::Slice,
-    Knob::Buffers,
-    Knob::Parts,
-    Knob::Tiles,
-    Knob::Warpgroups,
-    Knob::Blocks,
-];
 
 /// Chooses groups of warps, stages and [`TokenSchedule`] for `shape`, whose other choices are made.
 pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape, rule: &Rule) -> GemvShape {
@@ -120,8 +108,8 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, prepared: bool) -> Option<Can
                         let groups = warps / parts / strip;
                         (trial.schedule.several, trial.schedule.groups) = (several, groups);
                         let Some(stages) = stages(gpu, &mut trial, rule) else { continue };
-                        trial.schedule.stages = stages;
-                        if !rule.allows(&trial, KNOBS) {
+                        (trial.schedule.stages, trial.schedule.in_flight) = (stages, stages);
+                        if !rule.allows(&trial) {
                             continue;
                         }
                         let time = time(gpu, &trial, tiles, strip);

@@ -1,7 +1,7 @@
 //! Cost model of products of many tokens by warpgroups: divides the tokens among CTAs.
 
 use super::gpu::Gpu;
-use super::tuning::{Knob, Rule};
+use super::tuning::Rule;
 use crate::kernels::gemv::tokens::{QUAD, TokenSchedule};
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::launching::CopyEngine;
@@ -66,7 +66,7 @@ fn division(gpu: &Gpu, shape: &GemvShape, blocks: u32, buffers: u32, rule: &Rule
             (free / shape.stage_bytes()).min(rule.stages.unwrap_or(MAX_STAGES)) / WARPGROUPS * WARPGROUPS;
         if stages >= 2 * WARPGROUPS {
             (shape.schedule.stages, shape.schedule.in_flight) = (stages, stages);
-            if rule.allows(&shape, Knob::OF_ROWS) {
+            if rule.allows(&shape) {
                 return Some(shape);
             }
         }

@@ -213,9 +213,9 @@ pub struct Found {
 
 /// Parameters of the search.
 pub struct Search<'a> {
-    /// The start: the cost model's plan, of a step with any number of rows.
+    /// The start: the plan by `tuning`, of a step with any number of rows.
     pub start: &'a Plan,
-    /// Rules found for steps with other numbers of rows.
+    /// Rules found for steps with other numbers of rows, some of which apply to this step as well.
     pub tuning: &'a Tuning,
     /// Whether to try only few values of each knob.
     pub quick: bool,
@@ -327,8 +327,14 @@ mod tests {
         }
 
         fn search(&mut self, passes: usize) -> Found {
-            let start = self.start.clone();
-            let search = Search { start: &start, tuning: &Tuning::default(), quick: false, passes };
+            self.search_with(&Tuning::default(), passes)
+        }
+
+        fn search_with(&mut self, tuning: &Tuning, passes: usize) -> Found {
+            let start = self.plan(tuning).unwrap();
+            // Plans of several rows take longer.
+            let quick = start.params.rows > 1;
+            let search = Search { start: &start, tuning, quick, passes };
             let last = Cell::new(0);
             let found = search.run(self, &|done| last.set(done)).unwrap();
             assert!(last.get() <= search.trials() && found.measured <= last.get());
@@ -420,7 +426,7 @@ mod tests {
         };
         for rows in [8, 16] {
             let mut fake = Fake::of_rows(rows, time, 0.0);
-            let found = fake.search(2);
+            let found = fake.search(1);
             let down = schedule(&found.plan, LaunchRole::FfnDown).several;
             assert_eq!((down.slice, down.parts), (512, 2), "{rows} rows");
             let text = found.tuning.to_toml("");
@@ -430,6 +436,20 @@ mod tests {
             let mut one = Fake::new(time, 0.0);
             assert_eq!(one.plan(&tuning).unwrap(), one.start);
         }
+    }
+
+    /// Rules for one row that apply to several rows as well are part of the plan that the search starts from and of those it tries.
+    #[test]
+    fn rules_of_one_row_stay_while_several_rows_are_searched() {
+        let text =
+            "version = 1\n[[rule]]\nrole = 'attention'\nsplits = 4\n[[rule]]\nrole = 'output'\nwarps = 4";
+        let tuning = Tuning::parse(text).unwrap();
+        let time = |plan: &Plan| 20.0 - f64::from(schedule(plan, LaunchRole::FfnDown).several.parts);
+        let mut fake = Fake::of_rows(8, time, 0.0);
+        let found = fake.search_with(&tuning, 1);
+        assert_eq!(found.tuning.rules[..2], tuning.rules);
+        assert_eq!((splits(&found.plan), splits(&fake.start)), (4, 16));
+        assert_eq!(fake.plan(&found.tuning).unwrap(), found.plan);
     }
 
     #[test]

@@ -250,7 +250,7 @@ fn every_float_of_8_bits() {
         [("e4m3", 0x38u32, 3, 7, false), ("e5m2", 0x3c, 2, 15, true)]
     {
         for first in (0..256u32).step_by(16) {
-            // Row `r` of A is `first + r` and zeros; B consists of ones.
+            // Row `r` of A has the code `first + r`, then zeros; every element of B is 1.
             let mut a = vec![[0u32; 32]; 4];
             for row in 0..ROWS {
                 a[row / 8][row % 8 * 4] = first + row as u32;

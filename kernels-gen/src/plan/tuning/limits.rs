@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::TuningError;
-use super::rule::{Knob, MAX_THREADS, Rule, trigger_name};
+use super::rule::{MAX_THREADS, Rule, trigger_name};
 use crate::kernels::gemv::GemvShape;
 use crate::kernels::launching::Trigger;
 use crate::plan::{Gpu, LaunchRole, StepKind};
@@ -108,8 +108,7 @@ impl Rule {
         if s.tokens == 1 {
             return Ok(());
         }
-        let differs = |&(knob, value): &(Knob, u32)| knob.of_product(s) != Some(value);
-        match self.numbers().find(differs) {
+        match self.violated(s) {
             Some((knob, value)) => {
                 let limit = format!(
                     "no division of a product of {} rows has it, with the rule's other knobs, and fits in {shared} bytes of \

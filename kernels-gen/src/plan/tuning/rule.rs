@@ -153,7 +153,7 @@ impl Knob {
     /// Knobs of attention.
     pub const OF_ATTENTION: &[Knob] = &[Knob::Splits, Knob::MinPages, Knob::Stages];
 
-    /// Knobs of attention in rules that name the number of rows. The splits of a row decide its bits, so they are the same for
+    /// Knobs of attention in rules that name a number of rows. The splits of a row decide its bits, so they are the same for
     /// every number of rows.
     pub const OF_ATTENTION_OF_ROWS: &[Knob] = &[Knob::Stages];
 
@@ -206,10 +206,12 @@ impl Rule {
 
     /// Names of the knobs that the rule may set, and the kind of kernel that has them.
     pub(super) fn own_knobs(&self) -> (&'static [Knob], &'static str) {
-        match (self.role, self.rows.unwrap_or(1)) {
-            (LaunchRole::Attention, 1) => (Knob::OF_ATTENTION, "attention"),
-            (LaunchRole::Attention, _) => (Knob::OF_ATTENTION_OF_ROWS, "attention of several rows"),
-            (_, 1) => (Knob::OF_ONE_ROW, "a matrix product"),
+        match (self.role, self.rows) {
+            (LaunchRole::Attention, None) => (Knob::OF_ATTENTION, "attention"),
+            (LaunchRole::Attention, Some(_)) => {
+                (Knob::OF_ATTENTION_OF_ROWS, "attention of one number of rows")
+            }
+            (_, None | Some(1)) => (Knob::OF_ONE_ROW, "a matrix product"),
             _ => (Knob::OF_ROWS, "a matrix product of several rows"),
         }
     }
@@ -220,9 +222,14 @@ impl Rule {
             || self.warpgroups.is_some_and(|it| it > 0)
     }
 
-    /// Whether a product has the value of each knob of `knobs` that the rule sets.
-    pub(crate) fn allows(&self, shape: &GemvShape, knobs: &[Knob]) -> bool {
-        knobs.iter().all(|&knob| self.get(knob).is_none_or(|value| knob.of_product(shape) == Some(value)))
+    /// The first knob of the rule whose value a product does not have, with the rule's value.
+    pub(super) fn violated(&self, shape: &GemvShape) -> Option<(Knob, u32)> {
+        self.numbers().find(|&(knob, value)| knob.of_product(shape) != Some(value))
+    }
+
+    /// Whether a product has all values that the rule sets.
+    pub(crate) fn allows(&self, shape: &GemvShape) -> bool {
+        self.violated(shape).is_none()
     }
 
     pub(super) fn applies(&self, gpu: &Gpu, role: LaunchRole, shape: Option<&str>, rows: u32) -> bool {
