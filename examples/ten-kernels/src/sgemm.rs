@@ -47,7 +47,7 @@ pub fn sgemm(
             let left = [0, TILE / 2].map(|half| a_tile.at((row + half, p)).load_vector::<4>());
             let right = [0, TILE / 2].map(|half| b_tile.at((column + half, p)).load_vector::<4>());
             // Back and forth along the rows, so that two products after each other share an operand in the reuse cache.
-            for (i, j) in (0..64).map(|q| (q / 8, q % 8 ^ q / 8 % 2 * 7)) {
+            for (i, j) in (0..64).map(|q| (q / 8, (q % 8) ^ (q / 8 % 2 * 7))) {
                 sums[i][j] = fma(left[i / 4][i % 4], right[j / 4][j % 4], sums[i][j]);
             }
         }
