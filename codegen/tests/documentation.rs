@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 40] = [
+const FILES: [(&str, &str); 43] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("assume", "Assumptions"),
@@ -42,7 +42,10 @@ const FILES: [(&str, &str); 40] = [
     ("registers", "Registers of warpgroups"),
     ("async_copy", "Asynchronous copies"),
     ("tensor", "Tensor maps"),
-    ("shared_tile", "Tiles in shared memory"),
+    ("shared_tile/mod", "Tiles in shared memory"),
+    ("shared_tile/shape", "Shapes of tiles"),
+    ("shared_tile/copy", "Copies to tiles"),
+    ("mma/tile", "Fragments in tiles"),
     ("mbarrier", "Mbarriers"),
     ("pipeline/mod", "Pipelines"),
     ("pipeline/producer", "Producers of pipelines"),

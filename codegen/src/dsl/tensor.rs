@@ -17,10 +17,10 @@ use std::panic::Location;
 
 use super::cache_policy::CachePolicy;
 use super::mbarrier::Mbarrier;
-use super::pointer::{Ptr, Shared, static_shared};
+use super::pointer::{Ptr, Shared};
 use super::record::{Handle, Site, TensorParam, emit, fail};
 use super::scalar::Scalar;
-use super::shared_tile::{Coordinates, SharedTile, SharedTiles, TileSwizzle, Unswizzled, tile_bytes};
+use super::shared_tile::{Coordinates, SharedTile, SharedTiles, TileShape, TileSwizzle, Unswizzled};
 use super::value::{IntoVal, Val};
 use crate::ir::{self, AsyncCopy, Op, Param, TensorLayout, TensorReduction, Type};
 
@@ -66,9 +66,9 @@ use crate::ir::{self, AsyncCopy, Op, Param, TensorLayout, TensorReduction, Type}
 /// ```
 pub struct TensorMap<T, const RANK: usize, S = Unswizzled> {
     handle: Handle,
-    tile: [u32; RANK],
+    tile: TileShape<T, RANK, S>,
     // `PhantomPinned` marks types with handles for `hooks::compile_time`.
-    kind: PhantomData<(T, S, PhantomPinned)>,
+    kind: PhantomData<PhantomPinned>,
 }
 
 impl<T, const RANK: usize, S> Clone for TensorMap<T, RANK, S> {
@@ -94,7 +94,7 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorParam for TensorMap<T, 
     }
 
     fn from_value(value: ir::Value, tile: [u32; RANK]) -> Self {
-        TensorMap { handle: Handle::new(value), tile, kind: PhantomData }
+        TensorMap { handle: Handle::new(value), tile: TileShape::of_tensor(tile), kind: PhantomData }
     }
 }
 
@@ -111,7 +111,7 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorMap<T, RANK, S> {
     /// - Example: [`TensorMap`]
     #[track_caller]
     pub fn shared_tile(self) -> SharedTile<T, RANK, S> {
-        self.tiles(1, Location::caller()).0
+        self.tile.shared_tile()
     }
 
     /// `count` consecutive tiles in static shared memory, each aligned to the swizzle pattern. The tiles are uninitialised.
@@ -142,47 +142,38 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorMap<T, RANK, S> {
     /// ```
     #[track_caller]
     pub fn shared_tiles(self, count: u32) -> SharedTiles<T, RANK, S> {
-        self.tiles(count, Location::caller())
-    }
-
-    fn tiles(self, count: u32, site: Site) -> SharedTiles<T, RANK, S> {
-        let all = SharedTile::<T, RANK, S>::distance(&self.tile).saturating_mul(count) / T::TYPE.bytes();
-        SharedTiles(self.tile_at_site(static_shared(all, S::SWIZZLE.alignment(), site)))
+        self.tile.shared_tiles(count)
     }
 
     /// The tile at address `first`, for example in dynamic shared memory.
     ///
     /// - PTX: none
     pub fn tile_at(self, first: Ptr<Shared, T>) -> SharedTile<T, RANK, S> {
-        self.tile_at_site(first)
+        self.tile.tile_at(first)
     }
 
     /// Consecutive tiles from address `first` on, for example in dynamic shared memory.
     ///
     /// - PTX: none
     pub fn tiles_at(self, first: Ptr<Shared, T>) -> SharedTiles<T, RANK, S> {
-        SharedTiles(self.tile_at_site(first))
-    }
-
-    fn tile_at_site(self, first: Ptr<Shared, T>) -> SharedTile<T, RANK, S> {
-        SharedTile::new(first, self.tile)
+        self.tile.tiles_at(first)
     }
 
     /// Bytes that a load writes.
     pub(super) fn tile_bytes(self) -> u32 {
-        tile_bytes::<T>(&self.tile)
+        self.tile.size()
     }
 
     /// Bytes between consecutive tiles: the size of a tile, rounded up to the alignment of the swizzle pattern.
     ///
     /// - PTX: none
     pub fn tile_distance(self) -> u32 {
-        SharedTile::<T, RANK, S>::distance(&self.tile)
+        self.tile.tile_distance()
     }
 
     /// Fails if `tile` has other sizes than the tiles of the tensor map.
     fn check(self, tile: SharedTile<T, RANK, S>, site: Site) {
-        if tile.sizes() != self.tile {
+        if tile.sizes() != self.tile.sizes() {
             let sizes = |sizes: [u32; RANK]| sizes.map(|size| size.to_string()).join(" × ");
             fail(
                 site,
@@ -190,7 +181,7 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorMap<T, RANK, S> {
                     "the tile in shared memory has {} elements, and the tiles of the tensor map have {}: make it by \
                      `shared_tile` or `tile_at` of the tensor map",
                     sizes(tile.sizes()),
-                    sizes(self.tile)
+                    sizes(self.tile.sizes())
                 ),
             );
         }

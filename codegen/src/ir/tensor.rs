@@ -42,7 +42,7 @@ impl Swizzle {
     }
 
     /// Alignment of a tile in shared memory, in bytes: the size of the pattern, at least the 128 bytes that a copy requires.
-    pub fn alignment(self) -> u32 {
+    pub const fn alignment(self) -> u32 {
         self.chunks() * 128
     }
 }

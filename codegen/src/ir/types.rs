@@ -55,7 +55,7 @@ named_enum! {
 
 impl Type {
     /// Size in memory, in bytes; 1 for a predicate, which is never in memory.
-    pub fn bytes(self) -> u32 {
+    pub const fn bytes(self) -> u32 {
         match self {
             Type::Pred | Type::U8 | Type::I8 => 1,
             Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => 2,

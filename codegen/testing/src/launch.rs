@@ -495,6 +495,25 @@ impl Done {
         self.stats.profile.as_deref()
     }
 
+    /// Accesses of shared memory with bank conflicts: for each instruction the maximum number of words of one bank, the Rust
+    /// line and the PTX. Copies by `cp.async` are accesses, too.
+    ///
+    /// # Panics
+    /// If the launch was not measured: see [`Launch::profile`].
+    #[track_caller]
+    pub fn bank_conflicts(&self) -> Vec<String> {
+        let profile = self.profile().expect("bank conflicts are counted by a launch with `.profile()`");
+        let conflicts = profile.instructions.iter().filter(|instruction| {
+            let shared = &instruction.counts.shared;
+            shared.wavefronts > shared.ideal_wavefronts
+        });
+        let text = |instruction: &bespoke_emulator::InstructionProfile| {
+            let line = instruction.source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
+            format!("{line}{}-way: {}", instruction.counts.shared.worst_ways, instruction.ptx_text.trim())
+        };
+        conflicts.map(text).collect()
+    }
+
     /// PTX that the emulator ran.
     pub fn ptx(&self) -> &str {
         &self.compiled.ptx

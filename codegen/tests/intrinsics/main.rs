@@ -20,6 +20,7 @@ mod ordered;
 mod pairs;
 mod pipelines;
 mod running_sums;
+mod shared_tiles;
 mod table;
 mod targets;
 mod tensor_maps;

@@ -11,7 +11,7 @@ pub const TILE: u32 = 32;
 /// Rows and columns of the filter.
 pub const FILTER: usize = 5;
 const HALO: u32 = FILTER as u32 / 2;
-const PITCH: u32 = TILE + 2 * HALO;
+const X_TILE: TileShape<f32, 2> = TileShape::new([TILE + 2 * HALO; 2]);
 const ROWS: usize = (TILE / THREADS.1) as usize;
 
 /// y[r][c] = Σ filter[i][j] · x[r + i − 2][c + j − 2], with zeros outside of the image. A thread computes four rows.
@@ -23,21 +23,24 @@ pub fn convolution(
     height: Val<u32>,
     filter: &[[f32; FILTER]; FILTER],
 ) {
-    let tile = shared_array::<f32>(PITCH * PITCH);
+    let tile = X_TILE.shared_tile();
     let (left, top) = (block_index() * TILE, block_index_y() * TILE);
-    for i in range(thread_index_y() * TILE + thread_index(), PITCH * PITCH).step_by(TILE * THREADS.1) {
-        // Below zero the numbers wrap, so one comparison finds both edges.
-        let (row, column) = (top + i / PITCH - HALO, left + i % PITCH - HALO);
-        let inside = row < height && column < width;
-        copy_async_filled::<4>(tile.at(i).cast(), x.at(row * width + column).cast(), select(inside, 4, 0));
-    }
+    let thread = thread_index_y() * TILE + thread_index();
+    tile.copy_async_filled::<4>(
+        x,
+        width,
+        (left - HALO, top - HALO),
+        (width, height),
+        thread,
+        TILE * THREADS.1,
+    );
     commit_copies();
     wait_copies(0);
     barrier();
     let (column, row) = (thread_index(), thread_index_y() * ROWS as u32);
     let mut sums = [val(0.0f32); ROWS];
     for i in 0..ROWS + FILTER - 1 {
-        let pixels: [_; FILTER] = from_fn(|j| tile.at((row + i as u32) * PITCH + column + j as u32).load());
+        let pixels: [_; FILTER] = from_fn(|j| tile.at((column + j as u32, row + i as u32)).load());
         for (r, sum) in sums.iter_mut().enumerate().filter(|(r, _)| (*r..*r + FILTER).contains(&i)) {
             for j in 0..FILTER {
                 *sum = fma(pixels[j], filter[i - r][j], *sum);

@@ -1,7 +1,5 @@
 //! Product of f16 matrices on tensor cores by `mma`.
 
-use std::array::from_fn;
-
 use bespoke_codegen::prelude::*;
 
 /// Threads of a CTA.
@@ -11,12 +9,10 @@ pub const TILE: u32 = 128;
 /// Columns of A and rows of B per stage.
 pub const DEPTH: u32 = 32;
 const STAGES: u32 = 4;
-/// Bytes between rows in shared memory; eight consecutive rows are in different banks.
-const PITCHES: [u32; 2] = [DEPTH * 2 + 16, TILE * 2 + 16];
-const A_BYTES: u32 = TILE * PITCHES[0];
-const STAGE_BYTES: u32 = A_BYTES + DEPTH * PITCHES[1];
+const A_TILE: TileShape<f16, 2, Padded<16>> = TileShape::new([DEPTH, TILE]);
+const B_TILE: TileShape<f16, 2, Padded<16>> = TileShape::new([TILE, DEPTH]);
 /// Dynamic shared memory of a CTA in bytes.
-pub const SHARED: u32 = STAGES * STAGE_BYTES;
+pub const SHARED: u32 = STAGES * (A_TILE.tile_distance() + B_TILE.tile_distance());
 
 /// C = A·B of row-major matrices with f32 sums. A has `k` columns, B and C have `n`; `n` and the rows of A are multiples of
 /// `TILE`, `k` is a multiple of `DEPTH` and has at least three of them. A warp has 64 × 32 sums.
@@ -28,18 +24,16 @@ pub fn hgemm(
     n: Val<u32>,
     k: Val<u32>,
 ) {
-    let (shared, thread, warp) = (dynamic_shared::<u8>(), thread_index(), warp_index());
+    let (a_tiles, b_tiles) = (
+        A_TILE.tiles_at(dynamic_shared()),
+        B_TILE.tiles_at(dynamic_shared().bytes(STAGES * A_TILE.tile_distance())),
+    );
+    let (thread, warp) = (thread_index(), warp_index());
     let (a, b) = (a.at(block_index_y() * TILE * k), b.at(block_index() * TILE));
     let copy = |step: Val<u32>| {
-        let stage = shared.bytes(step % STAGES * STAGE_BYTES);
-        for piece in [thread, thread + THREADS] {
-            let (row, at) = (piece / 4, piece % 4 * 8);
-            let from = a.at(row * k + step * DEPTH + at);
-            copy_async::<16>(stage.bytes(row * PITCHES[0] + at * 2), from.cast());
-            let (row, at) = (piece / 16, piece % 16 * 8);
-            let from = b.at((step * DEPTH + row) * n + at);
-            copy_async::<16>(stage.bytes(A_BYTES + row * PITCHES[1] + at * 2), from.cast());
-        }
+        let (a_tile, b_tile) = (a_tiles.at(step % STAGES), b_tiles.at(step % STAGES));
+        a_tile.copy_async::<16>(a.at(step * DEPTH), k, thread, THREADS);
+        b_tile.copy_async::<16>(b.at(step * DEPTH * n), n, thread, THREADS);
     };
     for step in 0..STAGES - 1 {
         copy(val(step));
@@ -54,14 +48,11 @@ pub fn hgemm(
             copy(step + (STAGES - 1));
         }
         commit_copies();
-        let stage = shared.bytes(step % STAGES * STAGE_BYTES);
+        let (a_tile, b_tile) = (a_tiles.at(step % STAGES), b_tiles.at(step % STAGES));
         for p in (0..DEPTH).step_by(16) {
-            let a_tile = stage.bytes(row * PITCHES[0] + p * 2).cast::<f16>();
-            let b_tile = stage.bytes(A_BYTES + p * PITCHES[1] + column * 2).cast::<f16>();
-            let left: [FragmentA<f16, 4>; 4] =
-                from_fn(|i| FragmentA::load(a_tile.bytes(i as u32 * 16 * PITCHES[0]), PITCHES[0]));
+            let left = [0, 16, 32, 48].map(|i| a_tile.fragment_a::<4>((val(p), row + i)));
             for j in [0, 2] {
-                let right = FragmentB::load_transposed_pair(b_tile.at(j * 8), PITCHES[1]);
+                let right = b_tile.transposed_fragments_b((column + j as u32 * 8, p));
                 for (i, j) in (0..8).map(|i| (i % 4, j + i / 4)) {
                     sums[i][j] = mma(left[i], right[j % 2], sums[i][j]);
                 }

@@ -10,8 +10,9 @@ pub const THREADS: u32 = 256;
 pub const TILE: u32 = 128;
 /// Columns of A and rows of B per step.
 pub const DEPTH: u32 = 8;
-/// Floats between the rows of A's transposed tile; the padding avoids bank conflicts of its stores.
-const PITCH: u32 = TILE + 4;
+/// A's tile, transposed; the padding avoids bank conflicts of its stores.
+const A_TILE: TileShape<f32, 2, Padded<16>> = TileShape::new([TILE, DEPTH]);
+const B_TILE: TileShape<f32, 2> = TileShape::new([TILE, DEPTH]);
 
 /// C = A·B of row-major matrices. A has `k` columns, B and C have `n`; `n` and the rows of A are multiples of `TILE`, `k`
 /// is a multiple of `DEPTH`. The tiles are double-buffered; a thread has 8 × 8 sums.
@@ -23,7 +24,7 @@ pub fn sgemm(
     n: Val<u32>,
     k: Val<u32>,
 ) {
-    let (a_tiles, b_tiles) = (shared_array::<f32>(2 * DEPTH * PITCH), shared_array::<f32>(2 * DEPTH * TILE));
+    let (a_tiles, b_tiles) = (A_TILE.shared_tiles(2), B_TILE.shared_tiles(2));
     let (thread, lane, warp) = (thread_index(), lane(), warp_index());
     let (a_row, a_column) = (thread / 2, thread % 2 * 4);
     let a = a.at((block_index_y() * TILE + a_row) * k + a_column);
@@ -32,21 +33,21 @@ pub fn sgemm(
     let (mut next_a, mut next_b) = (a.load_vector::<4>(), b.load_vector::<4>());
     let mut sums = [[val(0.0f32); 8]; 8];
     for step in (0..k).step_by(DEPTH) {
-        let stage = step / DEPTH % 2;
-        let (a_tile, b_tile) = (a_tiles.at(stage * (DEPTH * PITCH)), b_tiles.at(stage * (DEPTH * TILE)));
+        let (a_tile, b_tile) = (a_tiles.at(step / DEPTH % 2), b_tiles.at(step / DEPTH % 2));
         for i in 0..4 {
-            a_tile.at((a_column + i) * PITCH + a_row).store(next_a[i as usize]);
+            a_tile.at((a_row, a_column + i)).store(next_a[i as usize]);
         }
-        b_tile.at(thread * 4).store_vector(next_b);
+        b_tile.at((lane * 4, warp)).store_vector(next_b);
         barrier();
         if step + DEPTH < k {
             next_a = a.at(step + DEPTH).load_vector();
             next_b = b.at((step + DEPTH) * n).load_vector();
         }
         for p in 0..DEPTH {
-            let left = [0, TILE / 2].map(|half| a_tile.at(row + (p * PITCH + half)).load_vector::<4>());
-            let right = [0, TILE / 2].map(|half| b_tile.at(column + (p * TILE + half)).load_vector::<4>());
-            for (i, j) in (0..64).map(|i| (i / 8, i % 8)) {
+            let left = [0, TILE / 2].map(|half| a_tile.at((row + half, p)).load_vector::<4>());
+            let right = [0, TILE / 2].map(|half| b_tile.at((column + half, p)).load_vector::<4>());
+            // Back and forth along the rows, so that two products after each other share an operand in the reuse cache.
+            for (i, j) in (0..64).map(|q| (q / 8, (q % 8) ^ (q / 8 % 2 * 7))) {
                 sums[i][j] = fma(left[i / 4][i % 4], right[j / 4][j % 4], sums[i][j]);
             }
         }

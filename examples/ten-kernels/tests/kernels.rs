@@ -31,8 +31,9 @@ fn sgemm_multiplies() {
     let kernel = sgemm::sgemm().unwrap();
     let launch =
         Launch::of(&kernel).grid((n as u32 / sgemm::TILE, m as u32 / sgemm::TILE)).buffer(&a).buffer(&b);
-    let done = launch.uninitialised::<f32>(m * n).value(n as u32).value(k as u32).run().unwrap();
+    let done = launch.uninitialised::<f32>(m * n).value(n as u32).value(k as u32).profile().run().unwrap();
     assert_eq!(done.buffer::<f32>(2), product(&a, &b, n, k));
+    assert_eq!(done.bank_conflicts(), [""; 0]);
 }
 
 #[test]
@@ -44,8 +45,11 @@ fn hgemm_multiplies() {
     let kernel = hgemm::hgemm().unwrap();
     let launch = Launch::of(&kernel).grid((n as u32 / hgemm::TILE, m as u32 / hgemm::TILE));
     let launch = launch.dynamic_shared(hgemm::SHARED).buffer(&halves(&a)).buffer(&halves(&b));
-    let done = launch.uninitialised::<f16>(m * n).value(n as u32).value(k as u32).run().unwrap();
+    let done = launch.uninitialised::<f16>(m * n).value(n as u32).value(k as u32).profile().run().unwrap();
     assert_eq!(done.buffer::<f16>(2), halves(&product(&a, &b, n, k)));
+    // Two rows of A's tile are 80 bytes apart and share banks when they are copied; `ldmatrix` has no conflicts.
+    let conflicts = done.bank_conflicts();
+    assert!(conflicts.iter().all(|line| line.contains("2-way: cp.async")), "{}", conflicts.join("\n"));
 }
 
 #[test]

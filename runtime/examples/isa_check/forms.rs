@@ -58,7 +58,8 @@ fn expand(text: &str) -> Vec<String> {
 pub fn bits(ty: &str) -> u32 {
     match ty {
         "f16" | "bf16" => 16,
-        "n" | "n32" | "so" | "f16x2" | "bf16x2" | "u16x2" | "s16x2" | "fp" | "fq" | "uf" | "uh" | "ub" => 32,
+        "n" | "n32" | "so" | "f16x2" | "bf16x2" | "u16x2" | "s16x2" | "fp" | "fq" | "uf" | "uh" | "ub"
+        | "ue" => 32,
         "ud" => 64,
         // 8-bit values are held in 16-bit registers.
         "u8" | "s8" => 16,

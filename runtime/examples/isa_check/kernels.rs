@@ -11,7 +11,7 @@ pub const THREADS: u32 = 128;
 pub const MODULE: usize = 40;
 
 /// Start of a module, with a function for the forms that call one.
-const HEADER: &str = ".version 8.6\n.target sm_90\n.address_size 64\n\
+const HEADER: &str = ".version 8.7\n.target sm_90\n.address_size 64\n\
     .func (.param .b32 r) mixed(.param .b32 a, .param .b32 b)\n{\n    .reg .b32 %a, %b;\n    \
     ld.param.b32 %a, [a];\n    ld.param.b32 %b, [b];\n    mad.lo.u32 %a, %a, 31, %b;\n    \
     st.param.b32 [r], %a;\n    ret;\n}\n";

@@ -110,7 +110,7 @@ fn edges(kind: &str) -> Vec<u64> {
             };
             edges("f32").into_iter().filter(bounded).chain(quarters).collect()
         }
-        "uf" | "uh" | "ub" | "ud" => Vec::new(),
+        "uf" | "uh" | "ub" | "ud" | "ue" => Vec::new(),
         _ => match format(kind) {
             Some((exponent, fraction)) => float_edges(exponent, fraction),
             None => integer_edges(super::forms::bits(kind).min(64)),
@@ -121,6 +121,11 @@ fn edges(kind: &str) -> Vec<u64> {
 fn pairs(halves: &[u64]) -> Vec<u64> {
     let other = halves.iter().cycle().skip(halves.len() / 3);
     halves.iter().zip(other).map(|(low, high)| low | high << 16).collect()
+}
+
+/// A byte made of random bits: as e4m3 a number from -1 to 1, as e5m2 from -0.5 to 0.5, of all magnitudes.
+fn float8(bits: u64) -> u64 {
+    (bits & 0xff) % 0x39 | (bits >> 8 & 1) << 7
 }
 
 /// Random value of a kind. Half of the floats have a moderate exponent.
@@ -136,6 +141,7 @@ fn random(kind: &str, random: &mut Random) -> u64 {
         "ud" => random.unit().to_bits(),
         "uh" => half(random.unit()) | half(random.unit()) << 16,
         "ub" => brain(random.unit()) | brain(random.unit()) << 16,
+        "ue" => (0..4).fold(0, |word, i| word | float8(bits >> (16 * i)) << (8 * i)),
         "fp" => ((random.unit() * std::f64::consts::PI * if bits & 3 == 0 { 100.0 } else { 1.0 }) as f32)
             .to_bits() as u64,
         "fq" | "f32" if bits & 1 == 0 => {

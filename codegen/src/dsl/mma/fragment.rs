@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::element::MmaElement;
+use super::lane_rows::LaneRows;
 use super::load::{load_matrices, load_matrices_transposed};
 use crate::Carry;
 use crate::dsl::pointer::{Ptr, Shared};
@@ -71,9 +72,9 @@ impl<T: MmaElement, const R: usize> FragmentA<T, R> {
     /// ```
     #[track_caller]
     pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentA<T, R> {
-        let lane = lane();
-        let row = tile.cast().bytes((lane & 15) * pitch);
-        let row = if R == 4 { row.bytes((lane >> 4) * 16) } else { row };
+        let rows = LaneRows::Sixteen;
+        let row = tile.cast().bytes(rows.row() * pitch);
+        let row = if R == 4 { row.bytes(rows.chunk() * 16) } else { row };
         FragmentA::from_registers(load_matrices(row))
     }
 }
@@ -118,9 +119,9 @@ impl<T: MmaElement, const R: usize> FragmentB<T, R> {
     /// ```
     #[track_caller]
     pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, R> {
-        let lane = lane();
-        let column = tile.cast().bytes((lane & 7) * pitch);
-        let column = if R == 2 { column.bytes((lane >> 3 & 1) * 16) } else { column };
+        let rows = LaneRows::Eight;
+        let column = tile.cast().bytes(rows.row() * pitch);
+        let column = if R == 2 { column.bytes(rows.chunk() * 16) } else { column };
         FragmentB::from_registers(load_matrices(column))
     }
 }
@@ -151,9 +152,9 @@ impl<T: MmaElement> FragmentB<T, 2> {
     /// ```
     #[track_caller]
     pub fn load_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
-        let lane = lane();
-        let column = (lane & 7) + (lane >> 4) * 8;
-        let [a, b, c, d] = load_matrices(tile.cast().bytes(column * pitch).bytes((lane >> 3 & 1) * 16));
+        let rows = LaneRows::EightTwice;
+        let column = tile.cast().bytes(rows.row() * pitch).bytes(rows.chunk() * 16);
+        let [a, b, c, d] = load_matrices(column);
         [[a, b], [c, d]].map(FragmentB::from_registers)
     }
 }
@@ -185,7 +186,7 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
     #[track_caller]
     pub fn load_transposed(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, 2> {
         const { assert!(size_of::<T>() == 2, "`load_transposed` takes elements of 16 bits: store B by columns") };
-        let row = tile.cast().bytes((lane() & 15) * pitch);
+        let row = tile.cast().bytes(LaneRows::Sixteen.row() * pitch);
         FragmentB::from_registers(load_matrices_transposed(row))
     }
 
@@ -219,7 +220,8 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
     #[track_caller]
     pub fn load_transposed_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
         const { assert!(size_of::<T>() == 2, "`load_transposed_pair` takes elements of 16 bits: use `load_pair`") };
-        let row = tile.cast().bytes((lane() & 15) * pitch).bytes((lane() >> 4) * 16);
+        let rows = LaneRows::Sixteen;
+        let row = tile.cast().bytes(rows.row() * pitch).bytes(rows.chunk() * 16);
         let [a, b, c, d] = load_matrices_transposed(row);
         [[a, b], [c, d]].map(FragmentB::from_registers)
     }

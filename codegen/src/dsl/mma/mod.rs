@@ -23,8 +23,10 @@
 mod double;
 mod element;
 mod fragment;
+mod lane_rows;
 mod load;
 mod product;
+mod tile;
 
 #[cfg(doc)]
 use super::scalar::{E4m3, E5m2};

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::copies::{Rows, Share, copy_rows, copy_share, copy_share_of};
+use super::copies::{Share, copy_share, copy_share_of};
 use super::position::{RingPosition, next_position};
 use super::{Pipeline, PipelineCopy, RowsShape};
 use crate::Carry;
@@ -11,7 +11,8 @@ use crate::dsl::cache_policy::CachePolicy;
 use crate::dsl::cluster::cluster_rank;
 use crate::dsl::pointer::{Global, Ptr, Shared};
 use crate::dsl::record::{fail, with};
-use crate::dsl::value::{IntoVal, Val};
+use crate::dsl::shared_tile::{Inside, TileCopy, TileShape, Unswizzled};
+use crate::dsl::value::{IntoVal, Val, val};
 
 /// Position in the ring of a thread that fills stages.
 #[derive(Clone, Copy, Debug, Carry)]
@@ -193,7 +194,7 @@ impl Producer {
         shape: RowsShape,
         (rows, bytes): (impl IntoVal<u32>, impl IntoVal<u32>),
     ) {
-        let inside = (rows.into_val(), bytes.into_val());
+        let inside = Inside { first: [val(0), val(0)], sizes: [bytes.into_val(), rows.into_val()] };
         self.rows(to, from, stride.into_val(), shape, Some(inside));
     }
 
@@ -204,7 +205,7 @@ impl Producer {
         from: Ptr<Global, u8>,
         stride: Val<u32>,
         shape: RowsShape,
-        inside: Option<(Val<u32>, Val<u32>)>,
+        inside: Option<Inside>,
     ) {
         let RowsShape { rows, row_bytes, stage_stride } = shape;
         let PipelineCopy::Async { threads } = self.ring.shape.copy else {
@@ -234,8 +235,9 @@ impl Producer {
             );
             fail(Location::caller(), what);
         }
-        let to = self.ring.data(self.at).bytes(to);
-        copy_rows(Rows { to, from, stride, shape, inside }, self.worker, threads);
+        let tile = TileShape::<u8, 2, Unswizzled>::with_row_stride([row_bytes, rows], stage_stride);
+        let tile = tile.tile_at(self.ring.data(self.at).bytes(to));
+        TileCopy { tile, from, stride, inside }.copy_share::<16>(self.worker, threads);
     }
 
     /// Signals that this thread has started all its copies into the current stage.
