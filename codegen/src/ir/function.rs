@@ -81,13 +81,23 @@ pub struct Local {
 }
 
 /// A table of constants in constant memory, aligned to [`ARRAY_ALIGN`] bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     /// Element type.
     pub element: Type,
     /// Raw bits of the elements.
     pub values: Vec<u64>,
 }
+
+impl Table {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.values.len() as u64 * u64::from(self.element.bytes())
+    }
+}
+
+/// Constant memory of a module, in bytes.
+pub const CONSTANT_MEMORY: u64 = 64 << 10;
 
 /// Alignment of local arrays and tables, in bytes: that of the widest access.
 pub const ARRAY_ALIGN: u32 = 16;
@@ -231,8 +241,7 @@ impl Function {
 
     /// Size of the tables of constants in bytes.
     pub fn table_bytes(&self) -> u64 {
-        let bytes = |table: &Table| table.values.len() as u64 * u64::from(table.element.bytes());
-        self.tables.values().map(|table| bytes(table).next_multiple_of(ARRAY_ALIGN.into())).sum()
+        self.tables.values().map(|table| table.bytes().next_multiple_of(ARRAY_ALIGN.into())).sum()
     }
 
     /// Whether an instruction exists on devices of one compute capability alone ([`Op::is_architecture_specific`]).

@@ -36,8 +36,8 @@ pub use async_copy::AsyncCopy;
 pub use effect::{Convergence, Effect, Requirement};
 pub use entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 pub use function::{
-    ARRAY_ALIGN, BlockCall, BlockData, Def, Function, InstData, Local, Param, Shared, SourceLoc,
-    TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
+    ARRAY_ALIGN, BlockCall, BlockData, CONSTANT_MEMORY, Def, Function, InstData, Local, Param, Shared,
+    SourceLoc, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
 };
 pub use inline::{Inline, InlineEffect, InlineText, Piece, pieces};
 pub use matrix::{Mma, MmaElement, MmaShape, WgmmaOperands};

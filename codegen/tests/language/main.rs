@@ -3,6 +3,7 @@
 mod assumptions;
 mod escapes;
 mod interpret;
+mod modules;
 mod parameters;
 mod programs;
 mod staging;
