@@ -107,7 +107,7 @@ pub struct Compiled {
 pub struct Report {
     /// Lines of PTX; of a kernel that shares its module with others, those of its entry point.
     pub ptx_lines: usize,
-    /// Number of IR instructions, without constants.
+    /// Number of IR instructions, without constants; functions that are called count once.
     pub instructions: usize,
     /// Number of IR instructions of each kind.
     pub mix: BTreeMap<String, usize>,
@@ -143,6 +143,9 @@ impl Kernel {
     /// ```
     pub fn parse(text: &str) -> Result<Kernel, IrError> {
         let mut function = parse(text)?;
+        for callee in &mut function.functions {
+            Unreachable.run(callee);
+        }
         Unreachable.run(&mut function);
         verify(&function).map_err(IrError::Invalid)?;
         Ok(Kernel { function })
@@ -273,6 +276,16 @@ pub(crate) fn compile_module(
 impl Report {
     fn of(function: &Function, ptx: &str) -> Report {
         let mut report = Report { ptx_lines: ptx.lines().count(), ..Report::default() };
+        for function in function.functions.iter().chain([function]) {
+            report.count(function);
+        }
+        report.static_shared = u32::try_from(function.static_shared()).unwrap_or(u32::MAX);
+        report
+    }
+
+    /// Adds the instructions of a function.
+    fn count(&mut self, function: &Function) {
+        let report = self;
         for &block in &function.layout {
             for &inst in &function.block(block).insts {
                 let data = function.inst(inst);
@@ -286,6 +299,8 @@ impl Report {
                     Op::Load(_) | Op::LoadMatrix { .. } => "shared loads",
                     Op::Store(_) if function.value_type(data.args[0]) == Type::Global => "global stores",
                     Op::Store(_) => "shared stores",
+                    Op::Call(_) => "calls",
+                    Op::Result(_) => "control",
                     Op::Atomic { .. } => "atomics",
                     Op::Dp4a { .. } | Op::Dp2a { .. } => "dot products",
                     Op::Mma(_) | Op::Wgmma { .. } => "matrix products",
@@ -315,7 +330,5 @@ impl Report {
                 *report.mix.entry(kind.to_owned()).or_default() += 1;
             }
         }
-        report.static_shared = u32::try_from(function.static_shared()).unwrap_or(u32::MAX);
-        report
     }
 }

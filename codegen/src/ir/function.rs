@@ -3,6 +3,7 @@
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
+use super::call::{Callee, FunctionSignature};
 use super::entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 use super::op::Op;
 use super::tensor::TensorLayout;
@@ -161,13 +162,17 @@ pub struct BlockData {
     pub unroll: Option<u32>,
 }
 
-/// A kernel.
+/// A kernel, or a function that it calls.
 #[derive(Clone, Debug)]
 pub struct Function {
     /// Name of the kernel and of its PTX entry point.
     pub name: String,
     /// Kernel parameters, in order.
     pub params: Vec<Param>,
+    /// Types of the results of a function; none for a kernel.
+    pub results: Option<Vec<Type>>,
+    /// The functions of a kernel: each calls only functions before it. A function has none of its own.
+    pub functions: Vec<Function>,
     /// Threads per CTA along all axes, if fixed (`.reqntid`).
     pub threads: Option<u32>,
     /// How many of the threads are along y and z; 1 and 1 for a line of threads along x.
@@ -200,6 +205,8 @@ impl Function {
         Function {
             name: name.into(),
             params: Vec::new(),
+            results: None,
+            functions: Vec::new(),
             threads: None,
             threads_yz: [1, 1],
             min_blocks: None,
@@ -214,6 +221,32 @@ impl Function {
             insts: PrimaryMap::new(),
             values: PrimaryMap::new(),
         }
+    }
+
+    /// Number of instructions in the block, where a call counts as many as the function has.
+    pub fn recorded_work(&self, block: Block) -> usize {
+        let insts = self.blocks[block].insts.iter();
+        insts.map(|&inst| self.work_of(self.insts[inst].op)).sum()
+    }
+
+    /// Number of instructions that recording the opcode records: for a call, those of the function.
+    pub fn work_of(&self, op: Op) -> usize {
+        let Op::Call(callee) = op else { return 1 };
+        let Some(index) = self.functions.iter().position(|function| function.as_callee() == callee) else {
+            return 1;
+        };
+        let function = &self.functions[index];
+        let insts = function.layout.iter().flat_map(|&block| &function.blocks[block].insts);
+        1 + insts.map(|&inst| self.work_of(function.insts[inst].op)).sum::<usize>()
+    }
+
+    /// Name and types of a function, for calls of it.
+    pub fn as_callee(&self) -> Callee {
+        Callee::new(FunctionSignature {
+            name: self.name.clone(),
+            params: self.params.iter().map(|param| param.ty).collect(),
+            results: self.results.clone().unwrap_or_default(),
+        })
     }
 
     /// Threads per CTA along x, y and z, if fixed.

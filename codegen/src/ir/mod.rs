@@ -10,6 +10,7 @@
 
 mod arithmetic;
 mod async_copy;
+mod call;
 pub mod dominators;
 pub mod effect;
 pub mod entities;
@@ -33,6 +34,7 @@ pub mod verify;
 
 pub use arithmetic::{Binary, Compare, Fact, Float8, Rounding, Unary};
 pub use async_copy::AsyncCopy;
+pub use call::{Callee, FunctionSignature};
 pub use effect::{Convergence, Effect, Requirement};
 pub use entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 pub use function::{

@@ -10,7 +10,10 @@ use crate::ir::{
 impl Printer<'_> {
     pub(super) fn instruction(&mut self, data: &InstData) {
         match data.op {
+            Op::Param(index) if self.function.results.is_some() => self.function_param(index as usize, data),
             Op::Param(index) => self.param(index as usize, data),
+            Op::Call(callee) => self.call(callee, data),
+            Op::Result(index) => self.set_result(index as usize, data),
             Op::Special(Special::ActiveMask) => self.simple(data, "activemask.b32 {}"),
             Op::Special(special) => {
                 self.simple(data, &format!("mov.{} {{}}, %{special}", arithmetic(special.ty())));

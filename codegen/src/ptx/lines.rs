@@ -15,7 +15,7 @@ pub(super) const INLINED_AT: IsaVersion = (7, 2);
 
 /// State of the line directives written so far. Files and names are those of the module; the rest is that of the
 /// function being printed.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Lines<'a> {
     /// Source files in the order of their numbers, from 1.
     files: Vec<&'a str>,

@@ -10,6 +10,7 @@
 //! wrapped. `.loc` lines point into the kernel's Rust source, with the calls that an instruction was inlined through.
 
 mod asynchronous;
+mod call;
 mod inst;
 mod lines;
 mod liveness;

@@ -1,6 +1,6 @@
 //! Printer of a module: header, declarations of the module, and its entry points.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::lines::{INLINED_AT, Lines, inlined};
@@ -17,26 +17,54 @@ pub fn print(function: &Function, target: Target) -> Result<String, Unsupported>
     print_module(&[function], target)
 }
 
-/// Prints verified functions as the entry points of one PTX module for `target`, in order. Their names differ from each
+/// Prints verified kernels as the entry points of one PTX module for `target`, in order. Their names differ from each
 /// other and from the names of the module's constants.
 ///
-/// The `.version` is the lowest that the target and all instructions allow. Equal tables are one variable.
+/// The `.version` is the lowest that the target and all instructions allow. Equal tables are one variable, and equal functions
+/// that kernels call one function.
 pub fn print_module(kernels: &[&Function], target: Target) -> Result<String, Unsupported> {
+    let all = with_functions(kernels);
     let mut isa = target.isa();
-    for kernel in kernels {
-        isa = isa.max(check(kernel, target)?);
+    for function in &all {
+        isa = isa.max(check(function, target)?);
     }
-    let symbols = Symbols::of(kernels);
+    let symbols = Symbols::of(&all);
     let mut lines = Lines::default();
+    let mut functions: Vec<(String, String)> = Vec::new();
     let mut entries = Vec::new();
     for kernel in kernels {
-        let (text, after) = Printer::new(kernel, &symbols, lines.next_function()).entry();
+        let mut callees = BTreeMap::new();
+        for function in &kernel.functions {
+            // A kernel has the name, or another kernel's function that is different: then the function gets a number.
+            for number in 1.. {
+                let name =
+                    if number == 1 { function.name.clone() } else { format!("{}_{number}", function.name) };
+                if kernels.iter().any(|kernel| kernel.name == name) {
+                    continue;
+                }
+                let printer =
+                    Printer::new(function, &symbols, callees.clone(), lines.clone().next_function());
+                let (text, after) = printer.function(&name);
+                let known = functions.iter().find(|(known, _)| *known == name);
+                if known.is_some_and(|(_, known)| *known != text) {
+                    continue;
+                }
+                if known.is_none() {
+                    lines = after;
+                    functions.push((name.clone(), text));
+                }
+                callees.insert(function.name.clone(), name);
+                break;
+            }
+        }
+        let (text, after) = Printer::new(kernel, &symbols, callees, lines.next_function()).entry();
         lines = after;
         entries.push(text);
     }
+    let entries: Vec<String> = functions.into_iter().map(|(_, text)| text).chain(entries).collect();
     let mut out = String::with_capacity(entries.iter().map(|entry| entry.len() + 1024).sum());
-    header(kernels, target, isa, &mut out);
-    declarations(kernels, &symbols, &mut out);
+    header(&all, target, isa, &mut out);
+    declarations(&all, &symbols, &mut out);
     out.push_str(&entries.join("\n"));
     lines.write_tables(&mut out);
     Ok(out)
@@ -44,10 +72,11 @@ pub fn print_module(kernels: &[&Function], target: Target) -> Result<String, Uns
 
 /// Whether a module with these kernels declares another symbol called `name`.
 pub(crate) fn declares(kernels: &[&Function], name: &str) -> bool {
-    let symbols = Symbols::of(kernels);
-    variables(kernels, &symbols).iter().any(|variable| variable.name == name)
-        || name == "dynamic_shared" && operations(kernels).any(|op| op == Op::DynamicShared)
-        || name == "vprintf" && operations(kernels).any(|op| matches!(op, Op::Print(_)))
+    let all = with_functions(kernels);
+    let symbols = Symbols::of(&all);
+    variables(&all, &symbols).iter().any(|variable| variable.name == name)
+        || name == "dynamic_shared" && operations(&all).any(|op| op == Op::DynamicShared)
+        || name == "vprintf" && operations(&all).any(|op| matches!(op, Op::Print(_)))
 }
 
 /// The text of an entry point in a PTX module: from its `.entry` to its closing brace.
@@ -100,6 +129,11 @@ fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported>
         }
     }
     Ok(isa)
+}
+
+/// The kernels, each after the functions that it calls.
+fn with_functions<'a>(kernels: &[&'a Function]) -> Vec<&'a Function> {
+    kernels.iter().flat_map(|&kernel| kernel.functions.iter().chain([kernel])).collect()
 }
 
 /// The opcodes of all instructions of the kernels.
@@ -166,8 +200,9 @@ fn variables<'a>(kernels: &[&'a Function], symbols: &'a Symbols<'_>) -> Vec<Vari
 
 /// Size of a module's tables in constant memory, in bytes.
 pub(crate) fn constant_bytes(kernels: &[&Function]) -> u64 {
-    let symbols = Symbols::of(kernels);
-    let tables = variables(kernels, &symbols).into_iter().filter(|variable| !variable.format);
+    let all = with_functions(kernels);
+    let symbols = Symbols::of(&all);
+    let tables = variables(&all, &symbols).into_iter().filter(|variable| !variable.format);
     tables.map(|variable| variable.table.bytes().next_multiple_of(ARRAY_ALIGN.into())).sum()
 }
 

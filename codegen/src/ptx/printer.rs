@@ -1,10 +1,11 @@
 //! Printer of an entry point: signature, blocks, terminators and the moves that assign block parameters.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
 
+use super::call::function_signature;
 use super::lines::Lines;
 use super::moves::{Move, sequence};
 use super::operand::{Class, Register, arithmetic, bits, immediate, immediate_allowed};
@@ -24,6 +25,8 @@ pub(super) struct Printer<'a> {
     counts: HashMap<Class, u32>,
     /// Names of the module's constants.
     pub symbols: &'a Symbols<'a>,
+    /// Names in the module of the functions that are called.
+    pub callees: BTreeMap<String, String>,
     lines: Lines<'a>,
     /// Number of branch edges with a label of their own.
     edges: u32,
@@ -33,7 +36,12 @@ pub(super) struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     /// A printer of `function` that continues the line directives of `lines`.
-    pub fn new(function: &'a Function, symbols: &'a Symbols<'a>, lines: Lines<'a>) -> Printer<'a> {
+    pub fn new(
+        function: &'a Function,
+        symbols: &'a Symbols<'a>,
+        callees: BTreeMap<String, String>,
+        lines: Lines<'a>,
+    ) -> Printer<'a> {
         let mut used = BTreeSet::new();
         for &block in &function.layout {
             for &inst in &function.block(block).insts {
@@ -49,6 +57,7 @@ impl<'a> Printer<'a> {
             shared_registers: shared_registers(function),
             counts: HashMap::new(),
             symbols,
+            callees,
             lines,
             edges: 0,
             used,
@@ -214,13 +223,27 @@ impl<'a> Printer<'a> {
     /// Prints the entry point. Returns its text and the state of the line directives.
     pub fn entry(mut self) -> (String, Lines<'a>) {
         self.body();
-        let function = self.function;
         let mut out = String::with_capacity(self.text.len() + 1024);
+        self.entry_signature(&mut out);
+        self.definition(out)
+    }
+
+    /// Prints the function as `name`. Returns its text and the state of the line directives.
+    pub fn function(mut self, name: &str) -> (String, Lines<'a>) {
+        self.body();
+        let mut out = String::with_capacity(self.text.len() + 1024);
+        function_signature(self.function, name, &mut out);
+        self.definition(out)
+    }
+
+    fn entry_signature(&self, out: &mut String) {
+        let function = self.function;
         let mut line = |text: std::fmt::Arguments<'_>| {
             let _ = writeln!(out, "{text}");
         };
         // Local arrays are on the stack, as spilled registers are.
-        let stack = u64::from(function.allow_spills) + function.local_bytes();
+        let locals: u64 = function.functions.iter().chain([function]).map(Function::local_bytes).sum();
+        let stack = u64::from(function.allow_spills) + locals;
         if stack > 0 {
             line(format_args!("{}{stack} bytes of stack", crate::ptxas::ALLOWED));
         }
@@ -252,6 +275,14 @@ impl<'a> Printer<'a> {
         if let Some(blocks) = function.cluster {
             line(format_args!(".reqnctapercluster {blocks}, 1, 1"));
         }
+    }
+
+    /// Appends the body to the signature.
+    fn definition(self, mut out: String) -> (String, Lines<'a>) {
+        let function = self.function;
+        let mut line = |text: std::fmt::Arguments<'_>| {
+            let _ = writeln!(out, "{text}");
+        };
         line(format_args!("{{"));
         for class in Class::ALL {
             if let Some(count) = self.counts.get(&class) {

@@ -1,10 +1,10 @@
 //! Names of a module's variables.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::ir::{Function, Table};
 
-/// Names of the tables and formats of a module's kernels. Equal tables of several kernels have one name, that of the
+/// Names of the tables and formats of a module's kernels and functions. Equal tables of several kernels have one name, that of the
 /// first kernel's table.
 pub(super) struct Symbols<'a> {
     names: HashMap<&'a Table, Names>,
@@ -19,14 +19,19 @@ struct Names {
 impl<'a> Symbols<'a> {
     /// Names for the tables of these kernels.
     pub fn of(kernels: &[&'a Function]) -> Symbols<'a> {
-        let mut names = HashMap::new();
+        let (mut names, mut taken) = (HashMap::new(), HashSet::new());
         for kernel in kernels {
             for (var, table) in &kernel.tables {
-                let of_kernel = || Names {
-                    table: format!("{}_{var}", kernel.name),
-                    format: format!("{}_format{}", kernel.name, var.as_u32()),
-                };
-                names.entry(table).or_insert_with(of_kernel);
+                if names.contains_key(table) {
+                    continue;
+                }
+                // Functions of several kernels may have one name and different tables.
+                let mut owner = kernel.name.clone();
+                while !taken.insert(format!("{owner}_{var}")) {
+                    owner.push('_');
+                }
+                let format = format!("{owner}_format{}", var.as_u32());
+                names.insert(table, Names { table: format!("{owner}_{var}"), format });
             }
         }
         Symbols { names }

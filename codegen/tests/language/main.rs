@@ -1,6 +1,7 @@
 //! Whole programs in the kernel language: `#[kernel]`, `#[device]` and `#[derive(Carry)]`.
 
 mod assumptions;
+mod calls;
 mod escapes;
 mod interpret;
 mod modules;
