@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::ir::parse::{ParseError, parse};
 use crate::ir::verify::{VerifyError, is_identifier, verify};
-use crate::ir::{Effect, Function, InstData, Op, Param, Type};
+use crate::ir::{CONSTANT_MEMORY, Effect, Function, InstData, Op, Param, Type};
 use crate::passes::convergence::{self, Divergence};
 use crate::passes::{self, OptLevel, Pass, Pipeline, Unreachable};
 use crate::ptx::{self, Target, Unsupported};
@@ -29,6 +29,32 @@ pub enum CompileError {
     Name {
         /// Name of the kernel.
         kernel: String,
+    },
+    /// Two kernels of a module have the same name.
+    #[error(
+        "two kernels of a module are called `{kernel}`: give one of them another name with `Kernel::named`, for example \
+         `{kernel}(&shape)?.named(\"{kernel}_4096\")`"
+    )]
+    Duplicate {
+        /// The duplicate name.
+        kernel: String,
+    },
+    /// A kernel has the name of a variable or function that its module declares.
+    #[error(
+        "kernel `{kernel}`: its module declares a variable or function of this name: rename the kernel with `Kernel::named`"
+    )]
+    Symbol {
+        /// Name of the kernel.
+        kernel: String,
+    },
+    /// The tables of a module's kernels are too large.
+    #[error(
+        "{bytes} bytes of tables exceed the limit of {CONSTANT_MEMORY} bytes of constant memory per module: put the \
+         kernels into several modules, or pass a table as a buffer"
+    )]
+    Constants {
+        /// Size of the distinct tables of all kernels, in bytes.
+        bytes: u64,
     },
     /// Threads diverge before a barrier or a warp-wide instruction.
     #[error(transparent)]
@@ -66,7 +92,7 @@ pub struct Compiled {
     pub name: String,
     /// The target that the kernel was compiled for.
     pub target: Target,
-    /// PTX text of the module.
+    /// PTX text of the module. It has other entry points too if the kernel is part of a [`Module`](crate::Module).
     pub ptx: String,
     /// The optimised IR that the PTX was printed from.
     pub function: Function,
@@ -79,9 +105,9 @@ pub struct Compiled {
 /// Statistics of a compiled kernel: size, instruction mix, shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Lines of PTX.
+    /// Lines of PTX; of a kernel that shares its module with others, those of its entry point.
     pub ptx_lines: usize,
-    /// Number of IR instructions, without constants.
+    /// Number of IR instructions, without constants; functions that are called count once.
     pub instructions: usize,
     /// Number of IR instructions of each kind.
     pub mix: BTreeMap<String, usize>,
@@ -117,6 +143,9 @@ impl Kernel {
     /// ```
     pub fn parse(text: &str) -> Result<Kernel, IrError> {
         let mut function = parse(text)?;
+        for callee in &mut function.functions {
+            Unreachable.run(callee);
+        }
         Unreachable.run(&mut function);
         verify(&function).map_err(IrError::Invalid)?;
         Ok(Kernel { function })
@@ -188,6 +217,14 @@ impl Kernel {
 
     /// Like [`Kernel::compile`], with the given passes.
     pub fn compile_with(&self, target: Target, pipeline: &Pipeline) -> Result<Compiled, CompileError> {
+        let (_, mut kernels) = compile_module(std::slice::from_ref(self), target, pipeline)?;
+        let mut kernel = kernels.remove(0);
+        kernel.report.ptx_lines = kernel.ptx.lines().count();
+        Ok(kernel)
+    }
+
+    /// Checks the kernel as recorded and runs the passes.
+    fn optimise(&self, pipeline: &Pipeline) -> Result<(Function, passes::Report), CompileError> {
         if !is_identifier(self.name()) {
             return Err(CompileError::Name { kernel: self.name().to_owned() });
         }
@@ -198,15 +235,57 @@ impl Kernel {
             kernel: self.name().to_owned(),
             errors: errors.iter().map(|error| format!("  {error}\n")).collect(),
         })?;
-        let text = ptx::print(&function, target)?;
-        let report = Report::of(&function, &text);
-        Ok(Compiled { name: self.name().to_owned(), target, ptx: text, function, report, passes })
+        Ok((function, passes))
     }
+}
+
+/// Compiles kernels to one PTX module. Returns its text and the kernels in order.
+pub(crate) fn compile_module(
+    kernels: &[Kernel],
+    target: Target,
+    pipeline: &Pipeline,
+) -> Result<(String, Vec<Compiled>), CompileError> {
+    let optimised: Vec<_> =
+        kernels.iter().map(|kernel| kernel.optimise(pipeline)).collect::<Result<_, _>>()?;
+    let functions: Vec<&Function> = optimised.iter().map(|(function, _)| function).collect();
+    for (index, kernel) in kernels.iter().enumerate() {
+        if kernels[..index].iter().any(|other| other.name() == kernel.name()) {
+            return Err(CompileError::Duplicate { kernel: kernel.name().to_owned() });
+        }
+        if ptx::declares(&functions, kernel.name()) {
+            return Err(CompileError::Symbol { kernel: kernel.name().to_owned() });
+        }
+    }
+    let bytes = ptx::constant_bytes(&functions);
+    if bytes > CONSTANT_MEMORY {
+        return Err(CompileError::Constants { bytes });
+    }
+    let text = ptx::print_module(&functions, target)?;
+    let kernels = optimised.into_iter().map(|(function, passes)| Compiled {
+        name: function.name.clone(),
+        target,
+        ptx: text.clone(),
+        report: Report::of(&function, ptx::entry_text(&text, &function.name).unwrap_or_default()),
+        function,
+        passes,
+    });
+    let kernels = kernels.collect();
+    Ok((text, kernels))
 }
 
 impl Report {
     fn of(function: &Function, ptx: &str) -> Report {
         let mut report = Report { ptx_lines: ptx.lines().count(), ..Report::default() };
+        for function in function.functions.iter().chain([function]) {
+            report.count(function);
+        }
+        report.static_shared = u32::try_from(function.static_shared()).unwrap_or(u32::MAX);
+        report
+    }
+
+    /// Adds the instructions of a function.
+    fn count(&mut self, function: &Function) {
+        let report = self;
         for &block in &function.layout {
             for &inst in &function.block(block).insts {
                 let data = function.inst(inst);
@@ -220,6 +299,8 @@ impl Report {
                     Op::Load(_) | Op::LoadMatrix { .. } => "shared loads",
                     Op::Store(_) if function.value_type(data.args[0]) == Type::Global => "global stores",
                     Op::Store(_) => "shared stores",
+                    Op::Call(_) => "calls",
+                    Op::Result(_) => "control",
                     Op::Atomic { .. } => "atomics",
                     Op::Dp4a { .. } | Op::Dp2a { .. } => "dot products",
                     Op::Mma(_) | Op::Wgmma { .. } => "matrix products",
@@ -249,7 +330,5 @@ impl Report {
                 *report.mix.entry(kind.to_owned()).or_default() += 1;
             }
         }
-        report.static_shared = u32::try_from(function.static_shared()).unwrap_or(u32::MAX);
-        report
     }
 }

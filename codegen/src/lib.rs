@@ -10,6 +10,7 @@ pub mod emit;
 pub mod ir;
 pub mod kernel;
 pub mod launch;
+pub mod module;
 pub mod opt_report;
 pub mod passes;
 pub mod ptx;
@@ -20,13 +21,14 @@ pub use bespoke_macros::{Carry, Parameters, device, kernel};
 pub use dsl::hooks;
 pub use dsl::{Carry, Parameters, Recorded};
 pub use kernel::{CompileError, Compiled, IrError, Kernel};
+pub use module::{CompiledModule, Module};
 
 /// The imports of a file of kernels.
 pub mod prelude {
     pub use crate::dsl::*;
     pub use crate::ir::{Cache, Order, Rounding, Scope, TensorReduction};
     pub use crate::ptx::Target;
-    pub use crate::{Kernel, Recorded};
+    pub use crate::{Kernel, Module, Recorded};
     pub use bespoke_macros::{Carry, Parameters, device, kernel};
     pub use half::{bf16, f16};
 }

@@ -45,9 +45,12 @@ impl Usage {
     }
 }
 
-/// Allowed stack frame per thread in bytes, read from the printer's comment in a PTX text; 0 without the comment.
-pub fn allowed_stack(ptx: &str) -> u32 {
-    let noted = ptx.lines().find_map(|line| line.strip_prefix(ALLOWED)?.strip_suffix(" bytes of stack"));
+/// Allowed stack frame per thread of the entry point `kernel` in bytes, read from the printer's comment before it in a PTX
+/// text; 0 without the comment.
+pub fn allowed_stack(ptx: &str, kernel: &str) -> u32 {
+    let entry = format!(".visible .entry {kernel}(");
+    let before = ptx.lines().zip(ptx.lines().skip(1)).find(|(_, line)| line.starts_with(&entry));
+    let noted = before.and_then(|(line, _)| line.strip_prefix(ALLOWED)?.strip_suffix(" bytes of stack"));
     noted.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
@@ -172,28 +175,39 @@ impl Ptxas {
 
     /// Assembles a module with the entry point `kernel`, including line information.
     pub fn cubin(&self, kernel: &str, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
-        let Some(Cached { cache, version }) = &self.cached else { return self.run(kernel, ptx, target) };
+        let mut assembled = self.cubins(&[kernel], ptx, target)?;
+        assembled.pop().ok_or_else(|| PtxasError::NoReport(kernel.to_owned()))
+    }
+
+    /// Assembles a module with the entry points `kernels` once, including line information. The results have the same
+    /// machine code, and the resource usage of each kernel in turn.
+    pub fn cubins(&self, kernels: &[&str], ptx: &str, target: Target) -> Result<Vec<Assembled>, PtxasError> {
+        let Some(Cached { cache, version }) = &self.cached else { return self.run(kernels, ptx, target) };
         let target_name = crate::ptx::architecture(ptx).unwrap_or_else(|| target.to_string());
         let options = OPTIONS.join(" ");
-        let parts = [
-            version.as_slice(),
-            options.as_bytes(),
-            target_name.as_bytes(),
-            kernel.as_bytes(),
-            ptx.as_bytes(),
-        ];
-        let key = Key::of(&parts);
-        if let Some(assembled) = cache.get(key).as_deref().and_then(Assembled::from_bytes) {
-            return Ok(assembled);
+        let key = |kernel: &str| {
+            Key::of(&[
+                version.as_slice(),
+                options.as_bytes(),
+                target_name.as_bytes(),
+                kernel.as_bytes(),
+                ptx.as_bytes(),
+            ])
+        };
+        let known = kernels.iter().map(|kernel| Assembled::from_bytes(cache.get(key(kernel)).as_deref()?));
+        if let Some(known) = known.collect() {
+            return Ok(known);
         }
-        let assembled = self.run(kernel, ptx, target)?;
-        cache
-            .put(key, &assembled.to_bytes())
-            .map_err(|source| PtxasError::Io { path: cache.folder().to_owned(), source })?;
+        let assembled = self.run(kernels, ptx, target)?;
+        for (kernel, assembled) in kernels.iter().zip(&assembled) {
+            cache
+                .put(key(kernel), &assembled.to_bytes())
+                .map_err(|source| PtxasError::Io { path: cache.folder().to_owned(), source })?;
+        }
         Ok(assembled)
     }
 
-    fn run(&self, kernel: &str, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
+    fn run(&self, kernels: &[&str], ptx: &str, target: Target) -> Result<Vec<Assembled>, PtxasError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| PtxasError::Io { path, source }
@@ -210,9 +224,12 @@ impl Ptxas {
         if !output.status.success() {
             return Err(PtxasError::Rejected { target, message: text.trim().to_owned() });
         }
-        let usage = parse(&text, kernel).ok_or_else(|| PtxasError::NoReport(kernel.to_owned()))?;
         let cubin = fs::read(&cubin).map_err(failed(&cubin))?;
-        Ok(Assembled { usage, cubin })
+        let assembled = kernels.iter().map(|&kernel| {
+            let usage = parse(&text, kernel).ok_or_else(|| PtxasError::NoReport(kernel.to_owned()))?;
+            Ok(Assembled { usage, cubin: cubin.clone() })
+        });
+        assembled.collect()
     }
 
     fn output(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Output, PtxasError> {

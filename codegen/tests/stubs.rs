@@ -12,7 +12,7 @@ use bespoke_codegen::launch::{self, DevicePointer, KernelSource, LaunchConfig, L
 use bespoke_codegen::prelude::*;
 use bespoke_emulator as emulator;
 use expect_test::{Expect, expect};
-use kernels::{blend, doubled, early, names, nothing, picked};
+use kernels::{added, blend, doubled, early, names, nothing, picked, scaled};
 
 #[path = "stubs/kernels.rs"]
 mod kernels;
@@ -34,6 +34,12 @@ fn emission() -> Emission {
         .entry_for(Target::Sm90, Entry::new(nothing(), Geometry::per_launch().dynamic_shared(128)))
         .entry_for(Target::Sm90, Entry::new(doubled(), Geometry::fixed([1, 1, 1])))
         .kernel(picked(), Geometry::fixed([1, 1, 1]))
+        .module("pair", [alone(scaled(), 2), alone(added(), 4)])
+}
+
+/// An entry for a launch of a grid of fixed size.
+fn alone(kernel: Recorded, ctas: u32) -> Entry {
+    Entry::new(kernel, Geometry::fixed([ctas, 1, 1]))
 }
 
 /// Path relative to `folder`, and contents, of every file below `folder`, in order.
@@ -125,6 +131,7 @@ fn stubs_lay_out_what_the_manifest_describes() {
     use launch::{F16x2, f16};
     let mut notes = Notes::default();
     let (x, y) = (DevicePointer::new(0x1000), DevicePointer::new(0x2000));
+    emitted::added::launch(&mut notes, x, x).unwrap();
     let pair = F16x2(f16::ONE, f16::NEG_ONE);
     emitted::blend::launch(&mut notes, x, y, true, f16::ONE, pair, 250).unwrap();
     emitted::doubled::launch(&mut notes, 2.0, &tensor_map([8, 8])).unwrap();
@@ -133,6 +140,7 @@ fn stubs_lay_out_what_the_manifest_describes() {
     emitted::nothing::launch(&mut notes, [1, 1, 1]).unwrap();
     emitted::picked::launch(&mut notes, DevicePointer::new(16), 2, 3, true, 1, 2, DevicePointer::new(8))
         .unwrap();
+    emitted::scaled::launch(&mut notes, x, 2.0).unwrap();
 
     let manifest: Manifest = serde_json::from_str(include_str!("stubs/emitted/kernels.json")).unwrap();
     assert_eq!(manifest.kernels.len(), notes.0.len());
@@ -144,10 +152,10 @@ fn stubs_lay_out_what_the_manifest_describes() {
         assert_eq!((kernel.block, kernel.dynamic_shared), (config.block, config.dynamic_shared));
         assert_eq!(kernel.parameter_bytes as usize, params.len());
     }
-    let (_, config, params) = &notes.0[0];
+    let (_, config, params) = &notes.0[1];
     assert_eq!(config.grid, [4, 1, 1]);
     let bytes = |name: &str| {
-        let at = manifest.kernels[0].parameters.iter().find(|param| param.name == name).unwrap();
+        let at = manifest.kernels[1].parameters.iter().find(|param| param.name == name).unwrap();
         &params[at.offset as usize..(at.offset + at.bytes) as usize]
     };
     assert_eq!(bytes("y"), 0x2000u64.to_le_bytes());
@@ -156,9 +164,9 @@ fn stubs_lay_out_what_the_manifest_describes() {
     assert_eq!(bytes("pair"), 0xbc00_3c00u32.to_le_bytes());
     assert_eq!(bytes("n"), 250u32.to_le_bytes());
     // The map follows the factor, at its alignment.
-    assert_eq!(notes.0[1].2[..4], 2f32.to_le_bytes());
-    assert_eq!(notes.0[1].2[64..], [7; 128]);
-    assert_eq!(notes.0[2].1.grid, [7, 1, 1]);
+    assert_eq!(notes.0[2].2[..4], 2f32.to_le_bytes());
+    assert_eq!(notes.0[2].2[64..], [7; 128]);
+    assert_eq!(notes.0[3].1.grid, [7, 1, 1]);
 }
 
 /// A tensor map with tiles of these sizes, whose bytes no device has encoded.
@@ -224,6 +232,70 @@ fn arguments_arrive_in_the_kernel() {
     }
 }
 
+/// The kernels of a module have one PTX file, and stubs of their own.
+#[test]
+fn kernels_of_a_module_are_launched_by_name() {
+    let mut device = Emulated(emulator::Memory::new());
+    let (x, y) = (device.0.alloc("x", 8), device.0.alloc("y", 16));
+    device.0.write(x, &[1.0f32, 2.0].map(f32::to_le_bytes).concat()).unwrap();
+    device.0.write(y, &[1.0f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat()).unwrap();
+    let (x, y) = (DevicePointer::new(x), DevicePointer::new(y));
+    emitted::scaled::launch(&mut device, x, 3.0).unwrap();
+    emitted::added::launch(&mut device, x, y).unwrap();
+    let mut bytes = [0; 16];
+    device.0.read(y.address(), &mut bytes).unwrap();
+    let values = bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+    assert_eq!(values.collect::<Vec<_>>(), [4.0, 8.0, 6.0, 10.0]);
+
+    let [added, scaled] = [emitted::added::SOURCES[0], emitted::scaled::SOURCES[0]];
+    assert_eq!(added.ptx, scaled.ptx);
+    let manifest: Manifest = serde_json::from_str(include_str!("stubs/emitted/kernels.json")).unwrap();
+    let files = |name: &str| {
+        let kernel = manifest.kernels.iter().find(|kernel| kernel.name == name).unwrap();
+        (kernel.modules[0].ptx.clone(), kernel.modules[0].ir.clone().unwrap())
+    };
+    assert_eq!(files("added"), ("sm_80/pair.ptx".to_owned(), "sm_80/added.ir".to_owned()));
+    assert_eq!(files("scaled"), ("sm_80/pair.ptx".to_owned(), "sm_80/scaled.ir".to_owned()));
+}
+
+#[test]
+fn a_module_that_cannot_be_emitted_says_what_to_do() {
+    let pair = || [alone(scaled(), 2), alone(added(), 4)];
+    let module = |name: &str| Emission::new().target(Target::Sm80).module(name, pair());
+    refused(
+        module("a/b"),
+        expect![
+            "module `a/b`: the name cannot be a file's: write ASCII letters, digits and `_`, a letter first"
+        ],
+    );
+    refused(
+        module("pair").module("pair", [alone(picked(), 1)]),
+        expect!["module `pair`: there are two modules of this name: give one of them another name"],
+    );
+    refused(module("pair").module("none", []), expect!["module `none`: it has no kernels"]);
+    refused(
+        module("picked").kernel(picked(), Geometry::fixed([1, 1, 1])),
+        expect![
+            "module `picked`: a kernel outside of it has the same name, and so the same file: rename the module"
+        ],
+    );
+    refused(
+        module("pair").kernel(added(), Geometry::fixed([1, 1, 1])),
+        expect![[
+            r#"two kernels have the name `added`: give each specialisation its own name, for example `added(&shape).map(|kernel| kernel.named("added_4096"))`"#
+        ]],
+    );
+    let twice = [alone(added(), 2), alone(added(), 4)];
+    refused(
+        Emission::new().target(Target::Sm80).module("pair", twice),
+        expect![[
+            r#"two kernels of a module are called `added`: give one of them another name with `Kernel::named`, for example `added(&shape)?.named("added_4096")`"#
+        ]],
+    );
+    // One of the module's kernels may have its name.
+    module("added").compile().unwrap();
+}
+
 /// The fields of a struct are arguments of the stub.
 #[test]
 fn fields_arrive_in_the_kernel() {
@@ -249,8 +321,8 @@ fn fields_arrive_in_the_kernel() {
 fn kernels_are_listed_by_target() {
     assert_eq!(emitted::TARGETS, [Target::Sm80, Target::Sm90]);
     let names = |target| emitted::kernels(target).iter().map(|source| source.name).collect::<Vec<_>>();
-    assert_eq!(names(Target::Sm80), ["blend", "names", "picked"]);
-    assert_eq!(names(Target::Sm90), ["blend", "doubled", "names", "nothing", "picked"]);
+    assert_eq!(names(Target::Sm80), ["added", "blend", "names", "picked", "scaled"]);
+    assert_eq!(names(Target::Sm90), ["added", "blend", "doubled", "names", "nothing", "picked", "scaled"]);
     assert!(names(Target::Sm120).is_empty());
 }
 

@@ -1,9 +1,10 @@
 //! `#[device]`: marks a function whose body is recorded; each call inlines it.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{Attribute, ItemFn, ReturnType, Signature, Visibility};
+use syn::{Attribute, Ident, ItemFn, ReturnType, Signature, Visibility};
 
+use crate::call;
 use crate::errors::Errors;
 use crate::rewrite;
 use crate::syntax::returns_impl_trait;
@@ -16,11 +17,19 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         Err(error) => return not_a_function(error, "#[device]", item),
     };
     let mut errors = Errors::default();
-    if let Some(token) = arguments.into_iter().next() {
-        errors.push(token.span(), "`#[device]` takes no arguments");
-    }
+    let calls = match syn::parse2::<Option<Ident>>(arguments.clone()) {
+        Ok(Some(word)) if word == "call" => true,
+        Ok(None) => false,
+        _ => {
+            let span = arguments.into_iter().next().map_or_else(Span::call_site, |token| token.span());
+            errors
+                .push(span, "`#[device]` takes `call` or nothing: `#[device(call)]` is called, not inlined");
+            false
+        }
+    };
     let ItemFn { attrs, vis, sig, block, .. } = function;
     unsupported::check_signature(&sig, &mut errors);
+    let names = if calls { call::names(&sig, &mut errors) } else { Vec::new() };
     let body = rewrite::body(&sig, &sig.output, *block, &mut errors);
     if let Some(errors) = errors.into_tokens() {
         return with_errors(errors, &attrs, &vis, &sig);
@@ -37,6 +46,18 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         let __scope = ::bespoke_codegen::hooks::enter_device(#name, ::core::panic::Location::caller());
         fn __record<R>(body: impl ::core::ops::FnOnce() -> R) -> R { body() }
     };
+    if calls {
+        let inner = call::body(&sig, &names, &body);
+        return quote! {
+            #(#attrs)*
+            #track_caller
+            #lints
+            #vis #sig {
+                #imports
+                #inner
+            }
+        };
+    }
     let body = match &sig.output {
         ReturnType::Default => quote!(move || { #body }),
         output if returns_impl_trait(output) => quote!(move || #body),

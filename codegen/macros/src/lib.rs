@@ -13,6 +13,7 @@
 //! | `parameters`    | run-time and compile-time parameters of a kernel                          |
 //! | `fields`        | `#[derive(Parameters)]`                                                   |
 //! | `device`        | `#[device]`: a function that is inlined into its caller                   |
+//! | `call`          | `#[device(call)]`: a function that is called                              |
 //! | `carry`         | `#[derive(Carry)]`                                                        |
 //! | `rewrite`       | the traversal of a body, statement by statement                           |
 //! | `control`       | the expansions of `if`, `&&`, `\|\|`, the loops and the jumps             |
@@ -46,6 +47,7 @@
 
 mod assigned;
 mod bindings;
+mod call;
 mod carry;
 mod control;
 mod device;
@@ -91,6 +93,9 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lets a function or method contain recorded control flow. It is inlined where it is called, and the IR keeps the
 /// chain of call sites.
+///
+/// `#[device(call)]` makes it a function of the PTX module that is called, not inlined. Its parameters and its result are
+/// handles, structs of handles with `#[derive(Clone, Carry)]`, arrays and tuples of them, and compile-time values.
 ///
 /// A function that compares handles or branches on them needs `#[device]`. Without it, a comparison and a loop over
 /// `range(…)` get an error that says so; an `if` of a `Val<bool>` and `0..n` get rustc's "mismatched types".

@@ -555,7 +555,7 @@ fn everything_unsupported_is_reported_at_once() {
         let o = |p: u32| a.at(p).load() + m(x) + q.len();
     }";
     expect![[r#"
-        `#[device]` takes no arguments
+        `#[device]` takes `call` or nothing: `#[device(call)]` is called, not inlined
         a recorded function cannot be `async`: a kernel runs to its end
         `let` without a value cannot be recorded: write `let mut x = val(0)`, and assign to it
         `let … else` cannot be recorded: use `match`, or `if let` around the rest

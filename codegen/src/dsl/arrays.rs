@@ -5,14 +5,11 @@ use std::panic::Location;
 use super::pointer::{Constant, Local, Ptr};
 use super::record::{emit1, fail, with};
 use super::scalar::Scalar;
-use crate::ir::{self, Op, Type};
+use crate::ir::{self, CONSTANT_MEMORY, Op, Type};
 
 /// Limit of a thread's local memory, in bytes (CUDA C++ Programming Guide, "Technical Specifications per Compute
 /// Capability").
 const LOCAL_MEMORY: u64 = 512 << 10;
-
-/// Limit of constant memory, in bytes.
-const CONSTANT_MEMORY: u64 = 64 << 10;
 
 /// An array of `count` elements in the thread's local memory, aligned to 16 bytes. The array is uninitialised.
 ///

@@ -171,7 +171,7 @@ impl Paths {
         let doms = Dominators::new(function);
         let found = loops(function, &doms);
         let depth = |block| found.iter().filter(|one| one.blocks.contains(&block)).count();
-        let size = |block| function.block(block).insts.len();
+        let size = |block| function.recorded_work(block);
         let infos: Vec<LoopInfo> = found
             .iter()
             .map(|one| LoopInfo {
@@ -196,7 +196,8 @@ impl Paths {
                 [true, false].into_iter().find(|&side| !inside.contains(&dests[usize::from(!side)].block))
             })
             .collect();
-        let long_steps = LEAST_LONG_STEPS.max(LONG_WORK * function.size());
+        let long_steps =
+            LEAST_LONG_STEPS.max(LONG_WORK * function.layout.iter().map(|&block| size(block)).sum::<usize>());
         let mut first_visits = Bits::new(labels);
         for branch in 0..count {
             [true, false].iter().for_each(|&side| first_visits.insert(label(branch, side, 0)));

@@ -85,7 +85,9 @@ pub(super) fn replay_paths(
     if !paths.has_branches() {
         return Ok(recorder);
     }
-    let (name, size) = (recorder.func.name.clone(), recorder.func.size());
+    let func = &recorder.func;
+    let size: usize = func.layout.iter().map(|&block| func.recorded_work(block)).sum();
+    let name = func.name.clone();
     let mut steps = 0;
     let mut next = Some(Paths::first_goal());
     while let Some(goal) = next {
@@ -139,9 +141,10 @@ impl Recorder {
     }
 
     fn pass(&mut self) {
+        let work = self.next_op().map_or(1, |op| self.func.work_of(op));
         if let Some(replay) = &mut self.replay {
             replay.at += 1;
-            replay.steps += 1;
+            replay.steps += work;
             replay.merges = 0;
         }
     }

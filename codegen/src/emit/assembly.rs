@@ -1,23 +1,27 @@
 //! Machine code of emitted kernels, and the error for spilled registers.
 
 use super::{EmitError, Emitted};
+use crate::kernel::Compiled;
 use crate::ptxas::Ptxas;
 
-/// Assembles the kernel and stores machine code and resource usage in it. A spill that the kernel does not allow is an
-/// error.
-pub(super) fn assemble(ptxas: &Ptxas, kernel: &mut Emitted) -> Result<(), EmitError> {
-    let compiled = &kernel.compiled;
-    let assembled = ptxas.cubin(&compiled.name, &compiled.ptx, compiled.target)?;
-    let allowed = compiled.function.allow_spills;
-    if assembled.usage.spills_beyond(allowed) {
-        return Err(EmitError::Spills {
-            kernel: compiled.name.clone(),
-            target: compiled.target,
-            usage: assembled.usage,
-            allowed,
-        });
+/// Assembles the module of these kernels, and stores machine code and resource usage in each of them. A spill that a kernel
+/// does not allow is an error.
+pub(super) fn assemble(ptxas: &Ptxas, kernels: &mut [Emitted]) -> Result<(), EmitError> {
+    let Some(Emitted { compiled: Compiled { ptx, target, .. }, .. }) = kernels.first() else { return Ok(()) };
+    let names: Vec<&str> = kernels.iter().map(|kernel| &kernel.compiled.name[..]).collect();
+    let assembled = ptxas.cubins(&names, ptx, *target)?;
+    for (kernel, assembled) in kernels.iter_mut().zip(assembled) {
+        let allowed = kernel.compiled.function.allow_spills;
+        if assembled.usage.spills_beyond(allowed) {
+            return Err(EmitError::Spills {
+                kernel: kernel.compiled.name.clone(),
+                target: kernel.compiled.target,
+                usage: assembled.usage,
+                allowed,
+            });
+        }
+        kernel.assembled = Some(assembled);
     }
-    kernel.assembled = Some(assembled);
     Ok(())
 }
 
@@ -81,7 +85,7 @@ mod tests {
         let (folder, written) = emit(k_may_spill(), SPILLS);
         written.unwrap();
         let ptx = std::fs::read_to_string(folder.path().join("sm_90/k.ptx")).unwrap();
-        assert_eq!(crate::ptxas::allowed_stack(&ptx), 24);
+        assert_eq!(crate::ptxas::allowed_stack(&ptx, "k"), 24);
         let (_folder, written) = emit(k_may_spill(), &SPILLS.replace("24 bytes", "32 bytes"));
         assert!(written.expect_err("more than it may").to_string().contains("but 24 are allowed"));
     }

@@ -72,16 +72,22 @@ impl Entry {
         Entry { constants, ..self }
     }
 
-    pub(super) fn compile(&self, target: Target) -> Result<Emitted, EmitError> {
+    /// The kernel; an error if it was not recorded, or its name cannot be that of a Rust module.
+    pub(super) fn kernel(&self) -> Result<&Kernel, EmitError> {
         let kernel = self.kernel.as_ref().map_err(Clone::clone)?;
         check_name(kernel.name())?;
-        let block = self.block(kernel).map_err(|why| geometry_error(kernel, target, why))?;
-        let compiled = kernel.compile(target)?;
+        Ok(kernel)
+    }
+
+    /// The kernel with its launch, from its compiled form in the file `module`.
+    pub(super) fn emitted(&self, compiled: Compiled, module: &str) -> Result<Emitted, EmitError> {
+        let (kernel, target) = (self.kernel()?, compiled.target);
         let emitted = Emitted {
             recorded: kernel.clone(),
+            module: module.to_owned(),
             params: kernel.params().to_vec(),
             grid: self.geometry.grid,
-            block,
+            block: self.block(kernel).map_err(|why| geometry_error(kernel, target, why))?,
             cluster: kernel.function().cluster,
             dynamic_shared: self.geometry.dynamic_shared,
             summary: self.summary.clone(),
@@ -140,6 +146,8 @@ fn check_name(name: &str) -> Result<(), EmitError> {
 pub struct Emitted {
     /// The kernel as recorded, before any pass.
     pub recorded: Kernel,
+    /// Name of the PTX file without its extension: the kernel's name, or that of the module that it shares with others.
+    pub module: String,
     /// PTX, IR and statistics.
     pub compiled: Compiled,
     /// Machine code and resource usage, if an assembler was set.

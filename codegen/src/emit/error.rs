@@ -53,6 +53,14 @@ pub enum EmitError {
         /// The duplicate name.
         kernel: String,
     },
+    /// A module's name cannot be that of its files.
+    #[error("module `{module}`: {why}")]
+    Module {
+        /// The invalid name.
+        module: String,
+        /// What is wrong with the name, and what to do.
+        why: String,
+    },
     /// Two targets' versions of a kernel differ in parameters or launch geometry.
     #[error(
         "kernel `{kernel}` has different parameters or launch geometry for {} and {}: one stub launches both, so give \

@@ -29,18 +29,19 @@ impl Files {
         for (target, kernel) in
             kernels.iter().flat_map(|(target, kernels)| kernels.iter().map(move |it| (target, it)))
         {
-            let path = |extension: &str| {
-                Path::new(&target.to_string()).join(format!("{}.{extension}", kernel.compiled.name))
-            };
-            content.insert(path("ptx"), kernel.compiled.ptx.clone().into_bytes());
+            let folder = target.to_string();
+            let path = |stem: &str, extension: &str| Path::new(&folder).join(format!("{stem}.{extension}"));
+            content.insert(path(&kernel.module, "ptx"), kernel.compiled.ptx.clone().into_bytes());
+            let ir = path(&kernel.compiled.name, "ir");
             if with_ir {
-                content.insert(path("ir"), kernel.recorded.function().to_string().into_bytes());
+                content.insert(ir, kernel.recorded.function().to_string().into_bytes());
             } else {
-                stale.push(path("ir"));
+                stale.push(ir);
             }
+            let cubin = path(&kernel.module, "cubin");
             match &kernel.assembled {
-                Some(assembled) => drop(content.insert(path("cubin"), assembled.cubin.clone())),
-                None => stale.push(path("cubin")),
+                Some(assembled) => drop(content.insert(cubin, assembled.cubin.clone())),
+                None => stale.push(cubin),
             }
         }
         Files { kernels, content, stale }

@@ -24,7 +24,7 @@ pub struct Manifest {
 /// Manifest entry of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ManifestKernel {
-    /// Name of the kernel and of the entry point in every module.
+    /// Name of the kernel and of its entry point in every module.
     pub name: String,
     /// Purpose of the kernel in a few words; may be empty.
     pub summary: String,
@@ -84,7 +84,7 @@ pub struct ManifestTensorMap {
 pub struct ManifestModule {
     /// The lowest target that the PTX runs on.
     pub target: Target,
-    /// The PTX file, relative to the manifest's folder.
+    /// The PTX file, relative to the manifest's folder. Kernels that share a module have the same file.
     pub ptx: String,
     /// The file with the IR before any pass, relative to the manifest's folder, if it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,13 +133,13 @@ impl ManifestKernel {
 impl ManifestModule {
     fn of(kernel: &Emitted, with_ir: bool) -> ManifestModule {
         let target = kernel.compiled.target;
-        let file = |extension: &str| format!("{target}/{}.{extension}", kernel.compiled.name);
+        let file = |stem: &str, extension: &str| format!("{target}/{stem}.{extension}");
         ManifestModule {
             target,
-            ptx: file("ptx"),
-            ir: with_ir.then(|| file("ir")),
+            ptx: file(&kernel.module, "ptx"),
+            ir: with_ir.then(|| file(&kernel.compiled.name, "ir")),
             static_shared: kernel.compiled.report.static_shared,
-            cubin: kernel.assembled.is_some().then(|| file("cubin")),
+            cubin: kernel.assembled.is_some().then(|| file(&kernel.module, "cubin")),
             usage: kernel.assembled.as_ref().map(|assembled| assembled.usage),
         }
     }

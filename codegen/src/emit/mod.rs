@@ -48,7 +48,7 @@
 //!
 //! | path | contents |
 //! | --- | --- |
-//! | `sm_90/NAME.ptx` | one module per kernel; its entry point has the name of the file |
+//! | `sm_90/NAME.ptx` | one module per kernel, or for the kernels of [`Emission::module`]; an entry point has its kernel's name |
 //! | `sm_90/NAME.ir` | unless [`Emission::without_ir`], the kernel before any pass, for `bespoke inspect` and `bespoke opt` |
 //! | `sm_90/NAME.cubin` | with [`Emission::assembler`], machine code for compute capability 9.0 |
 //! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module per kernel: sources by target, geometry, `launch` |
@@ -77,6 +77,9 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use crate::dsl::Recorded;
+use crate::ir::verify::is_identifier;
+use crate::kernel::Kernel;
+use crate::module::Module;
 use crate::ptx::Target;
 use crate::ptxas::Ptxas;
 
@@ -85,12 +88,21 @@ pub use error::EmitError;
 pub use files::Files;
 pub use manifest::{Manifest, ManifestKernel, ManifestModule, ManifestParameter, ManifestTensorMap};
 
+/// Kernels that are compiled together.
+#[derive(Clone, Debug)]
+struct Unit {
+    /// The target that they are for; none stands for all targets.
+    target: Option<Target>,
+    /// Name of the module that they share; none for a kernel with a module of its own.
+    module: Option<String>,
+    entries: Vec<Entry>,
+}
+
 /// A set of kernels to emit for a set of targets.
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
     targets: BTreeSet<Target>,
-    /// Entries with the target that they are for; none stands for all targets.
-    entries: Vec<(Option<Target>, Entry)>,
+    units: Vec<Unit>,
     ptxas: Option<Ptxas>,
     without_ir: bool,
 }
@@ -117,7 +129,30 @@ impl Emission {
     /// Adds a kernel for every target, with the settings of `entry`.
     #[must_use]
     pub fn entry(mut self, entry: Entry) -> Emission {
-        self.entries.push((None, entry));
+        self.units.push(Unit { target: None, module: None, entries: vec![entry] });
+        self
+    }
+
+    /// Adds kernels for every target that share one PTX module, `TARGET/NAME.ptx`, as the kernels of one CUDA file do. The
+    /// driver loads it once. Each kernel has its own entry point and launch stub, as without a module.
+    ///
+    /// ```no_run
+    /// # use bespoke_codegen::emit::{Emission, Entry, Geometry};
+    /// # use bespoke_codegen::prelude::*;
+    /// # #[kernel(threads = 32)]
+    /// # fn scale(x: Ptr<Global, f32>) { x.store(x.load() * 2.0); }
+    /// # #[kernel(threads = 32)]
+    /// # fn add(x: Ptr<Global, f32>) { x.store(x.load() + 2.0); }
+    /// let geometry = Geometry::per_launch();
+    /// Emission::new()
+    ///     .target(Target::Sm80)
+    ///     .module("vectors", [Entry::new(scale(), geometry), Entry::new(add(), geometry)])
+    ///     .build();
+    /// ```
+    #[must_use]
+    pub fn module(mut self, name: impl Into<String>, entries: impl IntoIterator<Item = Entry>) -> Emission {
+        let entries = entries.into_iter().collect();
+        self.units.push(Unit { target: None, module: Some(name.into()), entries });
         self
     }
 
@@ -125,7 +160,7 @@ impl Emission {
     /// and geometry for all targets.
     #[must_use]
     pub fn entry_for(mut self, target: Target, entry: Entry) -> Emission {
-        self.entries.push((Some(target), entry));
+        self.units.push(Unit { target: Some(target), module: None, entries: vec![entry] });
         self.target(target)
     }
 
@@ -149,22 +184,19 @@ impl Emission {
         if self.targets.is_empty() {
             return Err(EmitError::NoTarget);
         }
-        let work: Vec<(Target, &Entry)> = self
+        let work: Vec<(Target, &Unit)> = self
             .targets
             .iter()
             .flat_map(|&target| {
-                let wanted = move |only: &Option<Target>| only.is_none_or(|only| only == target);
-                self.entries
-                    .iter()
-                    .filter(move |(only, _)| wanted(only))
-                    .map(move |(_, entry)| (target, entry))
+                let wanted = move |unit: &&Unit| unit.target.is_none_or(|only| only == target);
+                self.units.iter().filter(wanted).map(move |unit| (target, unit))
             })
             .collect();
-        let compiled: Vec<Emitted> =
-            work.into_par_iter().map(|(target, entry)| self.emit(target, entry)).collect::<Result<_, _>>()?;
+        let compiled: Vec<Vec<Emitted>> =
+            work.into_par_iter().map(|(target, unit)| self.emit(target, unit)).collect::<Result<_, _>>()?;
         let mut targets: BTreeMap<Target, Vec<Emitted>> =
             self.targets.iter().map(|&target| (target, Vec::new())).collect();
-        for kernel in compiled {
+        for kernel in compiled.into_iter().flatten() {
             targets.entry(kernel.compiled.target).or_default().push(kernel);
         }
         for kernels in targets.values_mut() {
@@ -173,15 +205,63 @@ impl Emission {
                 return Err(EmitError::Duplicate { kernel: twice[0].compiled.name.clone() });
             }
         }
+        self.check_modules()?;
         Ok(targets)
     }
 
-    fn emit(&self, target: Target, entry: &Entry) -> Result<Emitted, EmitError> {
-        let mut emitted = entry.compile(target)?;
+    fn emit(&self, target: Target, unit: &Unit) -> Result<Vec<Emitted>, EmitError> {
+        let mut entries: Vec<(&Kernel, &Entry)> = unit
+            .entries
+            .iter()
+            .map(|entry| Ok((entry.kernel()?, entry)))
+            .collect::<Result<_, EmitError>>()?;
+        entries.sort_by_key(|(kernel, _)| kernel.name());
+        let compiled = match (&unit.module, &entries[..]) {
+            (None, [(kernel, _)]) => vec![kernel.compile(target)?],
+            _ => {
+                let module = entries
+                    .iter()
+                    .fold(Module::new(), |module, (kernel, _)| module.kernel((*kernel).clone()));
+                module.compile(target)?.kernels
+            }
+        };
+        let mut emitted = Vec::new();
+        for (compiled, (_, entry)) in compiled.into_iter().zip(entries) {
+            let file = unit.module.as_ref().unwrap_or(&compiled.name).clone();
+            emitted.push(entry.emitted(compiled, &file)?);
+        }
         if let Some(ptxas) = &self.ptxas {
             assembly::assemble(ptxas, &mut emitted)?;
         }
         Ok(emitted)
+    }
+
+    /// Checks that the names of modules are names of files, and that every file is of one module.
+    fn check_modules(&self) -> Result<(), EmitError> {
+        let mut known = BTreeSet::new();
+        for unit in &self.units {
+            let Some(module) = &unit.module else { continue };
+            let error = |why: String| Err(EmitError::Module { module: module.clone(), why });
+            if !is_identifier(module) {
+                return error(
+                    "the name cannot be a file's: write ASCII letters, digits and `_`, a letter first".into(),
+                );
+            }
+            if !known.insert(module) {
+                return error("there are two modules of this name: give one of them another name".into());
+            }
+            if unit.entries.is_empty() {
+                return error("it has no kernels".into());
+            }
+            let alone = self.units.iter().filter(|unit| unit.module.is_none()).flat_map(|unit| &unit.entries);
+            if alone.filter_map(|entry| entry.kernel().ok()).any(|kernel| kernel.name() == module) {
+                return error(
+                    "a kernel outside of it has the same name, and so the same file: rename the module"
+                        .into(),
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Compiles all kernels; returns them and all files.

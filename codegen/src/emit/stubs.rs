@@ -102,11 +102,12 @@ fn kernel(name: &str, variants: &Variants<'_>) -> Option<TokenStream> {
 fn source(kernel: &Emitted) -> TokenStream {
     let (name, target) = (&kernel.compiled.name, kernel.compiled.target);
     let (source, variant) = (source_name(target), variant(target));
-    let path = format!("{target}/{name}.ptx");
+    let module = &kernel.module;
+    let path = format!("{target}/{module}.ptx");
     let doc = format!(" For {target} and later.");
     let cubin = match kernel.assembled {
         Some(_) => {
-            let path = format!("{target}/{name}.cubin");
+            let path = format!("{target}/{module}.cubin");
             quote!(Some(include_bytes!(#path)))
         }
         None => quote!(None),

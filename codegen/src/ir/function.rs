@@ -3,6 +3,7 @@
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
+use super::call::{Callee, FunctionSignature};
 use super::entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 use super::op::Op;
 use super::tensor::TensorLayout;
@@ -81,13 +82,23 @@ pub struct Local {
 }
 
 /// A table of constants in constant memory, aligned to [`ARRAY_ALIGN`] bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     /// Element type.
     pub element: Type,
     /// Raw bits of the elements.
     pub values: Vec<u64>,
 }
+
+impl Table {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.values.len() as u64 * u64::from(self.element.bytes())
+    }
+}
+
+/// Constant memory of a module, in bytes.
+pub const CONSTANT_MEMORY: u64 = 64 << 10;
 
 /// Alignment of local arrays and tables, in bytes: that of the widest access.
 pub const ARRAY_ALIGN: u32 = 16;
@@ -151,13 +162,17 @@ pub struct BlockData {
     pub unroll: Option<u32>,
 }
 
-/// A kernel.
+/// A kernel, or a function that it calls.
 #[derive(Clone, Debug)]
 pub struct Function {
     /// Name of the kernel and of its PTX entry point.
     pub name: String,
     /// Kernel parameters, in order.
     pub params: Vec<Param>,
+    /// Types of the results of a function; none for a kernel.
+    pub results: Option<Vec<Type>>,
+    /// The functions of a kernel: each calls only functions before it. A function has none of its own.
+    pub functions: Vec<Function>,
     /// Threads per CTA along all axes, if fixed (`.reqntid`).
     pub threads: Option<u32>,
     /// How many of the threads are along y and z; 1 and 1 for a line of threads along x.
@@ -190,6 +205,8 @@ impl Function {
         Function {
             name: name.into(),
             params: Vec::new(),
+            results: None,
+            functions: Vec::new(),
             threads: None,
             threads_yz: [1, 1],
             min_blocks: None,
@@ -204,6 +221,32 @@ impl Function {
             insts: PrimaryMap::new(),
             values: PrimaryMap::new(),
         }
+    }
+
+    /// Number of instructions in the block, where a call counts as many as the function has.
+    pub fn recorded_work(&self, block: Block) -> usize {
+        let insts = self.blocks[block].insts.iter();
+        insts.map(|&inst| self.work_of(self.insts[inst].op)).sum()
+    }
+
+    /// Number of instructions that recording the opcode records: for a call, those of the function.
+    pub fn work_of(&self, op: Op) -> usize {
+        let Op::Call(callee) = op else { return 1 };
+        let Some(index) = self.functions.iter().position(|function| function.as_callee() == callee) else {
+            return 1;
+        };
+        let function = &self.functions[index];
+        let insts = function.layout.iter().flat_map(|&block| &function.blocks[block].insts);
+        1 + insts.map(|&inst| self.work_of(function.insts[inst].op)).sum::<usize>()
+    }
+
+    /// Name and types of a function, for calls of it.
+    pub fn as_callee(&self) -> Callee {
+        Callee::new(FunctionSignature {
+            name: self.name.clone(),
+            params: self.params.iter().map(|param| param.ty).collect(),
+            results: self.results.clone().unwrap_or_default(),
+        })
     }
 
     /// Threads per CTA along x, y and z, if fixed.
@@ -231,8 +274,7 @@ impl Function {
 
     /// Size of the tables of constants in bytes.
     pub fn table_bytes(&self) -> u64 {
-        let bytes = |table: &Table| table.values.len() as u64 * u64::from(table.element.bytes());
-        self.tables.values().map(|table| bytes(table).next_multiple_of(ARRAY_ALIGN.into())).sum()
+        self.tables.values().map(|table| table.bytes().next_multiple_of(ARRAY_ALIGN.into())).sum()
     }
 
     /// Whether an instruction exists on devices of one compute capability alone ([`Op::is_architecture_specific`]).

@@ -140,7 +140,6 @@ pub(super) struct InlineFormat;
 impl Format<Inline> for InlineFormat {
     fn print(&self, inline: Inline, _: Type) -> String {
         let InlineText { ptx, results, operands, effect, convergent, needs: (target, isa) } = inline.0;
-        let list = |types: &[Type]| types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
         let mut text = String::from("\"");
         for c in ptx.chars() {
             match c {
@@ -200,7 +199,13 @@ impl Format<Inline> for InlineFormat {
     }
 }
 
-fn types(reader: &mut Reader) -> Result<Vec<Type>, ParseError> {
+/// Types as the text form lists them.
+pub(super) fn list(types: &[Type]) -> String {
+    types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Reads a list of types in parentheses.
+pub(super) fn types(reader: &mut Reader) -> Result<Vec<Type>, ParseError> {
     let mut types = Vec::new();
     reader.punct('(')?;
     while !reader.eat(')') {

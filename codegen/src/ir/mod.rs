@@ -10,6 +10,7 @@
 
 mod arithmetic;
 mod async_copy;
+mod call;
 pub mod dominators;
 pub mod effect;
 pub mod entities;
@@ -33,11 +34,12 @@ pub mod verify;
 
 pub use arithmetic::{Binary, Compare, Fact, Float8, Rounding, Unary};
 pub use async_copy::AsyncCopy;
+pub use call::{Callee, FunctionSignature};
 pub use effect::{Convergence, Effect, Requirement};
 pub use entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 pub use function::{
-    ARRAY_ALIGN, BlockCall, BlockData, Def, Function, InstData, Local, Param, Shared, SourceLoc,
-    TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
+    ARRAY_ALIGN, BlockCall, BlockData, CONSTANT_MEMORY, Def, Function, InstData, Local, Param, Shared,
+    SourceLoc, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
 };
 pub use inline::{Inline, InlineEffect, InlineText, Piece, pieces};
 pub use matrix::{Mma, MmaElement, MmaShape, WgmmaOperands};

@@ -9,6 +9,7 @@
 
 use super::arithmetic::{Binary, Compare, Fact, Float8, Rounding, Unary};
 use super::async_copy::{AsyncCopy, CopyFormat};
+use super::call::{Callee, CalleeFormat};
 use super::effect::{BASELINE, Effect, Requirement, since};
 use super::entities::{LocalVar, SharedVar, TableVar};
 use super::inline::{Inline, InlineFormat};
@@ -44,7 +45,7 @@ opcodes! {
         /// A constant: its raw bits, in the low end of the 64.
         Const(bits: u64 as Literal) = "const":
             typed(NO_POINTER, &[], &[T]).check(fits(bits, ty)); Pure; Independent; BASELINE,
-        /// The kernel parameter of this index.
+        /// The parameter of this index of the kernel or function.
         Param(index: u32 as INDEX) = "param": typed(PARAMETER, &[], &[T]); Pure; Independent;
             if ty == Type::TensorMap { since("a tensor map", Sm90, (8, 0)) } else { BASELINE },
         /// A special register such as the thread index; its type is that of the register.
@@ -303,11 +304,15 @@ opcodes! {
         /// Lets the next kernels in programmatic order start.
         LaunchDependents = "launch_dependents": untyped(&[], &[]);
             Sync; Independent; since("griddepcontrol.launch_dependents", Sm90, (7, 8)),
+        /// Calls a function of the kernel: operands are its parameters. For passes, it may read and write all memory.
+        Call(callee: Callee as CalleeFormat) = "call": callee.rule(); Sync; Independent; BASELINE,
+        /// Sets the result of this index of the function to the operand. Before each return, every result is set.
+        Result(index: u32 as INDEX) = "result": typed(PARAMETER, &[T], &[]); Sync; Independent; BASELINE,
         /// Jumps to a block with arguments.
         Jump = "jump": untyped(&[], &[]); Control; Independent; BASELINE,
         /// Jumps to one of two blocks, selected by a predicate.
         Branch = "branch": untyped(&[PRED], &[]); Control; Independent; BASELINE,
-        /// Ends the thread.
+        /// Ends the thread; in a function, returns to the caller.
         Return = "return": untyped(&[], &[]); Control; Independent; BASELINE,
     }
 }
@@ -321,6 +326,16 @@ impl Op {
     /// The opcode as printed for an instruction of type `ty`, without operands: its name and members.
     pub fn text(self, ty: Type) -> String {
         format!("{} {}", self.name(), self.members(ty)).trim_end().into()
+    }
+
+    /// Whether a called function may contain the instruction. Threads may call a function while others of their warp or
+    /// CTA do not, and shared memory is declared by kernels.
+    pub fn is_callable(self) -> bool {
+        !self.is_convergent()
+            && !matches!(
+                self,
+                Op::SharedAddress(_) | Op::DynamicShared | Op::WaitForDependencies | Op::LaunchDependents
+            )
     }
 
     /// Number of leading operands whose registers an instruction of type `ty` updates in place: result i is the new value of

@@ -11,6 +11,7 @@ mod build;
 
 use std::borrow::Cow;
 
+use super::inline::types;
 use super::lex::Kind;
 pub use super::lex::ParseError;
 use super::members::{Format, Literal, Variant};
@@ -50,6 +51,10 @@ fn without_header(text: &str) -> Result<Cow<'_, str>, ParseError> {
 struct Kernel {
     name: String,
     params: Vec<Param>,
+    /// Types of the results of a function.
+    results: Option<Vec<Type>>,
+    /// The functions after the kernel.
+    functions: Vec<Kernel>,
     threads: Option<u32>,
     threads_yz: [u32; 2],
     min_blocks: Option<u32>,
@@ -79,11 +84,29 @@ struct InstText {
 }
 
 impl Reader {
+    /// Parses a kernel and the functions after it.
     fn kernel(&mut self) -> Result<Kernel, ParseError> {
         self.keyword("kernel")?;
+        let mut kernel = self.function(false)?;
+        while self.eat_word("function") {
+            kernel.functions.push(self.function(true)?);
+        }
+        if self.kind() != &Kind::End {
+            return Err(self.error("expected nothing or a function after the kernel's closing brace"));
+        }
+        Ok(kernel)
+    }
+
+    /// Parses a kernel or a function from its name on.
+    fn function(&mut self, has_results: bool) -> Result<Kernel, ParseError> {
         self.punct('@')?;
         let name = self.word("the kernel's name")?;
         let params = self.kernel_params()?;
+        let mut results = None;
+        if has_results {
+            self.keyword("results")?;
+            results = Some(types(self)?);
+        }
         let threads = if self.eat_word("threads") { Some(self.parsed("a number of threads")?) } else { None };
         let mut threads_yz = [1, 1];
         if threads.is_some() && self.eat_word("y") {
@@ -116,12 +139,11 @@ impl Reader {
         if self.kind() == &Kind::Newline {
             self.at += 1;
         }
-        if self.kind() != &Kind::End {
-            return Err(self.error("expected nothing after the kernel's closing brace"));
-        }
         Ok(Kernel {
             name,
             params,
+            results,
+            functions: Vec::new(),
             threads,
             threads_yz,
             min_blocks,

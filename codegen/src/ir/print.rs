@@ -16,6 +16,19 @@
 //! A tensor map's parameter has the layout of its tiles: `a: tensor_map f16 tile 64 128 swizzle 128`, with the elements along
 //! each dimension and the bytes of the swizzle, 0 without one.
 //!
+//! Functions that the kernel calls follow it, each before those that call it. The types of their results are after the
+//! parameters; `result` sets a result before `return`.
+//!
+//! ```text
+//! function @square(p0: f32) results (f32) {
+//! block0:
+//!   v0 = param.f32 0
+//!   v1 = mul.f32 v0, v0
+//!   result.f32 0 v1
+//!   return
+//! }
+//! ```
+//!
 //! The first line has the version of the form ([`VERSION`]).
 //!
 //! An instruction is its results, the opcode with its type after a dot, the opcode's members separated by blanks, the
@@ -26,6 +39,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use super::inline::list;
 use super::members::{Format, Literal};
 use super::{Block, BlockCall, Function, Inst, Loc, TensorLayout};
 
@@ -108,8 +122,10 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn function(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let function = self.function;
-        writeln!(f, "{HEADER} {VERSION}")?;
-        write!(f, "kernel @{}(", function.name)?;
+        match function.results {
+            None => write!(f, "{HEADER} {VERSION}\nkernel @{}(", function.name)?,
+            Some(_) => write!(f, "function @{}(", function.name)?,
+        }
         for (index, param) in function.params.iter().enumerate() {
             write!(f, "{}{}: {}", if index == 0 { "" } else { ", " }, param.name, param.ty)?;
             if let Some(element) = param.element {
@@ -125,6 +141,9 @@ impl Printer<'_> {
             }
         }
         f.write_char(')')?;
+        if let Some(results) = &function.results {
+            write!(f, " results ({})", list(results))?;
+        }
         if let Some(threads) = function.threads {
             write!(f, " threads {threads}")?;
             let [y, z] = function.threads_yz;
@@ -156,7 +175,11 @@ impl Printer<'_> {
         for &block in &function.layout {
             self.block(f, block)?;
         }
-        f.write_str("}\n")
+        f.write_str("}\n")?;
+        for function in &function.functions {
+            Printer { function, ..*self }.function(f)?;
+        }
+        Ok(())
     }
 
     fn block(&self, f: &mut Formatter<'_>, block: Block) -> fmt::Result {

@@ -23,8 +23,7 @@ impl TypeSet {
 
 pub(super) const ANY: TypeSet = TypeSet::new("any type", |_| true);
 pub(super) const NO_POINTER: TypeSet = TypeSet::new("a scalar type", |ty| !ty.is_pointer());
-pub(super) const PARAMETER: TypeSet =
-    TypeSet::new("a parameter type", |ty| !ty.is_pointer() || matches!(ty, Type::Global | Type::TensorMap));
+pub(super) const PARAMETER: TypeSet = TypeSet::new("a parameter type", |_| true);
 pub(super) const ELEMENT: TypeSet =
     TypeSet::new("a scalar element", |ty| !ty.is_pointer() && ty != Type::Pred);
 pub(super) const NUMBER: TypeSet = TypeSet::new("a number", |ty| ty.is_int() || ty.is_float());

@@ -58,6 +58,13 @@ pub struct VerifyError {
     pub message: String,
 }
 
+impl VerifyError {
+    fn of_function(function: &Function, message: &str) -> VerifyError {
+        let message = format!("function `{}`: {message}", function.name);
+        VerifyError { block: None, inst: None, source: None, message }
+    }
+}
+
 impl std::error::Error for VerifyError {}
 
 impl fmt::Display for VerifyError {
@@ -83,6 +90,25 @@ pub(crate) fn misuse(function: &Function, data: &InstData) -> Option<String> {
 
 /// Checks every rule and returns all errors. Rules that depend on others are skipped if those are violated.
 pub fn verify(function: &Function) -> Result<(), Vec<VerifyError>> {
+    let mut errors = check(function, &function.functions);
+    for (index, callee) in function.functions.iter().enumerate() {
+        let before = &function.functions[..index];
+        if callee.results.is_none() || !callee.functions.is_empty() {
+            errors.push(VerifyError::of_function(callee, "a kernel calls functions only"));
+        }
+        if before.iter().any(|other| other.name == callee.name) {
+            errors.push(VerifyError::of_function(callee, "two functions have this name"));
+        }
+        errors.extend(check(callee, before).into_iter().map(|error| VerifyError {
+            message: format!("function `{}`: {}", callee.name, error.message),
+            ..error
+        }));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// Checks a kernel or a function, which calls `functions`.
+fn check(function: &Function, functions: &[Function]) -> Vec<VerifyError> {
     let mut verifier = Verifier { function, errors: Vec::new() };
     verifier.header();
     verifier.arrays();
@@ -91,8 +117,9 @@ pub fn verify(function: &Function) -> Result<(), Vec<VerifyError>> {
     let insts = verifier.definitions();
     if verifier.errors.is_empty() {
         verifier.blocks(&insts);
+        verifier.calls(functions);
     }
-    if verifier.errors.is_empty() { Ok(()) } else { Err(verifier.errors) }
+    verifier.errors
 }
 
 struct Verifier<'a> {
@@ -122,6 +149,30 @@ impl Verifier<'_> {
             source: loc.map(|loc| print::location(self.function, loc).to_string()),
             message: message.into(),
         });
+    }
+
+    /// Checks that called functions exist, and that a function uses only what a called function may.
+    fn calls(&mut self, functions: &[Function]) {
+        let function = self.function;
+        for &block in &function.layout {
+            for &inst in &function.block(block).insts {
+                let op = function.inst(inst).op;
+                match op {
+                    Op::Call(callee) if !functions.iter().any(|known| known.as_callee() == callee) => {
+                        let name = &callee.signature().name;
+                        self.report_inst(
+                            block,
+                            inst,
+                            format!("there is no function {name} of these types before it"),
+                        );
+                    }
+                    _ if function.results.is_some() && !op.is_callable() => {
+                        self.report_inst(block, inst, "a called function cannot contain this instruction");
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 
     fn header(&mut self) {
@@ -154,6 +205,12 @@ impl Verifier<'_> {
                 }
                 (Some(_), _) => self.report(format!("parameter {name} is no tensor map but has a layout")),
                 (None, _) => {}
+            }
+            if function.results.is_some() {
+                if param.ty == Type::TensorMap || param.element.is_some() || param.align.is_some() {
+                    self.report(format!("parameter {name} of a function is more than a value"));
+                }
+                continue;
             }
             if param.ty.is_memory_pointer() && param.ty != Type::Global {
                 self.report(format!("parameter {name} cannot be of type {}", param.ty));

@@ -139,11 +139,20 @@ impl Pipeline {
         self
     }
 
-    /// Runs the passes on the function.
+    /// Runs the passes on the kernel and on each function that it calls. The report is that of the kernel itself.
     ///
     /// # Panics
     /// In debug builds, if a pass leaves a function that the verifier rejects.
     pub fn run(&self, function: &mut Function) -> Report {
+        on_callees(function, |callee| {
+            self.run_alone(callee);
+            Ok::<_, std::convert::Infallible>(())
+        })
+        .unwrap_or_else(|never| match never {});
+        self.run_alone(function)
+    }
+
+    fn run_alone(&self, function: &mut Function) -> Report {
         let mut manager = PassManager {
             function,
             report: Report::default(),
@@ -157,9 +166,14 @@ impl Pipeline {
         manager.report
     }
 
-    /// Runs the passes on the function and verifies it after each, also in release builds. After an error, the function
-    /// is the one that the pass left.
+    /// Runs the passes on the kernel and on each function that it calls, and verifies after each, also in release builds.
+    /// After an error, the function is the one that the pass left.
     pub fn run_verified(&self, function: &mut Function) -> Result<Report, BrokenPass> {
+        on_callees(function, |callee| self.run_alone_verified(callee).map(drop))?;
+        self.run_alone_verified(function)
+    }
+
+    fn run_alone_verified(&self, function: &mut Function) -> Result<Report, BrokenPass> {
         let mut manager = PassManager { function, report: Report::default(), verifies: true, broken: None };
         self.run_with(&mut manager);
         match manager.broken {
@@ -176,6 +190,22 @@ impl Pipeline {
             manager.run_rounds(&self.round);
         }
     }
+}
+
+/// Changes each function of a kernel, which has the functions before it meanwhile.
+fn on_callees<E>(
+    kernel: &mut Function,
+    mut change: impl FnMut(&mut Function) -> Result<(), E>,
+) -> Result<(), E> {
+    for index in 0..kernel.functions.len() {
+        let mut callee = kernel.functions[index].clone();
+        callee.functions = kernel.functions[..index].to_vec();
+        let outcome = change(&mut callee);
+        callee.functions.clear();
+        kernel.functions[index] = callee;
+        outcome?;
+    }
+    Ok(())
 }
 
 /// A pass that left a function that the verifier rejects: a bug of the pass.

@@ -1,7 +1,7 @@
 //! Prints one IR instruction as PTX.
 
 use super::operand::{Class, Register, arithmetic, bits, memory};
-use super::printer::{Printer, format_name, param_name, table_name};
+use super::printer::{Printer, param_name};
 use crate::ir::{
     Binary, ClusterBarrier, Compare, Inline, InstData, Op, Piece, Reduce, Rounding, Special, TableVar, Type,
     Unary, Vote, pieces,
@@ -10,7 +10,10 @@ use crate::ir::{
 impl Printer<'_> {
     pub(super) fn instruction(&mut self, data: &InstData) {
         match data.op {
+            Op::Param(index) if self.function.results.is_some() => self.function_param(index as usize, data),
             Op::Param(index) => self.param(index as usize, data),
+            Op::Call(callee) => self.call(callee, data),
+            Op::Result(index) => self.set_result(index as usize, data),
             Op::Special(Special::ActiveMask) => self.simple(data, "activemask.b32 {}"),
             Op::Special(special) => {
                 self.simple(data, &format!("mov.{} {{}}, %{special}", arithmetic(special.ty())));
@@ -18,13 +21,10 @@ impl Printer<'_> {
             Op::SharedAddress(variable) => self.simple(data, &format!("mov.u32 {{}}, {variable}")),
             Op::LocalAddress(variable) => self.simple(data, &format!("mov.u32 {{}}, {variable}")),
             Op::TableAddress(table) => {
-                let name = table_name(self.function, table);
+                let name = self.symbols.table(&self.function.tables[table]);
                 self.simple(data, &format!("mov.u64 {{}}, {name}"));
             }
-            Op::DynamicShared => {
-                self.dynamic_shared = true;
-                self.simple(data, "mov.u32 {}, dynamic_shared");
-            }
+            Op::DynamicShared => self.simple(data, "mov.u32 {}, dynamic_shared"),
             Op::Unary(unary) => self.unary(unary, data),
             Op::Binary(binary) => self.binary(binary, data),
             Op::MulWide => self.operation(data, &format!("mul.wide.{}", arithmetic(data.ty))),
@@ -467,7 +467,7 @@ impl Printer<'_> {
     /// Prints a call of the driver's `vprintf`: it takes generic addresses of the format and of the arguments.
     fn print(&mut self, format: TableVar, data: &InstData) {
         let (text, list) = (self.fresh(Class::Long), self.fresh(Class::Long));
-        let name = format_name(self.function, format);
+        let name = self.symbols.format(&self.function.tables[format]);
         self.line(format_args!("mov.u64 {text}, {name};"));
         self.line(format_args!("cvta.global.u64 {text}, {text};"));
         let arguments = self.register(data.args[0]);

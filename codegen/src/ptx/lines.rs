@@ -13,8 +13,9 @@ use crate::target::IsaVersion;
 /// The first PTX ISA version with `inlined_at` (PTX ISA, ".loc").
 pub(super) const INLINED_AT: IsaVersion = (7, 2);
 
-/// State of the line directives written so far.
-#[derive(Default)]
+/// State of the line directives written so far. Files and names are those of the module; the rest is that of the
+/// function being printed.
+#[derive(Clone, Default)]
 pub(super) struct Lines<'a> {
     /// Source files in the order of their numbers, from 1.
     files: Vec<&'a str>,
@@ -34,6 +35,11 @@ pub(super) fn inlined(function: &Function, loc: Loc) -> Option<(&str, Loc)> {
 }
 
 impl<'a> Lines<'a> {
+    /// The state at the start of the module's next function.
+    pub fn next_function(self) -> Lines<'a> {
+        Lines { files: self.files, functions: self.functions, ..Lines::default() }
+    }
+
     /// Writes the `.loc` directive for the instructions that follow in `out`, unless the location is unchanged.
     pub fn locate(&mut self, function: &'a Function, loc: Loc, out: &mut String) {
         if self.present != Some(loc) {

@@ -1,6 +1,6 @@
 //! PTX printer.
 //!
-//! [`print()`] writes one module with one entry point. Each SSA value gets a virtual register; ptxas allocates the
+//! [`print()`] writes a module with one entry point, [`print_module`] one with several. Each SSA value gets a virtual register; ptxas allocates the
 //! physical registers. Moves at the end of the predecessors assign block parameters; parameters that are passed on share
 //! registers where they can. Constants are immediates wherever
 //! PTX allows them. Floating-point arithmetic always states its rounding: ptxas cannot contract it, and every device
@@ -10,19 +10,23 @@
 //! wrapped. `.loc` lines point into the kernel's Rust source, with the calls that an instruction was inlined through.
 
 mod asynchronous;
+mod call;
 mod inst;
 mod lines;
 mod liveness;
 mod matrix;
 mod memory;
+mod module;
 mod moves;
 mod operand;
 mod printer;
 mod shared_registers;
+mod symbols;
 mod unsupported;
 
 pub use crate::target::{IsaVersion, Target, UnknownTarget};
-pub use printer::print;
+pub(crate) use module::{constant_bytes, declares};
+pub use module::{entry_text, print, print_module};
 pub(crate) use shared_registers::shared_register_groups;
 pub use unsupported::Unsupported;
 

@@ -1,74 +1,19 @@
-//! Printer of a module: header, declarations, blocks, terminators and the moves that assign block parameters.
+//! Printer of an entry point: signature, blocks, terminators and the moves that assign block parameters.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
 
-use super::lines::{INLINED_AT, Lines, inlined};
+use super::call::function_signature;
+use super::lines::Lines;
 use super::moves::{Move, sequence};
 use super::operand::{Class, Register, arithmetic, bits, immediate, immediate_allowed};
 use super::shared_registers::shared_registers;
-use super::unsupported::Unsupported;
+use super::symbols::Symbols;
 use crate::ir::{
-    ARRAY_ALIGN, Block, BlockCall, Function, InstData, Op, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, TableVar,
-    Type, Value,
+    ARRAY_ALIGN, Block, BlockCall, Function, InstData, Op, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Type, Value,
 };
-use crate::target::{IsaVersion, Target};
-
-/// Prints a verified function as a PTX module for `target`.
-///
-/// The `.version` is the lowest that the target and the instructions allow, so that older drivers can load the module.
-pub fn print(function: &Function, target: Target) -> Result<String, Unsupported> {
-    let isa = check(function, target)?;
-    let mut printer = Printer::new(function);
-    printer.body();
-    Ok(printer.module(target, isa))
-}
-
-fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported> {
-    let mut isa = target.isa();
-    if function.cluster.is_some() {
-        if target < Target::Sm90 {
-            return Err(Unsupported {
-                kernel: function.name.clone(),
-                instruction: "a cluster of CTAs".into(),
-                needs: "sm_90 or later".into(),
-                target,
-                place: String::new(),
-            });
-        }
-        isa = isa.max((7, 8));
-    }
-    for &block in &function.layout {
-        for &inst in &function.block(block).insts {
-            let data = function.inst(inst);
-            if data.loc.is_some_and(|loc| inlined(function, loc).is_some()) {
-                isa = isa.max(INLINED_AT);
-            }
-            let source = data.args.first().map(|&arg| function.value_type(arg));
-            let Some(needed) = data.op.requirement(data.ty, source) else { continue };
-            let exact = data.op.is_architecture_specific();
-            if needed.target > target || exact && needed.target != target {
-                let place = data.loc.map(|loc| &function.locs[loc]);
-                return Err(Unsupported {
-                    kernel: function.name.clone(),
-                    instruction: needed.name,
-                    needs: if exact {
-                        format!("{}a, which later targets do not include", needed.target)
-                    } else {
-                        format!("{} or later", needed.target)
-                    },
-                    target,
-                    place: place
-                        .map_or(String::new(), |at| format!(" ({}:{}:{})", at.file, at.line, at.column)),
-                });
-            }
-            isa = isa.max(needed.isa);
-        }
-    }
-    Ok(isa)
-}
 
 /// State of printing one entry point.
 pub(super) struct Printer<'a> {
@@ -78,8 +23,11 @@ pub(super) struct Printer<'a> {
     /// Values that share a register, with the one that the register is stored for.
     shared_registers: HashMap<Value, Value>,
     counts: HashMap<Class, u32>,
+    /// Names of the module's constants.
+    pub symbols: &'a Symbols<'a>,
+    /// Names in the module of the functions that are called.
+    pub callees: BTreeMap<String, String>,
     lines: Lines<'a>,
-    pub dynamic_shared: bool,
     /// Number of branch edges with a label of their own.
     edges: u32,
     /// Values that are used. An atomic whose result is unused becomes a `red`.
@@ -87,7 +35,13 @@ pub(super) struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(function: &'a Function) -> Printer<'a> {
+    /// A printer of `function` that continues the line directives of `lines`.
+    pub fn new(
+        function: &'a Function,
+        symbols: &'a Symbols<'a>,
+        callees: BTreeMap<String, String>,
+        lines: Lines<'a>,
+    ) -> Printer<'a> {
         let mut used = BTreeSet::new();
         for &block in &function.layout {
             for &inst in &function.block(block).insts {
@@ -102,8 +56,9 @@ impl<'a> Printer<'a> {
             registers: SecondaryMap::new(),
             shared_registers: shared_registers(function),
             counts: HashMap::new(),
-            lines: Lines::default(),
-            dynamic_shared: false,
+            symbols,
+            callees,
+            lines,
             edges: 0,
             used,
         }
@@ -265,57 +220,32 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn module(self, target: Target, isa: IsaVersion) -> String {
-        let function = self.function;
+    /// Prints the entry point. Returns its text and the state of the line directives.
+    pub fn entry(mut self) -> (String, Lines<'a>) {
+        self.body();
         let mut out = String::with_capacity(self.text.len() + 1024);
+        self.entry_signature(&mut out);
+        self.definition(out)
+    }
+
+    /// Prints the function as `name`. Returns its text and the state of the line directives.
+    pub fn function(mut self, name: &str) -> (String, Lines<'a>) {
+        self.body();
+        let mut out = String::with_capacity(self.text.len() + 1024);
+        function_signature(self.function, name, &mut out);
+        self.definition(out)
+    }
+
+    fn entry_signature(&self, out: &mut String) {
+        let function = self.function;
         let mut line = |text: std::fmt::Arguments<'_>| {
             let _ = writeln!(out, "{text}");
         };
-        line(format_args!(".version {}.{}", isa.0, isa.1));
-        let specific = function.uses_architecture_specific();
-        line(format_args!(".target {target}{}", if specific { "a" } else { "" }));
-        line(format_args!(".address_size 64"));
-        line(format_args!(""));
-        if self.dynamic_shared {
-            line(format_args!(
-                ".extern .shared .align {} .b8 dynamic_shared[];",
-                function.dynamic_shared_alignment()
-            ));
-            line(format_args!(""));
-        }
         // Local arrays are on the stack, as spilled registers are.
-        let stack = u64::from(function.allow_spills) + function.local_bytes();
+        let locals: u64 = function.functions.iter().chain([function]).map(Function::local_bytes).sum();
+        let stack = u64::from(function.allow_spills) + locals;
         if stack > 0 {
             line(format_args!("{}{stack} bytes of stack", crate::ptxas::ALLOWED));
-        }
-        let uses = |wanted: &dyn Fn(Op) -> bool| {
-            let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
-            insts.map(|&inst| function.inst(inst).op).any(wanted)
-        };
-        if uses(&|op| matches!(op, Op::Print(_))) {
-            let parameters = ".param .b64 vprintf_param_0, .param .b64 vprintf_param_1";
-            line(format_args!(".extern .func (.param .b32 func_retval0) vprintf ({parameters});"));
-        }
-        for (table, data) in &function.tables {
-            let bytes = data.element.bytes() as usize;
-            let numbers: Vec<String> = data
-                .values
-                .iter()
-                .flat_map(|bits| bits.to_le_bytes()[..bytes].to_vec())
-                .map(|byte| byte.to_string())
-                .collect();
-            let (size, numbers) = (numbers.len(), numbers.join(", "));
-            // The driver reads formats through generic addresses of global memory.
-            let prints = uses(&|op| op == Op::Print(table));
-            if prints {
-                let name = format_name(function, table);
-                line(format_args!(".global .align 1 .b8 {name}[{size}] = {{{numbers}}};"));
-            }
-            if prints && !uses(&|op| op == Op::TableAddress(table)) {
-                continue;
-            }
-            let name = table_name(function, table);
-            line(format_args!(".const .align {ARRAY_ALIGN} .b8 {name}[{size}] = {{{numbers}}};"));
         }
         line(format_args!(".visible .entry {}(", function.name));
         for (index, param) in function.params.iter().enumerate() {
@@ -345,6 +275,14 @@ impl<'a> Printer<'a> {
         if let Some(blocks) = function.cluster {
             line(format_args!(".reqnctapercluster {blocks}, 1, 1"));
         }
+    }
+
+    /// Appends the body to the signature.
+    fn definition(self, mut out: String) -> (String, Lines<'a>) {
+        let function = self.function;
+        let mut line = |text: std::fmt::Arguments<'_>| {
+            let _ = writeln!(out, "{text}");
+        };
         line(format_args!("{{"));
         for class in Class::ALL {
             if let Some(count) = self.counts.get(&class) {
@@ -361,24 +299,13 @@ impl<'a> Printer<'a> {
         }
         out.push_str(&self.text);
         out.push_str("}\n");
-        self.lines.write_tables(&mut out);
-        out
+        (out, self.lines)
     }
 }
 
 /// PTX label of a block.
 fn label(block: Block) -> String {
     format!("$L_{block}")
-}
-
-/// PTX name of a table of constants, a symbol of the module.
-pub(super) fn table_name(function: &Function, table: TableVar) -> String {
-    format!("{}_{table}", function.name)
-}
-
-/// PTX name of the format of a `printf`, a symbol of the module.
-pub(super) fn format_name(function: &Function, format: TableVar) -> String {
-    format!("{}_format{}", function.name, format.as_u32())
 }
 
 /// PTX name of a kernel parameter, prefixed because parameters share a name space with the module's symbols.

@@ -6,10 +6,9 @@ use bespoke_codegen::dsl::Scalar;
 use bespoke_codegen::ir::{TensorLayout, Type};
 use bespoke_codegen::launch::{Argument, DevicePointer, TensorDescription, TensorMap, params};
 use bespoke_codegen::ptx::Target;
-use bespoke_codegen::{CompileError, Compiled, Kernel};
+use bespoke_codegen::{CompileError, Compiled, Kernel, Module};
 use bespoke_emulator::{
-    Checks, DriverTensorMap, Finding, LaunchConfig, Memory, MemoryError, Module, Options, ParseError,
-    Profile, Stats,
+    Checks, DriverTensorMap, Finding, LaunchConfig, Memory, MemoryError, Options, ParseError, Profile, Stats,
 };
 
 use crate::element::{Element, from_bytes, to_bytes};
@@ -44,6 +43,8 @@ impl Extent for (u32, u32, u32) {
 /// Builder of a launch; the arguments are added in the order of the kernel's parameters.
 pub struct Launch<'k> {
     kernel: &'k Kernel,
+    /// The module that the kernel is part of; none if it is compiled to a module of its own.
+    module: Option<&'k Module>,
     target: Option<Target>,
     grid: [u32; 3],
     threads: Option<[u32; 3]>,
@@ -149,6 +150,7 @@ impl<'k> Launch<'k> {
     pub fn of(kernel: &'k Kernel) -> Launch<'k> {
         Launch {
             kernel,
+            module: None,
             target: None,
             grid: [1; 3],
             threads: None,
@@ -160,6 +162,36 @@ impl<'k> Launch<'k> {
             buffers: Vec::new(),
             memory: Memory::new(),
         }
+    }
+
+    /// Creates a launch of the kernel called `name` of a module, whose PTX has the entry points of all its kernels.
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::Launch};
+    /// #[kernel(threads = 32)]
+    /// fn doubled(x: Ptr<Global, u32>) {
+    ///     x.at(lane()).store(x.at(lane()).load() * 2);
+    /// }
+    /// #[kernel(threads = 32)]
+    /// fn next(x: Ptr<Global, u32>) {
+    ///     x.at(lane()).store(x.at(lane()).load() + 1);
+    /// }
+    /// let module = Module::new().kernel(doubled()?).kernel(next()?);
+    /// let done = Launch::entry(&module, "doubled").buffer(&[3u32; 32]).run()?;
+    /// let done = Launch::entry(&module, "next").buffer(&done.buffer::<u32>(0)).run()?;
+    /// assert_eq!(done.buffer::<u32>(0), [7; 32]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the module has no such kernel.
+    #[track_caller]
+    pub fn entry(module: &'k Module, name: &str) -> Launch<'k> {
+        let Some(kernel) = module.kernels().iter().find(|kernel| kernel.name() == name) else {
+            let names: Vec<&str> = module.kernels().iter().map(Kernel::name).collect();
+            panic!("the module has no kernel `{name}`; its kernels are {names:?}");
+        };
+        Launch { module: Some(module), ..Launch::of(kernel) }
     }
 
     /// Sets the target for which the kernel is compiled.
@@ -395,7 +427,7 @@ impl<'k> Launch<'k> {
             );
         }
         let compiled = self.compile()?;
-        let module = Module::parse(&compiled.ptx)
+        let module = bespoke_emulator::Module::parse(&compiled.ptx)
             .map_err(|error| Failure::Parse { place: rust_place(&compiled.ptx, error.line), error })?;
         let kernel = module.kernel(self.kernel.name()).expect("a module has its kernel");
         let block = self.threads.or(self.kernel.block()).unwrap_or([32, 1, 1]);
@@ -416,11 +448,18 @@ impl<'k> Launch<'k> {
 
     fn compile(&self) -> Result<Compiled, CompileError> {
         if let Some(target) = self.target {
-            return self.kernel.compile(target);
+            return self.compile_for(target);
         }
         let [older @ .., newest] = Target::ALL;
-        let first = older.into_iter().find_map(|target| self.kernel.compile(target).ok());
-        first.map_or_else(|| self.kernel.compile(newest), Ok)
+        let first = older.into_iter().find_map(|target| self.compile_for(target).ok());
+        first.map_or_else(|| self.compile_for(newest), Ok)
+    }
+
+    fn compile_for(&self, target: Target) -> Result<Compiled, CompileError> {
+        let Some(module) = self.module else { return self.kernel.compile(target) };
+        let mut compiled = module.compile(target)?.kernels;
+        compiled.retain(|kernel| kernel.name == self.kernel.name());
+        Ok(compiled.pop().expect("a compiled module has its kernels"))
     }
 }
 
@@ -616,6 +655,14 @@ mod tests {
         assert!(found.ends_with("exceeds 1e-3; so do 2 of 3 elements"), "{found}");
         assert_eq!(message(&[6.0]), "buffer 0 has 3 elements, and 1 are expected");
         assert!(launch().profile().run().unwrap().profile().is_some());
+    }
+
+    #[test]
+    fn a_kernel_that_the_module_does_not_have_is_an_error_that_names_those_it_has() {
+        let module = Module::new().kernel(scaled().unwrap()).kernel(prefetched().unwrap());
+        let panic = catch_unwind(AssertUnwindSafe(|| drop(Launch::entry(&module, "scale")))).unwrap_err();
+        let expected = "the module has no kernel `scale`; its kernels are [\"scaled\", \"prefetched\"]";
+        assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some(expected));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Whole programs in the kernel language: `#[kernel]`, `#[device]` and `#[derive(Carry)]`.
 
 mod assumptions;
+mod calls;
 mod escapes;
 mod interpret;
+mod modules;
 mod parameters;
 mod programs;
 mod staging;

@@ -83,3 +83,17 @@ pub fn picked(#[parameters] x: Matrix, row: Val<u32>, column: Val<u32>, y: Ptr<G
     let index = select(x.transposed, column * x.size[0] + row, row * x.size[1] + column);
     y.store(x.data.at(index).load());
 }
+
+/// x[i] *= factor for i < 2.
+#[kernel(threads = 1)]
+pub fn scaled(x: Ptr<Global, f32>, factor: Val<f32>) {
+    let x = x.at(block_index());
+    x.store(x.load() * factor);
+}
+
+/// y[i] += x[i % 2] for i < 4.
+#[kernel(threads = 1)]
+pub fn added(x: Ptr<Global, f32>, y: Ptr<Global, f32>) {
+    let y = y.at(block_index());
+    y.store(y.load() + x.at(block_index() % 2).load());
+}

@@ -33,7 +33,7 @@ mod kernel_arguments {
     }
 
     #[device(inline)]
-    //       ^^^^^^ `#[device]` takes no arguments
+    //       ^^^^^^ `#[device]` takes `call` or nothing: `#[device(call)]` is called, not inlined
     fn one() -> Val<u32> {
         val(1)
     }
@@ -242,6 +242,47 @@ mod structs_of_handles {
  // ^^^^ `Parameters` is for structs: a launch passes no variants; use a struct with a `Val` as discriminant
         Left(Val<u32>),
         Right(Val<f32>),
+    }
+}
+
+mod called {
+    use bespoke_codegen::prelude::*;
+
+    #[device(calls)]
+    //       ^^^^^ `#[device]` takes `call` or nothing: `#[device(call)]` is called, not inlined
+    fn misspelled(x: Val<u32>) -> Val<u32> {
+        x
+    }
+
+    #[device(call)]
+    fn changes(x: &mut Val<u32>) {
+    //            ^ a function with `#[device(call)]` takes handles, structs of them and compile-time values, not
+    // references and closures: return what it changes, or write `#[device]`, which is inlined
+        *x += 1u32;
+    }
+
+    #[device(call)]
+    fn destructures((x, y): (Val<u32>, Val<u32>)) -> Val<u32> {
+    //              ^^^^^^ a parameter of a function with `#[device(call)]` is a name
+        x + y
+    }
+
+    #[device(call)]
+    fn returns_closure(x: Val<u32>) -> impl Fn() -> Val<u32> {
+    //                              ^ a function with `#[device(call)]` returns handles: write their type
+    //                                 ^^^^^^^^^^^^^^^^^^^^^ expected a `Fn()` closure, found `!`: expected an
+    // `Fn()` closure, found `!`
+        move || x
+    }
+
+    struct Table(Val<u32>);
+
+    impl Table {
+        #[device(call)]
+        fn first(self) -> Val<u32> {
+        //       ^^^^ a function with `#[device(call)]` has no `self`: pass the fields that it uses
+            self.0
+        }
     }
 }
 

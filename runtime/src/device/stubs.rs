@@ -2,7 +2,7 @@
 
 use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher, newest};
 
-use super::{Device, Error, Kernel, Launch, LaunchSequence, Result};
+use super::{Device, Error, Kernel, Launch, LaunchSequence, Module, Result};
 
 /// Launches kernels through their generated stubs, in order. A kernel is loaded at its first launch, for the newest of
 /// its targets that the device runs. [`Device::wait`] or a download waits for the launches.
@@ -13,7 +13,7 @@ pub struct StubLauncher<'a> {
 impl<'a> StubLauncher<'a> {
     /// Creates a launcher for `device`.
     pub fn new(device: &'a dyn Device) -> StubLauncher<'a> {
-        StubLauncher { kernels: Kernels { device, loaded: Vec::new() } }
+        StubLauncher { kernels: Kernels::new(device) }
     }
 }
 
@@ -41,7 +41,7 @@ pub struct StubRecorder<'a> {
 impl<'a> StubRecorder<'a> {
     /// Creates a recorder for `device`.
     pub fn new(device: &'a dyn Device) -> StubRecorder<'a> {
-        StubRecorder { kernels: Kernels { device, loaded: Vec::new() }, launches: Vec::new() }
+        StubRecorder { kernels: Kernels::new(device), launches: Vec::new() }
     }
 
     /// Binds the recorded launches to the device, in order.
@@ -64,13 +64,19 @@ impl Launcher for StubRecorder<'_> {
     }
 }
 
-/// Device, and the kernels already loaded for stubs.
+/// Device, and the modules and kernels already loaded for stubs.
 struct Kernels<'a> {
     device: &'a dyn Device,
+    /// Each module with its PTX text: the sources of its kernels have the same text.
+    modules: Vec<(&'static str, Module)>,
     loaded: Vec<(&'static KernelSource, Kernel)>,
 }
 
-impl Kernels<'_> {
+impl<'a> Kernels<'a> {
+    fn new(device: &'a dyn Device) -> Kernels<'a> {
+        Kernels { device, modules: Vec::new(), loaded: Vec::new() }
+    }
+
     fn bind(
         &mut self,
         sources: &[&'static KernelSource],
@@ -100,7 +106,15 @@ impl Kernels<'_> {
         if let Some((_, kernel)) = self.loaded.iter().find(|(known, _)| std::ptr::eq(*known, source)) {
             return Ok(kernel.clone());
         }
-        let kernel = self.device.load_source(&source.into())?.kernel(source.name)?;
+        let known = self.modules.iter().position(|&(ptx, _)| ptx == source.ptx);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                self.modules.push((source.ptx, self.device.load_source(&source.into())?));
+                self.modules.len() - 1
+            }
+        };
+        let kernel = self.modules[index].1.kernel(source.name)?;
         self.loaded.push((source, kernel.clone()));
         Ok(kernel)
     }

@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bespoke_codegen::emit::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
-use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptx::{Target, entry_text};
 use bespoke_codegen::ptxas::Usage;
-use bespoke_codegen::{CompileError, Compiled, IrError, Kernel};
+use bespoke_codegen::{CompileError, Compiled, IrError, Kernel, Module};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -97,6 +97,13 @@ pub enum FolderError {
     /// An error of a tool.
     #[error(transparent)]
     Inspect(#[from] InspectError),
+}
+
+/// Number of lines of PTX; of a kernel that shares its module with others, those of its entry point.
+fn lines(ptx: &str, kernel: &str) -> usize {
+    let shared = ptx.matches("\n.visible .entry ").count() > 1;
+    let entry = if shared { entry_text(ptx, kernel) } else { None };
+    entry.unwrap_or(ptx).lines().count()
 }
 
 /// Manifest and files of an emitted folder.
@@ -224,16 +231,38 @@ impl Folder {
         self.of(target)
             .filter(|(kernel, _)| only.is_none_or(|only| only == kernel.name))
             .map(|(kernel, module)| {
-                let (folder, name) = (self.path.clone(), kernel.name.clone());
-                let Some(file) = &module.ir else { return Err(FolderError::NoIr { folder, kernel: name }) };
-                let text = read(&self.path, file.as_ref())?;
-                let recorded = Kernel::parse(&text)
-                    .map_err(|source| FolderError::Ir { path: folder.join(file), source })?;
-                let compiled = recorded.compile(target)?;
+                let recorded = self.recorded(kernel, module)?;
+                let compiled = self.compile(&recorded, module)?;
                 let is_same = read(&self.path, module.ptx.as_ref())? == compiled.ptx;
-                Ok(FolderIr { name, recorded, compiled, is_same })
+                Ok(FolderIr { name: kernel.name.clone(), recorded, compiled, is_same })
             })
             .collect()
+    }
+
+    /// The kernel of a module as recorded.
+    fn recorded(&self, kernel: &ManifestKernel, module: &ManifestModule) -> Result<Kernel, FolderError> {
+        let folder = self.path.clone();
+        let Some(file) = &module.ir else {
+            return Err(FolderError::NoIr { folder, kernel: kernel.name.clone() });
+        };
+        let text = read(&self.path, file.as_ref())?;
+        Kernel::parse(&text).map_err(|source| FolderError::Ir { path: folder.join(file), source })
+    }
+
+    /// Compiles a kernel with those that share its module.
+    fn compile(&self, recorded: &Kernel, module: &ManifestModule) -> Result<Compiled, FolderError> {
+        let sharing: Vec<_> = self.of(module.target).filter(|(_, other)| other.ptx == module.ptx).collect();
+        if sharing.len() < 2 {
+            return Ok(recorded.compile(module.target)?);
+        }
+        let mut whole = Module::new();
+        for (kernel, module) in sharing {
+            whole = whole.kernel(self.recorded(kernel, module)?);
+        }
+        let mut compiled = whole.compile(module.target)?.kernels;
+        compiled.retain(|kernel| kernel.name == recorded.name());
+        // The file of the IR may have another name than the manifest.
+        compiled.pop().map_or_else(|| Ok(recorded.compile(module.target)?), Ok)
     }
 
     fn of(&self, target: Target) -> impl Iterator<Item = (&ManifestKernel, &ManifestModule)> {
@@ -268,7 +297,7 @@ impl Folder {
             dynamic_shared: kernel.dynamic_shared,
             parameters: kernel.parameters.clone(),
             constants: kernel.constants.clone(),
-            ptx_lines: ptx.lines().count(),
+            ptx_lines: lines(&ptx, &kernel.name),
             ptxas,
             occupancy: Occupancy::of(module.target, demand),
             sass: assembled.as_ref().and_then(|assembled| tools.disassemble(assembled)),

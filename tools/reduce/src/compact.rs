@@ -11,6 +11,7 @@ pub(crate) fn compact(function: &Function) -> Function {
     Unreachable.run(&mut old);
     let mut new = Function::new(old.name.clone());
     new.params = old.params.clone();
+    (new.results, new.functions) = (old.results.clone(), old.functions.clone());
     (new.threads, new.threads_yz, new.min_blocks) = (old.threads, old.threads_yz, old.min_blocks);
     (new.cluster, new.allow_spills) = (old.cluster, old.allow_spills);
     (new.shared, new.locals, new.tables) = (old.shared.clone(), old.locals.clone(), old.tables.clone());

@@ -36,6 +36,7 @@ pub(crate) const ALL: &[Step] = &[
         apply: |function, at| fix(function, at, By::Operand),
     },
     Step { sites: |function| function.params.len(), apply: remove_params },
+    Step { sites: |function| function.functions.len(), apply: remove_functions },
     Step { sites: |_| 6, apply: clear_attributes },
     Step { sites: |_| 2, apply: drop_last_arrays },
     Step { sites: |_| 1, apply: |function, _| run(&Fold, function) },
@@ -252,6 +253,19 @@ fn remove_params(function: &mut Function, sites: Range<usize>) {
             {
                 *index -= 1;
             }
+        }
+    }
+}
+
+/// Removes functions that nothing calls. The functions that stay are not changed.
+fn remove_functions(function: &mut Function, sites: Range<usize>) {
+    for site in sites.rev() {
+        let callee = function.functions[site].as_callee();
+        let calls = |caller: &Function| {
+            insts(caller).iter().any(|&(_, inst)| caller.inst(inst).op == Op::Call(callee))
+        };
+        if !calls(function) && !function.functions.iter().any(calls) {
+            function.functions.remove(site);
         }
     }
 }

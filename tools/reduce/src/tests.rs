@@ -119,3 +119,47 @@ fn a_location_stays_if_it_is_needed() {
 fn the_kernel_itself_must_be_interesting() {
     check(|function| has(function, |op| op == Op::WarpBarrier), expect!["not interesting"]);
 }
+
+/// A function stays while a call of it does.
+#[test]
+fn functions_that_nothing_calls_are_removed() {
+    let text = "bespoke-ir 1
+kernel @k(x: global u32) {
+block0:
+  v0 = param.global 0
+  v1 = load.u32 v0
+  v2 = call @twice (u32) of (u32) v1
+  v3 = call @thrice (u32) of (u32) v2
+  store.u32 v0, v3
+  return
+}
+function @twice(p0: u32) results (u32) {
+block0:
+  v0 = param.u32 0
+  v1 = add.u32 v0, v0
+  result.u32 0 v1
+  return
+}
+function @thrice(p0: u32) results (u32) {
+block0:
+  v0 = param.u32 0
+  v1 = call @twice (u32) of (u32) v0
+  v2 = add.u32 v1, v0
+  result.u32 0 v2
+  return
+}
+";
+    let names = |function: &Function| {
+        function.functions.iter().map(|callee| callee.name.clone()).collect::<Vec<_>>().join(" ")
+    };
+    let function = parse(text).expect("the kernel parses");
+    for (stays, expected) in [("twice", "twice"), ("thrice", "twice thrice"), ("", "")] {
+        let calls = |op| matches!(op, Op::Call(callee) if callee.signature().name == stays);
+        let interesting = |text: &str| {
+            let function = parse(text).expect("it parses");
+            Ok::<_, Infallible>(stays.is_empty() || has(&function, calls))
+        };
+        let Ok(reduced) = reduce(&function, interesting, |_| ());
+        assert_eq!(names(&reduced.expect("interesting").0), expected);
+    }
+}

@@ -5,6 +5,7 @@
 //! A slot that holds handles becomes block parameters; any other slot must leave a run-time region unchanged.
 
 mod branch;
+mod call;
 mod compare;
 mod condition;
 mod expected_type;
@@ -25,6 +26,7 @@ pub use super::record::{
     record_kernel, tiled_parameter,
 };
 pub use branch::{DynIf, StaticIf};
+pub use call::{call, call_parameters, call_results, returned};
 pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};
 pub use condition::{
     CheckedCondition, Condition, ConditionIf, ConditionType, ConditionWhile, ImpossibleWhile, NoIf, NoWhile,

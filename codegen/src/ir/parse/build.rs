@@ -9,6 +9,7 @@ use crate::ir::{Block, BlockCall, Function, Inst, InstData, Loc, Op, SourceLoc, 
 pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     let mut function = Function::new(kernel.name.as_str());
     function.params = kernel.params.clone();
+    function.results = kernel.results.clone();
     function.threads = kernel.threads;
     function.threads_yz = kernel.threads_yz;
     function.min_blocks = kernel.min_blocks;
@@ -28,7 +29,11 @@ pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     builder.blocks(&kernel)?;
     let insts = builder.definitions(&kernel)?;
     builder.uses(&kernel, &insts)?;
-    Ok(builder.function)
+    let mut function = builder.function;
+    for callee in kernel.functions {
+        function.functions.push(self::function(callee)?);
+    }
+    Ok(function)
 }
 
 struct Builder {

@@ -159,7 +159,10 @@ fn errors_say_where_and_what() {
             "2:1: shared variables are numbered in order: expected shared0",
         ),
         ("kernel @k() {\nblock0:\n  return".into(), "3:9: expected an operation"),
-        ("kernel @k() {\n}\nblock0:".into(), "3:1: expected nothing after the kernel's closing brace"),
+        (
+            "kernel @k() {\n}\nblock0:".into(),
+            "3:1: expected nothing or a function after the kernel's closing brace",
+        ),
         ("kernel @k() {\nblock0:\nblock0:\n}".into(), "3:1: block0 is defined twice"),
         (
             "kernel @k() {\nblock0(v1: u32, v0: u32):\n}".into(),

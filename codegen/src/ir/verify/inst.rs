@@ -138,6 +138,12 @@ fn entities(function: &Function, data: &InstData, errors: &mut Vec<String>) {
             }
             Some(_) => {}
         },
+        Op::Result(index) => match function.results.as_ref().map(|results| results.get(index as usize)) {
+            Some(Some(&ty)) if ty == data.ty => {}
+            Some(Some(ty)) => errors.push(format!("result {index} is of type {ty}, not {}", data.ty)),
+            Some(None) => errors.push(format!("the function has no result {index}")),
+            None => errors.push("a kernel has no results".into()),
+        },
         Op::SharedAddress(var) if !function.shared.is_valid(var) => {
             errors.push(format!("the kernel has no {var}"));
         }

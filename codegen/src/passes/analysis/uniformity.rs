@@ -112,6 +112,9 @@ impl Solver<'_> {
     fn level(&mut self, data: &InstData) -> Level {
         let args = data.args.iter().map(|&arg| self.values[arg]).max().unwrap_or_default();
         match data.op {
+            // Threads may call a function with different values.
+            Op::Param(_) if self.function.results.is_some() => Level::Thread,
+            Op::Call(_) => Level::Thread,
             Op::Special(special) => match special {
                 // A line of threads along x has one index along y and z; in other CTAs a warp may be in one row.
                 Special::TidY | Special::TidZ if self.threads.is_some() => {

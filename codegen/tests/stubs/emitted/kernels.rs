@@ -20,9 +20,11 @@ pub fn kernels(
 pub mod sm_80 {
     /// Every kernel, sorted by name.
     pub static KERNELS: &[&::bespoke_codegen::launch::KernelSource] = &[
+        &super::added::SM_80,
         &super::blend::SM_80,
         &super::names::SM_80,
         &super::picked::SM_80,
+        &super::scaled::SM_80,
     ];
 }
 /// Kernels for sm_90.
@@ -30,12 +32,56 @@ pub mod sm_80 {
 pub mod sm_90 {
     /// Every kernel, sorted by name.
     pub static KERNELS: &[&::bespoke_codegen::launch::KernelSource] = &[
+        &super::added::SM_90,
         &super::blend::SM_90,
         &super::doubled::SM_90,
         &super::names::SM_90,
         &super::nothing::SM_90,
         &super::picked::SM_90,
+        &super::scaled::SM_90,
     ];
+}
+/// The kernel `added`.
+#[allow(dead_code)]
+pub mod added {
+    use ::bespoke_codegen::launch::{DevicePointer, KernelSource, LaunchConfig, Launcher};
+    use ::bespoke_codegen::ptx::Target;
+    /// For sm_80 and later.
+    pub static SM_80: KernelSource = KernelSource {
+        name: "added",
+        target: Target::Sm80,
+        ptx: include_str!("sm_80/pair.ptx"),
+        cubin: None,
+    };
+    /// For sm_90 and later.
+    pub static SM_90: KernelSource = KernelSource {
+        name: "added",
+        target: Target::Sm90,
+        ptx: include_str!("sm_90/pair.ptx"),
+        cubin: None,
+    };
+    /// The kernel for each of its targets, oldest first.
+    pub static SOURCES: &[&KernelSource] = &[&SM_80, &SM_90];
+    /// The launch that the kernel was specialised for.
+    pub const CONFIG: LaunchConfig = LaunchConfig {
+        grid: [4, 1, 1],
+        block: [1, 1, 1],
+        dynamic_shared: 0,
+    };
+    /// Launches the kernel with [`CONFIG`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn launch<L: Launcher>(
+        launcher: &mut L,
+        x: DevicePointer<f32>,
+        y: DevicePointer<f32>,
+    ) -> Result<(), L::Error> {
+        launcher
+            .launch(
+                self::SOURCES,
+                self::CONFIG,
+                &::bespoke_codegen::launch::params(&[&x, &y]),
+            )
+    }
 }
 /// Blends, and rounds to bytes.
 #[allow(dead_code)]
@@ -273,6 +319,48 @@ pub mod picked {
                 &::bespoke_codegen::launch::params(
                     &[&x_data, &x_size_0, &x_size_1, &x_transposed, &row, &column, &y],
                 ),
+            )
+    }
+}
+/// The kernel `scaled`.
+#[allow(dead_code)]
+pub mod scaled {
+    use ::bespoke_codegen::launch::{DevicePointer, KernelSource, LaunchConfig, Launcher};
+    use ::bespoke_codegen::ptx::Target;
+    /// For sm_80 and later.
+    pub static SM_80: KernelSource = KernelSource {
+        name: "scaled",
+        target: Target::Sm80,
+        ptx: include_str!("sm_80/pair.ptx"),
+        cubin: None,
+    };
+    /// For sm_90 and later.
+    pub static SM_90: KernelSource = KernelSource {
+        name: "scaled",
+        target: Target::Sm90,
+        ptx: include_str!("sm_90/pair.ptx"),
+        cubin: None,
+    };
+    /// The kernel for each of its targets, oldest first.
+    pub static SOURCES: &[&KernelSource] = &[&SM_80, &SM_90];
+    /// The launch that the kernel was specialised for.
+    pub const CONFIG: LaunchConfig = LaunchConfig {
+        grid: [2, 1, 1],
+        block: [1, 1, 1],
+        dynamic_shared: 0,
+    };
+    /// Launches the kernel with [`CONFIG`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn launch<L: Launcher>(
+        launcher: &mut L,
+        x: DevicePointer<f32>,
+        factor: f32,
+    ) -> Result<(), L::Error> {
+        launcher
+            .launch(
+                self::SOURCES,
+                self::CONFIG,
+                &::bespoke_codegen::launch::params(&[&x, &factor]),
             )
     }
 }

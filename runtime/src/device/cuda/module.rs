@@ -102,7 +102,7 @@ pub(super) fn load(
             entry.name
         )?;
         let resources = resources(context, function)?;
-        let allowed_local = ptxas::allowed_stack(ptx);
+        let allowed_local = ptxas::allowed_stack(ptx, &entry.name);
         if resources.local > allowed_local + FEW_BYTES {
             tracing::warn!(
                 "`{}` spills: {} bytes of local memory for each thread, expected at most {allowed_local}; it will be slow \
