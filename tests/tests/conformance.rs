@@ -1,4 +1,5 @@
-//! Compares the logits of the conformance models with float64 logits: 96 positions each, or 2,048, on the emulator.
+//! Compares the logits of the conformance models with float64 logits, on the emulator: the first positions of each, and the last
+//! ones after prefill steps. `--ignored` compares all positions, 96 or 2,048.
 //!
 //! References are float64 arithmetic over weights that the `gguf` package dequantised: numpy's for the first cases and
 //! those of `tests/references/weight_types.py` (`llama-iq4_nl` to `llama-mixed`), transformers' for the others
@@ -13,6 +14,7 @@ use bespoke_gguf::Gguf;
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::shape::ModelShape;
 use bespoke_logits::{Reference, nmse};
+use rayon::prelude::*;
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
@@ -48,22 +50,26 @@ fn logits(engine: &mut Engine, tokens: &[u32]) -> Vec<f32> {
     all
 }
 
-/// NMSE of the engine's logits at the reference's positions.
-fn error(engine: &mut Engine, reference: &Reference) -> f64 {
-    engine.start(&reference.tokens).unwrap();
+/// Number of tokens of a case that are decoded unless all are.
+const SOME: usize = 32;
+
+/// NMSE of the engine's logits at the reference's positions among its first `most` tokens.
+fn error(engine: &mut Engine, reference: &Reference, most: usize) -> f64 {
+    let tokens = &reference.tokens[..reference.tokens.len().min(most)];
+    engine.start(tokens).unwrap();
     let mut ours = Vec::new();
-    for position in 0..reference.tokens.len() as u32 {
+    for position in 0..tokens.len() as u32 {
         engine.step().unwrap();
         if reference.positions.binary_search(&position).is_ok() {
             ours.extend(engine.logits().unwrap());
         }
     }
-    nmse(&ours, &reference.logits).unwrap()
+    nmse(&ours, &reference.logits[..ours.len()]).unwrap()
 }
 
-/// NMSE of the logits at the reference's positions in the last quarter of its tokens, after prefill steps have processed the
-/// others.
-fn error_after_prefill(name: &str, reference: &Reference) -> f64 {
+/// NMSE of the logits at the reference's positions in the last quarter of its tokens, or the last `most` of them, after prefill
+/// steps have processed the others.
+fn error_after_prefill(name: &str, reference: &Reference, most: usize) -> f64 {
     let gguf = Gguf::open(fixture(&format!("{name}.gguf"))).unwrap();
     let shape = ModelShape::from_gguf(&gguf, name).unwrap();
     let device = open(Selector::Emulator).unwrap().device;
@@ -75,7 +81,7 @@ fn error_after_prefill(name: &str, reference: &Reference) -> f64 {
     steps.start(0, tokens, &SamplingParams::default()).unwrap();
     let pages = (0..length.div_ceil(PAGE)).map(|index| PageEntry { slot: 0, index, page: index });
     steps.set_pages(&pages.collect::<Vec<_>>()).unwrap();
-    let prompt = length - length / 4;
+    let prompt = length - (length / 4).min(u32::try_from(most).unwrap_or(u32::MAX));
     let row = |position| StepRow { slot: 0, position, given: length, chooses: position >= prompt };
     let rows: Vec<StepRow> = (0..length).map(row).collect();
     let largest = *steps.limits().prefill.last().unwrap() as usize;
@@ -95,20 +101,31 @@ fn error_after_prefill(name: &str, reference: &Reference) -> f64 {
 /// Largest NMSE of any case: the engine's own rounding, of 16-bit inputs and an f16 cache.
 const ROUNDING: f64 = 3e-6;
 
-/// Defines a test for each case: name, fixture, and llama.cpp's NMSE on the same model, which is a limit besides
-/// [`ROUNDING`].
+/// Compares the case `name`. `limit` is llama.cpp's NMSE on the same model, a limit besides [`ROUNDING`].
+fn compare(name: &str, limit: f64, most: usize) {
+    let reference = Reference::read(&fixture(&format!("{name}.safetensors"))).unwrap();
+    let context = reference.tokens.len().max(128) as u32;
+    let error = error(&mut engine_for(name, context), &reference, most);
+    let after_prefill = error_after_prefill(name, &reference, most);
+    println!("{name} {error:.3e}, after prefill {after_prefill:.3e} (llama.cpp {limit:.2e})");
+    let rounding = ROUNDING.min(limit);
+    assert!(error <= rounding, "{name}: NMSE {error:.3e} is above {rounding:.2e}");
+    assert!(after_prefill <= limit, "{name}: after prefill, NMSE {after_prefill:.3e} is above {limit:.2e}");
+}
+
+/// Defines a test for each case: name, fixture, and llama.cpp's NMSE.
 macro_rules! cases {
     ($($test:ident $name:literal $limit:literal;)*) => {
         $(#[test]
         fn $test() {
-            let reference = Reference::read(&fixture(concat!($name, ".safetensors"))).unwrap();
-            let error = error(&mut engine_for($name, reference.tokens.len().max(128) as u32), &reference);
-            let after_prefill = error_after_prefill($name, &reference);
-            println!("{} {error:.3e}, after prefill {after_prefill:.3e} (llama.cpp {:.2e})", $name, $limit);
-            let limit = ROUNDING.min($limit);
-            assert!(error <= limit, "NMSE {error:.3e} is above {limit:.2e}");
-            assert!(after_prefill <= $limit, "after prefill, NMSE {after_prefill:.3e} is above {:.2e}", $limit);
+            compare($name, $limit, SOME);
         })*
+
+        #[test]
+        #[ignore = "takes minutes"]
+        fn all_positions() {
+            [$(($name, $limit)),*].into_par_iter().for_each(|(name, limit)| compare(name, limit, usize::MAX));
+        }
     };
 }
 
@@ -184,7 +201,7 @@ macro_rules! cache_cases {
         fn $test() {
             let gguf = Gguf::open(fixture(concat!($name, ".gguf"))).unwrap();
             let reference = Reference::read(&fixture(concat!($name, ".safetensors"))).unwrap();
-            let error = error(&mut engine_with(&gguf, $name, 128, KvType::Q8_0), &reference);
+            let error = error(&mut engine_with(&gguf, $name, 128, KvType::Q8_0), &reference, usize::MAX);
             println!("{} with a cache of q8_0 {error:.3e} (f16 {:.2e})", $name, $f16);
             assert!(error <= $q8_0, "NMSE {error:.3e} is above {:.2e}", $q8_0);
             assert!(error > $f16, "NMSE {error:.3e} is that of a cache of f16");

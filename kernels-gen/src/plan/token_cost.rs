@@ -3,10 +3,8 @@
 //!
 //! The time of a CTA is estimated for each division that fits in shared memory, in cycles of a multiprocessor: the longest
 //! of the times of its warps' instructions, of its loads from the L2 cache, and of its loads of weights from device memory,
-//! and a part of the others, since they overlap incompletely. The constants are rough; they rank divisions of one product.
-//! They fit the times of 321 launches with 8 and 12 warps on an H100: products of Llama-3.1-8B with 4 to 64 rows, of Qwen2.5-7B
-//! with 4 rows and of Llama-3.2-1B with 8 rows. Among the divisions of a product that were measured, the model's choice is 1%
-//! slower than the fastest, in the mean.
+//! and a part of the others, since they overlap incompletely. The constants are rough; they rank divisions of one product
+//! ([`Constants`]).
 
 use super::gpu::Gpu;
 use super::tuning::Rule;
@@ -19,34 +17,73 @@ use crate::weights::Layout;
 /// to 8 µs less behind such a launch, which takes 2.6 µs; with 2 tokens (28,672 and 37,888) not less.
 const HELD_INPUTS: u32 = 48 << 10;
 
-/// Numbers of consumer warps per CTA. Of equal times, the first wins. With 16, launches are faster by themselves, but a step is
-/// slower on an H100: a CTA leaves too few registers for the next launch to start beside it.
-const WARPS: [u32; 2] = [8, 12];
+/// Constants of the model, in cycles.
+struct Constants {
+    /// Numbers of consumer warps per CTA to try. Of equal times, the first wins. With 16, a launch of a few tokens is faster by
+    /// itself, but a step is slower on an H100: a CTA leaves too few registers for the next launch to start beside it.
+    warps: &'static [u32],
+    /// Fourths of a cycle by which a scheduler's time grows when a warp decodes 32 columns of a tile, and when it multiplies them
+    /// with four tokens, for types whose scaled products are added up as integers.
+    exact: [u64; 2],
+    /// The same for other types.
+    other: [u64; 2],
+    /// A stage besides its instructions: a warp waits for weights, decodes them, and multiplies the first group.
+    stage: u64,
+    /// The arrival of the first stage, before which no warp of its group can start, for each KiB of it.
+    first_stage: u64,
+    /// The barriers of a slice.
+    slice: u64,
+    /// A slice if warps add to totals of their own: the wait for its inputs.
+    accumulated_slice: u64,
+    /// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
+    l2_bytes: u64,
+    /// Fourths of the time of loads from the L2 cache, and of loads of weights, that do not overlap with instructions.
+    apart: [u64; 2],
+}
 
-/// Fourths of a cycle by which a scheduler's time grows when a warp decodes 32 columns of a tile, and when it multiplies them
-/// with four tokens: for types whose scaled products are added up as integers, and for others. Less than their
-/// instructions, since a warp's instructions run beside the waits of others.
-const EXACT: [u64; 2] = [20, 5];
-const OTHER: [u64; 2] = [40, 11];
+/// Largest number of tokens of [`FEW_TOKENS`].
+const MOST_OF_FEW: u32 = 16;
 
-/// Cycles of a stage besides its instructions: a warp waits for weights, decodes them, and multiplies the first group.
-const STAGE: u64 = 310;
+/// With few tokens, waits decide: a warp's instructions run beside the waits of others. The constants fit the times of 321 launches
+/// with 8 and 12 warps on an H100 (Llama-3.1-8B with 4 to 64 tokens, Qwen2.5-7B with 4 and Llama-3.2-1B with 8). With 32 and 64
+/// tokens steps were slower than with [`MANY_TOKENS`].
+const FEW_TOKENS: Constants = Constants {
+    warps: &[8, 12],
+    exact: [20, 5],
+    other: [40, 11],
+    stage: 310,
+    first_stage: 93,
+    slice: 600,
+    accumulated_slice: 100,
+    l2_bytes: 32,
+    apart: [0, 6],
+};
 
-/// Bytes of a stage per cycle in which the first one arrives: until then no warp of a group can start.
-const FIRST_STAGE_BYTES: u64 = 11;
+/// With many tokens, instructions decide: their numbers are from the machine code for sm_90 (`bespoke inspect --stage sass`), rounded
+/// up so that the order of divisions is that of times on an H200. `l2_bytes` is from times of its down projection.
+const MANY_TOKENS: Constants = Constants {
+    warps: &[8],
+    exact: [64, 36],
+    other: [128, 68],
+    stage: 500,
+    first_stage: 0,
+    slice: 800,
+    accumulated_slice: 200,
+    l2_bytes: 26,
+    apart: [1, 0],
+};
 
-/// Cycles of a slice: of its barriers, and if warps add to totals of their own, of the wait for its inputs.
-const SLICE: u64 = 600;
-const ACCUMULATED_SLICE: u64 = 100;
+impl Constants {
+    fn of(tokens: u32) -> &'static Constants {
+        if tokens <= MOST_OF_FEW { &FEW_TOKENS } else { &MANY_TOKENS }
+    }
+}
 
 /// Schedulers of a multiprocessor, each of which issues an instruction per cycle.
 const SCHEDULERS: u64 = 4;
 
 /// Latency of device memory in cycles, as in [`Gpu::bytes_in_flight`].
 const LATENCY: u64 = 1400;
-
-/// Bytes per cycle that a multiprocessor loads from the L2 cache.
-const L2_BYTES: u64 = 32;
 
 /// Latency of the L2 cache in cycles when all multiprocessors load.
 const L2_LATENCY: u64 = 1500;
@@ -137,10 +174,10 @@ fn divisors(n: u32) -> impl Iterator<Item = u32> {
 
 /// Numbers of consumer warps to try: that of the rule, or the usual ones and that of `shape`.
 fn numbers_of_warps(shape: &GemvShape, rule: &Rule) -> Vec<u32> {
-    let own = shape.schedule.warps;
+    let (own, usual) = (shape.schedule.warps, Constants::of(shape.tokens).warps);
     match rule.warps {
         Some(_) => vec![own],
-        None => WARPS.into_iter().chain((!WARPS.contains(&own)).then_some(own)).collect(),
+        None => usual.iter().copied().chain((!usual.contains(&own)).then_some(own)).collect(),
     }
 }
 
@@ -193,13 +230,14 @@ fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
     let strips = (slice / unit).max(1).div_ceil(strip);
     let groups_of_tokens = u64::from(layout.groups().div_ceil(several.parts));
     let exact = shape.layouts().iter().all(|layout| layout.ty.exact_groups() > 0);
-    let [decode, multiply] = if exact { EXACT } else { OTHER };
+    let constants = Constants::of(shape.tokens);
+    let [decode, multiply] = if exact { constants.exact } else { constants.other };
     let instructions = u64::from(schedule.warps) * chunks * (decode + multiply * groups_of_tokens);
-    let item = STAGE + instructions / (4 * SCHEDULERS);
+    let item = constants.stage + instructions / (4 * SCHEDULERS);
     let rounds = |tiles: u32| u64::from((tiles * segments * strips).div_ceil(schedule.groups));
     let last = tiles - (batches - 1) * several.tiles;
     let rounds = u64::from(batches - 1) * rounds(several.tiles) + rounds(last);
-    let of_slice = if shape.accumulates() { ACCUMULATED_SLICE } else { SLICE };
+    let of_slice = if shape.accumulates() { constants.accumulated_slice } else { constants.slice };
     let compute = slices * (rounds * item + u64::from(batches) * of_slice);
     let tile_bytes = shape.layouts().iter().map(Layout::tile_bytes).max().unwrap_or(0);
     let weight_bytes = u64::from(tiles * segments) * u64::from(tile_bytes);
@@ -211,7 +249,10 @@ fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
             let in_flight = u64::from((several.buffers.max(2) - 1) * shape.slice_bytes()).max(1);
             let inputs = passes * u64::from(layout.bytes());
             let wait = if slices == 1 { 0 } else { inputs * L2_LATENCY / in_flight };
-            (((inputs + weight_bytes) / L2_BYTES).max(wait), u64::from(shape.slice_bytes()) / L2_BYTES)
+            (
+                ((inputs + weight_bytes) / constants.l2_bytes).max(wait),
+                u64::from(shape.slice_bytes()) / constants.l2_bytes,
+            )
         }
     };
     // Stages that are being multiplied are not in flight.
@@ -221,10 +262,10 @@ fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
     // With one stage per group, a group waits for each of its stages; with one buffer, all wait for each slice.
     let waits = if schedule.stages < 2 * schedule.groups { weights.min(compute) / 2 } else { 0 };
     let waits = waits + if slices > 1 && several.buffers < 2 { load.min(compute) } else { 0 };
-    let first_stage = u64::from(shape.stage_bytes()) / FIRST_STAGE_BYTES;
-    // The waits of both overlap little.
-    let rest = compute.min(weights) * 3 / 2;
-    (first + compute).max(load + item).max(weights) + waits + first_stage + rest
+    let first_stage = u64::from(shape.stage_bytes()) * constants.first_stage / 1024;
+    let [of_load, of_weights] = constants.apart;
+    let apart = (compute.min(load) * of_load + compute.min(weights) * of_weights) / 4;
+    (first + compute).max(load + item).max(weights) + waits + first_stage + apart
 }
 
 #[cfg(test)]

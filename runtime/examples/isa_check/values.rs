@@ -125,7 +125,7 @@ fn pairs(halves: &[u64]) -> Vec<u64> {
 
 /// A byte made of random bits: as e4m3 a number from -1 to 1, as e5m2 from -0.5 to 0.5, of all magnitudes.
 fn float8(bits: u64) -> u64 {
-    (bits & 0xff) % 0x39 | (bits >> 8 & 1) << 7
+    ((bits & 0xff) % 0x39) | (((bits >> 8) & 1) << 7)
 }
 
 /// Random value of a kind. Half of the floats have a moderate exponent.

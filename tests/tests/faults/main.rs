@@ -1,5 +1,5 @@
-//! Every device call of every command fails once: each failure is an error that says what failed, frees all memory of
-//! the request, and leaves an engine whose next request has the right result.
+//! Device calls of every command fail once: each failure is an error that says what failed, frees all memory of the request, and
+//! leaves an engine whose next request has the right result. With `BESPOKE_FAULTS=all`, every call fails.
 
 #[path = "../hooked/mod.rs"]
 mod hooked;
@@ -119,7 +119,7 @@ fn loading_fails_with_an_error_and_frees_its_memory() {
         let (engine, faults) = load(emulator.clone(), &options, None);
         drop(engine.unwrap());
         assert_eq!(free(&*emulator), all, "{name}");
-        let injected = Fault::all(&faults.counts());
+        let injected = Fault::chosen(&faults.counts());
         injected.par_iter().for_each(|&fault| {
             let emulator = self::emulator();
             let error = load(emulator.clone(), &options, Some(fault)).0.err();
@@ -325,7 +325,7 @@ fn check(name: &str, options: EngineOptions, run: Run) {
     let counts = model.faults.counts();
     let used = free(&*model.emulator);
     assert_eq!(run(&mut model).unwrap(), outcome, "{name}: the result changes without a fault");
-    let injected = Fault::all(&counts);
+    let injected = Fault::chosen(&counts);
     for &fault in &injected {
         // A step without a cache reuse before it, so that every run makes the same calls.
         model.faults.arm(None);
@@ -389,7 +389,7 @@ fn loading_the_steps_of_a_batch_survives_faults() {
     let counts = whole.faults.counts();
     assert!(counts[&Operation::Load] > 0 && counts[&Operation::Capture] > 0, "{counts:?}");
     let outcome = batch(&mut whole).unwrap();
-    let mut injected = Fault::all(&counts);
+    let mut injected = Fault::chosen(&counts);
     injected.retain(|fault| {
         let last = counts[&fault.operation] - 1;
         matches!(fault.operation, Operation::Load | Operation::Bind | Operation::Capture)
