@@ -101,13 +101,17 @@ fn error_after_prefill(name: &str, reference: &Reference, most: usize) -> f64 {
 /// Largest NMSE of any case: the engine's own rounding, of 16-bit inputs and an f16 cache.
 const ROUNDING: f64 = 3e-6;
 
-/// Compares the case `name`. `limit` is llama.cpp's NMSE on the same model, a limit besides [`ROUNDING`].
+/// By how much the NMSE of some positions may be larger than that of all.
+const OF_SOME: f64 = 1.5;
+
+/// Compares the case `name`. `limit` is llama.cpp's NMSE of all positions of the same model, a limit besides [`ROUNDING`].
 fn compare(name: &str, limit: f64, most: usize) {
     let reference = Reference::read(&fixture(&format!("{name}.safetensors"))).unwrap();
+    let limit = if most < reference.tokens.len() { OF_SOME * limit } else { limit };
     let context = reference.tokens.len().max(128) as u32;
     let error = error(&mut engine_for(name, context), &reference, most);
     let after_prefill = error_after_prefill(name, &reference, most);
-    println!("{name} {error:.3e}, after prefill {after_prefill:.3e} (llama.cpp {limit:.2e})");
+    println!("{name} {error:.3e}, after prefill {after_prefill:.3e} (limit {limit:.2e})");
     let rounding = ROUNDING.min(limit);
     assert!(error <= rounding, "{name}: NMSE {error:.3e} is above {rounding:.2e}");
     assert!(after_prefill <= limit, "{name}: after prefill, NMSE {after_prefill:.3e} is above {limit:.2e}");
