@@ -31,23 +31,26 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Faults of calls with these counts: the first, the middle and the last call of each kind fail in every manner. With
-    /// `BESPOKE_FAULTS=all` in the environment, each other call is refused once, and each other replay stops halfway too.
+    /// Faults of calls with these counts: the first, the middle and the last call of each kind are refused, and the middle one
+    /// fails in every other manner. With `BESPOKE_FAULTS=all` in the environment, the three fail in every manner, each other call is
+    /// refused, and each other replay stops halfway too.
     pub fn chosen(counts: &BTreeMap<Operation, u64>) -> Vec<Fault> {
         let all = std::env::var("BESPOKE_FAULTS").is_ok_and(|which| which == "all");
         let mut faults = Vec::new();
         for (&operation, &count) in counts {
             for number in 0..count {
-                let every = [0, count / 2, count - 1].contains(&number);
-                if !every && !all {
-                    continue;
-                }
-                let chosen = manners(operation).iter().filter(|&&manner| {
-                    every
-                        || manner == Manner::Refused
-                        || (operation, manner) == (Operation::Replay, Manner::Half)
-                });
-                faults.extend(chosen.map(|&manner| Fault { operation, number, manner }));
+                let is_chosen = |manner: Manner| {
+                    let (middle, of_three) =
+                        (number == count / 2, [0, count / 2, count - 1].contains(&number));
+                    let is_refused = manner == Manner::Refused;
+                    if all {
+                        of_three || is_refused || (operation, manner) == (Operation::Replay, Manner::Half)
+                    } else {
+                        middle || of_three && is_refused
+                    }
+                };
+                let manners = manners(operation).iter().filter(|&&manner| is_chosen(manner));
+                faults.extend(manners.map(|&manner| Fault { operation, number, manner }));
             }
         }
         faults
