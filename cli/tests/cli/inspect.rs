@@ -151,7 +151,7 @@ fn a_target_may_stand_behind_a_model() {
     );
 }
 
-/// What a build script wrote: two kernels for sm_80 and sm_90, one for sm_90 alone.
+/// What a build script wrote: kernels for sm_80 and sm_90, two of them in one module, and one for sm_90 alone.
 fn emitted() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../codegen/tests/stubs/emitted");
     path.to_str().unwrap().to_owned()
@@ -167,8 +167,9 @@ fn inspect_shows_what_a_build_script_emitted() {
     };
     let listed = without_ptxas(&["inspect", &folder]);
     let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names[..6], ["kernel", "blend", "doubled", "names", "nothing", "picked"], "{listed}");
-    assert!(listed.ends_with("emitted for sm_90: 5 kernels\n"), "{listed}");
+    let kernels = ["kernel", "added", "blend", "doubled", "names", "nothing", "picked", "scaled"];
+    assert_eq!(names[..8], kernels, "{listed}");
+    assert!(listed.ends_with("emitted for sm_90: 7 kernels\n"), "{listed}");
 
     let described = without_ptxas(&["inspect", &folder, "blend", "--stage", "stats", "--target", "sm_80"]);
     let lines = [
@@ -221,7 +222,7 @@ fn a_manifest_that_no_gpu_could_launch_is_an_error() {
     };
     for block in [json!([0, 1, 1]), json!([65536, 65536, 1])] {
         let message = with(&|kernel| kernel["block"] = block.clone());
-        assert!(message.contains("`blend`: `block`: a CTA of"), "{message}");
+        assert!(message.contains("`added`: `block`: a CTA of"), "{message}");
     }
     let message = with(&|kernel| kernel["dynamic_shared"] = json!(u32::MAX));
     assert!(message.contains("bytes of shared memory"), "{message}");
