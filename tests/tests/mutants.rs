@@ -272,10 +272,10 @@ fn mutants_of_kernels_are_found() {
     .assert_eq(&mutants_of_kernels(1).table());
 }
 
-/// Mutants of the dependencies between launches, in a whole step of a model.
-#[test]
-fn mutants_of_launches_are_found() {
+/// Tries one of `step` mutants of the dependencies between launches, in a whole step of a model.
+fn mutants_of_launches(step: usize) -> Tally {
     let mut tally = Tally::new(&LAUNCHES);
+    let mut index = 0usize;
     let shape = &selftest::replay_shapes()[0];
     for spec in selftest::of_shape(shape, Target::Sm90, KvType::F16).expect("a plan") {
         let original = ptx_of(&spec);
@@ -284,10 +284,26 @@ fn mutants_of_launches_are_found() {
         let late = starts.is_none_or(|starts| original.find("griddepcontrol.wait") < Some(starts));
         let operators = if late { operators::OF_LAUNCHES } else { operators::OF_WAITS };
         for mutant in mutants(&original, &operators) {
+            index += 1;
+            if !index.is_multiple_of(step) {
+                continue;
+            }
             let row = with(&original, &mutant.text, |device| selftest::replay_equals_eager(device, shape));
             tally.add(&spec.name(), &mutant, row.failure.as_deref());
         }
     }
+    tally
+}
+
+#[test]
+fn some_mutants_of_launches_are_found() {
+    let survivors = mutants_of_launches(4).survivors;
+    assert!(survivors.is_empty(), "survivors:\n{}", survivors.concat());
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn mutants_of_launches_are_found() {
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
         drop griddepcontrol.wait                12        11          0      1        0
@@ -297,5 +313,5 @@ fn mutants_of_launches_are_found() {
 
         Survivors:
     "#]]
-    .assert_eq(&tally.table());
+    .assert_eq(&mutants_of_launches(1).table());
 }
