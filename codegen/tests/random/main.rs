@@ -35,7 +35,7 @@ use program::Program;
 /// Number of kernels that are assembled for each target.
 const SAMPLE: usize = 200;
 /// Default number of random kernels.
-const KERNELS: u64 = 10_000;
+const KERNELS: u64 = 3000;
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
