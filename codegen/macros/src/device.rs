@@ -42,26 +42,15 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let span = sig.ident.span();
     // In a `#[track_caller]` function, every call has the line of that function's caller. The body needs its own lines,
     // and gets them in a closure. The bound `FnOnce` lets the closure return what it borrows.
-    let inner = quote_spanned! {span=>
+    let scope = quote_spanned! {span=>
         let __scope = ::bespoke_codegen::hooks::enter_device(#name, ::core::panic::Location::caller());
         fn __record<R>(body: impl ::core::ops::FnOnce() -> R) -> R { body() }
     };
-    if calls {
-        let inner = call::body(&sig, &names, &body);
-        return quote! {
-            #(#attrs)*
-            #track_caller
-            #lints
-            #vis #sig {
-                #imports
-                #inner
-            }
-        };
-    }
     let body = match &sig.output {
-        ReturnType::Default => quote!(move || { #body }),
-        output if returns_impl_trait(output) => quote!(move || #body),
-        output => quote!(move || #output #body),
+        _ if calls => call::body(&sig, &names, &body),
+        ReturnType::Default => quote!(#scope __record(move || { #body })),
+        output if returns_impl_trait(output) => quote!(#scope __record(move || #body)),
+        output => quote!(#scope __record(move || #output #body)),
     };
     quote! {
         #(#attrs)*
@@ -69,8 +58,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         #lints
         #vis #sig {
             #imports
-            #inner
-            __record(#body)
+            #body
         }
     }
 }

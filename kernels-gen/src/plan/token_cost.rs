@@ -20,7 +20,7 @@ const HELD_INPUTS: u32 = 48 << 10;
 /// Constants of the model, in cycles.
 struct Constants {
     /// Numbers of consumer warps per CTA to try. Of equal times, the first wins. With 16, a launch of a few tokens is faster by
-    /// itself, but a step is slower on an H100: a CTA leaves too few registers for the next launch to start beside it.
+    /// itself, but a step is slower on an H100, probably because too few registers are left for the next launch to start early.
     warps: &'static [u32],
     /// Fourths of a cycle by which a scheduler's time grows when a warp decodes 32 columns of a tile, and when it multiplies them
     /// with four tokens, for types whose scaled products are added up as integers.
@@ -37,17 +37,18 @@ struct Constants {
     accumulated_slice: u64,
     /// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
     l2_bytes: u64,
-    /// Fourths of the time of loads from the L2 cache, and of loads of weights, that do not overlap with instructions.
-    apart: [u64; 2],
+    /// Fourths of the shorter of two times that the other does not hide: of instructions and loads from the L2 cache, and of
+    /// instructions and loads of weights. More than 4 where the model's instructions stand for waits, too.
+    exposed: [u64; 2],
 }
 
-/// Largest number of tokens of [`FEW_TOKENS`].
-const MOST_OF_FEW: u32 = 16;
+/// Largest number of tokens of a product that is [`LATENCY_BOUND`].
+const LATENCY_BOUND_TOKENS: u32 = 16;
 
 /// With few tokens, waits decide: a warp's instructions run beside the waits of others. The constants fit the times of 321 launches
 /// with 8 and 12 warps on an H100 (Llama-3.1-8B with 4 to 64 tokens, Qwen2.5-7B with 4 and Llama-3.2-1B with 8). With 32 and 64
-/// tokens steps were slower than with [`MANY_TOKENS`].
-const FEW_TOKENS: Constants = Constants {
+/// tokens steps were slower than with [`INSTRUCTION_BOUND`].
+const LATENCY_BOUND: Constants = Constants {
     warps: &[8, 12],
     exact: [20, 5],
     other: [40, 11],
@@ -56,12 +57,12 @@ const FEW_TOKENS: Constants = Constants {
     slice: 600,
     accumulated_slice: 100,
     l2_bytes: 32,
-    apart: [0, 6],
+    exposed: [0, 6],
 };
 
 /// With many tokens, instructions decide: their numbers are from the machine code for sm_90 (`bespoke inspect --stage sass`), rounded
 /// up so that the order of divisions is that of times on an H200. `l2_bytes` is from times of its down projection.
-const MANY_TOKENS: Constants = Constants {
+const INSTRUCTION_BOUND: Constants = Constants {
     warps: &[8],
     exact: [64, 36],
     other: [128, 68],
@@ -70,12 +71,12 @@ const MANY_TOKENS: Constants = Constants {
     slice: 800,
     accumulated_slice: 200,
     l2_bytes: 26,
-    apart: [1, 0],
+    exposed: [1, 0],
 };
 
 impl Constants {
     fn of(tokens: u32) -> &'static Constants {
-        if tokens <= MOST_OF_FEW { &FEW_TOKENS } else { &MANY_TOKENS }
+        if tokens <= LATENCY_BOUND_TOKENS { &LATENCY_BOUND } else { &INSTRUCTION_BOUND }
     }
 }
 
@@ -263,9 +264,9 @@ fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
     let waits = if schedule.stages < 2 * schedule.groups { weights.min(compute) / 2 } else { 0 };
     let waits = waits + if slices > 1 && several.buffers < 2 { load.min(compute) } else { 0 };
     let first_stage = u64::from(shape.stage_bytes()) * constants.first_stage / 1024;
-    let [of_load, of_weights] = constants.apart;
-    let apart = (compute.min(load) * of_load + compute.min(weights) * of_weights) / 4;
-    (first + compute).max(load + item).max(weights) + waits + first_stage + apart
+    let [of_load, of_weights] = constants.exposed;
+    let exposed = (compute.min(load) * of_load + compute.min(weights) * of_weights) / 4;
+    (first + compute).max(load + item).max(weights) + waits + first_stage + exposed
 }
 
 #[cfg(test)]
