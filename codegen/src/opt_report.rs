@@ -38,7 +38,8 @@ use crate::ptx::shared_register_groups;
 /// What the passes did to a kernel, and what they did not do and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OptReport {
-    /// Entries by Rust line: by the line in the kernel, then by the lines that were inlined there.
+    /// Entries by Rust line: by the line in the kernel, then by the lines that were inlined there. Those of the functions that it
+    /// calls follow, function by function.
     pub entries: Vec<Entry>,
 }
 
@@ -49,7 +50,10 @@ pub struct Entry {
     pub pass: &'static str,
     /// Whether something was done; otherwise the entry says why it was not.
     pub done: bool,
-    /// The Rust line, then the calls through which it was inlined, innermost first. Empty for the kernel as a whole.
+    /// The called function that has the line; none for the kernel itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The Rust line, then the calls through which it was inlined, innermost first. Empty for the kernel or function as a whole.
     pub places: Vec<Place>,
     /// Number of equal remarks, for example in the copies of an unrolled loop.
     pub times: usize,
@@ -79,33 +83,48 @@ impl Compiled {
 }
 
 impl OptReport {
-    /// Report of passes that ran on a function; `function` is their result.
-    pub fn of(function: &Function, passes: &Report) -> OptReport {
-        let mut remarks = passes.remarks.clone();
-        remarks.extend(missed(function, passes));
-        remarks.extend(shared_registers(function));
-        let mut numbers: HashMap<(&'static str, Vec<Place>, String), usize> = HashMap::new();
-        let mut entries: Vec<Entry> = Vec::new();
-        for remark in remarks {
-            let (places, message) = (places(function, remark.loc), remark.message(function));
-            let next = entries.len();
-            let number = *numbers.entry((remark.pass, places.clone(), message.clone())).or_insert(next);
-            if number < next {
-                entries[number].times += 1;
-                continue;
-            }
-            let done = matches!(remark.what, What::Done(_));
-            entries.push(Entry { pass: remark.pass, done, places, times: 1, message, what: remark.what });
+    /// Report of passes that ran on a kernel; `kernel` is their result.
+    pub fn of(kernel: &Function, passes: &Report) -> OptReport {
+        let mut entries = entries(kernel, passes);
+        for (function, passes) in kernel.functions.iter().zip(&passes.functions) {
+            let name = Some(function.name.clone());
+            entries.extend(
+                self::entries(function, passes)
+                    .into_iter()
+                    .map(|entry| Entry { function: name.clone(), ..entry }),
+            );
         }
-        // From the outermost call to the innermost line; the sort is stable, so passes stay in order.
-        entries.sort_by(|a, b| a.places.iter().rev().cmp(b.places.iter().rev()));
         OptReport { entries }
     }
 
     /// Groups of entries with the same places, in order.
     pub fn by_line(&self) -> impl Iterator<Item = &[Entry]> {
-        self.entries.chunk_by(|a, b| a.places == b.places)
+        self.entries.chunk_by(|a, b| (&a.function, &a.places) == (&b.function, &b.places))
     }
+}
+
+/// The entries of one function.
+fn entries(function: &Function, passes: &Report) -> Vec<Entry> {
+    let mut remarks = passes.remarks.clone();
+    remarks.extend(missed(function, passes));
+    remarks.extend(shared_registers(function));
+    let mut numbers: HashMap<(&'static str, Vec<Place>, String), usize> = HashMap::new();
+    let mut entries: Vec<Entry> = Vec::new();
+    for remark in remarks {
+        let (places, message) = (places(function, remark.loc), remark.message(function));
+        let next = entries.len();
+        let number = *numbers.entry((remark.pass, places.clone(), message.clone())).or_insert(next);
+        if number < next {
+            entries[number].times += 1;
+            continue;
+        }
+        let done = matches!(remark.what, What::Done(_));
+        let pass = remark.pass;
+        entries.push(Entry { pass, done, function: None, places, times: 1, message, what: remark.what });
+    }
+    // From the outermost call to the innermost line; the sort is stable, so passes stay in order.
+    entries.sort_by(|a, b| a.places.iter().rev().cmp(b.places.iter().rev()));
+    entries
 }
 
 impl Entry {
@@ -133,7 +152,10 @@ impl Display for OptReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for entries in self.by_line() {
             match entries[0].places.as_slice() {
-                [] => writeln!(f, "the kernel")?,
+                [] => match &entries[0].function {
+                    None => writeln!(f, "the kernel")?,
+                    Some(function) => writeln!(f, "the function {function}")?,
+                },
                 [place, callers @ ..] => {
                     write!(f, "{place}")?;
                     callers.iter().try_for_each(|caller| write!(f, ", called at {caller}"))?;

@@ -178,3 +178,41 @@ fn the_rest() {
     "#]],
     );
 }
+
+/// What the passes did in a called function follows, at the function's lines.
+#[test]
+fn called_functions() {
+    #[device(call)]
+    fn power(x: Val<f32>, n: Val<u32>) -> Val<f32> {
+        let mut y = val(1.0f32);
+        for _ in 0..4 {
+            y *= x;
+        }
+        for _ in (0..n).unroll(1) {
+            y *= x;
+        }
+        y
+    }
+    #[kernel(threads = 128)]
+    fn k(x: Ptr<Global, f32>, n: Val<u32>) {
+        let x = x.at(thread_index());
+        let mut sum = power(x.load(), n);
+        for j in 0..n {
+            sum += power(x.load(), j);
+        }
+        x.store(sum);
+    }
+    check(
+        k(),
+        expect![[r#"
+        the kernel
+          done   registers        4 variables of loops and branches share 2 registers, without moves
+        +9:9
+          done   unroll_partially unrolled 4 times (its loads can be in flight together); a second loop runs the remaining iterations
+        +10:28
+          missed licm             load not moved out of the loop (+9), although each iteration reads the same address: memory may change; load before the loop if it does not (5 times)
+        +0:9
+          missed unroll           loop not unrolled: `.unroll(1)` keeps it
+    "#]],
+    );
+}

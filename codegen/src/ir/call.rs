@@ -1,16 +1,15 @@
 //! Functions that are called: their signature as a member of an opcode.
 
-use std::collections::HashSet;
-use std::sync::{LazyLock, Mutex};
-
+use super::effect::{Effect, OpaqueEffect};
 use super::inline::{list, types};
+use super::intern::Interned;
 use super::lex::ParseError;
 use super::members::Format;
 use super::reader::Reader;
 use super::rule::{Rule, Slot, exactly, untyped};
 use super::types::Type;
 
-/// Name and types of a function. Entries are interned for the life of the process, since opcodes are `Copy`.
+/// Name, types and side effect of a function. Entries are interned for the life of the process, since opcodes are `Copy`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct FunctionSignature {
     /// Name of the function, among those of the kernel that calls it.
@@ -19,27 +18,23 @@ pub struct FunctionSignature {
     pub params: Vec<Type>,
     /// Types of the results.
     pub results: Vec<Type>,
+    /// Side effect: that of the function's instructions, or a stronger one.
+    pub effect: OpaqueEffect,
 }
 
 /// The function that a call names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Callee(&'static FunctionSignature);
 
-static INTERNED: LazyLock<Mutex<HashSet<&'static FunctionSignature>>> = LazyLock::new(Mutex::default);
+static SIGNATURES: Interned<FunctionSignature> = Interned::new();
 
 impl Callee {
     /// The function with this signature.
     pub fn new(signature: FunctionSignature) -> Callee {
-        let mut interned = INTERNED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(known) = interned.get(&signature) {
-            return Callee(known);
-        }
-        let kept: &'static FunctionSignature = Box::leak(Box::new(signature));
-        interned.insert(kept);
-        Callee(kept)
+        Callee(SIGNATURES.get(signature))
     }
 
-    /// Name and types.
+    /// Name, types and side effect.
     pub fn signature(self) -> &'static FunctionSignature {
         self.0
     }
@@ -48,15 +43,23 @@ impl Callee {
         let slots = |types: &[Type]| types.iter().map(|&ty| exactly(ty)).collect::<Vec<Slot>>();
         untyped(&slots(&self.0.params), &slots(&self.0.results))
     }
+
+    pub(super) fn effect(self) -> Effect {
+        self.0.effect.of_instruction()
+    }
 }
 
-/// Text form: `@name (f32) of (f32, u32)`, results before parameters.
+/// Text form: `@name (f32) of (f32, u32) pure`, results before parameters. Without an effect, the function synchronises.
 pub(super) struct CalleeFormat;
 
 impl Format<Callee> for CalleeFormat {
     fn print(&self, callee: Callee, _: Type) -> String {
-        let FunctionSignature { name, params, results } = callee.0;
-        format!("@{name} ({}) of ({})", list(results), list(params))
+        let FunctionSignature { name, params, results, effect } = callee.0;
+        let effect = match effect {
+            OpaqueEffect::Synchronises => String::new(),
+            effect => format!(" {effect}"),
+        };
+        format!("@{name} ({}) of ({}){effect}", list(results), list(params))
     }
 
     fn read(&self, reader: &mut Reader, _: Type) -> Result<Callee, ParseError> {
@@ -65,14 +68,19 @@ impl Format<Callee> for CalleeFormat {
         let results = types(reader)?;
         reader.keyword("of")?;
         let params = types(reader)?;
-        Ok(Callee::new(FunctionSignature { name, params, results }))
+        let effect = OpaqueEffect::ALL.iter().copied().find(|effect| reader.eat_word(effect.name()));
+        let effect = effect.unwrap_or(OpaqueEffect::Synchronises);
+        Ok(Callee::new(FunctionSignature { name, params, results, effect }))
     }
 
     fn examples(&self) -> Vec<Callee> {
-        let example = |results: &[Type], params: &[Type]| {
+        let example = |results: &[Type], params: &[Type], effect| {
             let (params, results) = (params.to_vec(), results.to_vec());
-            Callee::new(FunctionSignature { name: "f".into(), params, results })
+            Callee::new(FunctionSignature { name: "f".into(), params, results, effect })
         };
-        vec![example(&[Type::F32], &[Type::F32, Type::Global]), example(&[], &[])]
+        vec![
+            example(&[Type::F32], &[Type::F32, Type::Global], OpaqueEffect::Reads),
+            example(&[], &[], OpaqueEffect::Synchronises),
+        ]
     }
 }

@@ -1,5 +1,6 @@
 //! Properties of opcodes for passes: effect, convergence and lowest target.
 
+use super::table::named_enum;
 use crate::target::{IsaVersion, Target};
 
 /// Side effect of an instruction. Decides whether passes may remove, merge or move the instruction.
@@ -22,6 +23,45 @@ pub enum Effect {
     /// States a fact about its operands. It has no PTX instruction: it is removed with the operands, and never merged or
     /// moved.
     Fact,
+}
+
+named_enum! {
+    /// Side effect of code that passes do not look into: inline PTX, or a called function. Weakest first.
+    pub enum OpaqueEffect {
+        /// None: the results depend on the operands and the thread only. May be removed and merged; inline PTX may also be
+        /// moved, a call, which can take long, may not.
+        Pure = "pure",
+        /// Reads memory. May be removed.
+        Reads = "reads",
+        /// Writes memory that the kernel does not read through the read-only cache.
+        Writes = "writes",
+        /// Waits, orders memory, or writes memory. No load moves across it.
+        Synchronises = "synchronises",
+    }
+}
+
+impl OpaqueEffect {
+    /// The effect as that of an instruction.
+    pub(super) fn of_instruction(self) -> Effect {
+        match self {
+            OpaqueEffect::Pure => Effect::Pure,
+            OpaqueEffect::Reads => Effect::Read,
+            OpaqueEffect::Writes => Effect::Write,
+            OpaqueEffect::Synchronises => Effect::Sync,
+        }
+    }
+}
+
+impl Effect {
+    /// The weakest effect of opaque code that has an instruction of this effect.
+    pub(super) fn as_opaque(self) -> OpaqueEffect {
+        match self {
+            Effect::Pure | Effect::Control | Effect::Fact => OpaqueEffect::Pure,
+            Effect::Read => OpaqueEffect::Reads,
+            Effect::Write => OpaqueEffect::Writes,
+            Effect::Volatile | Effect::Exchange | Effect::Sync => OpaqueEffect::Synchronises,
+        }
+    }
 }
 
 /// Threads that must execute an instruction together.

@@ -4,6 +4,7 @@ use cranelift_entity::{PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
 use super::call::{Callee, FunctionSignature};
+use super::effect::OpaqueEffect;
 use super::entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 use super::op::Op;
 use super::tensor::TensorLayout;
@@ -231,22 +232,51 @@ impl Function {
 
     /// Number of instructions that recording the opcode records: for a call, those of the function.
     pub fn work_of(&self, op: Op) -> usize {
-        let Op::Call(callee) = op else { return 1 };
-        let Some(index) = self.functions.iter().position(|function| function.as_callee() == callee) else {
-            return 1;
-        };
-        let function = &self.functions[index];
+        let Some(function) = self.called(op) else { return 1 };
         let insts = function.layout.iter().flat_map(|&block| &function.blocks[block].insts);
         1 + insts.map(|&inst| self.work_of(function.insts[inst].op)).sum::<usize>()
     }
 
-    /// Name and types of a function, for calls of it.
+    /// The function that the opcode calls, if it is a call.
+    pub fn called(&self, op: Op) -> Option<&Function> {
+        let Op::Call(callee) = op else { return None };
+        self.functions.iter().find(|function| function.name == callee.signature().name)
+    }
+
+    /// Name, types and side effect of a function, for calls of it.
     pub fn as_callee(&self) -> Callee {
         Callee::new(FunctionSignature {
             name: self.name.clone(),
             params: self.params.iter().map(|param| param.ty).collect(),
             results: self.results.clone().unwrap_or_default(),
+            effect: self.effect(),
         })
+    }
+
+    /// The side effect of a function on its caller. Its own local arrays do not count.
+    fn effect(&self) -> OpaqueEffect {
+        let owns_locals = self.params.iter().all(|param| param.ty != Type::Local);
+        let insts = self.layout.iter().flat_map(|&block| &self.block(block).insts);
+        let effect = |&inst: &Inst| {
+            let data = self.inst(inst);
+            match data.op {
+                Op::Result(_) => OpaqueEffect::Pure,
+                Op::Load(_) | Op::Store(_) if owns_locals && self.value_type(data.args[0]) == Type::Local => {
+                    OpaqueEffect::Pure
+                }
+                op => op.effect().as_opaque(),
+            }
+        };
+        insts.map(effect).max().unwrap_or(OpaqueEffect::Pure)
+    }
+
+    /// Whether calls of `callee` can call this function: it has the name and the types, and no stronger effect.
+    pub(super) fn serves(&self, callee: Callee) -> bool {
+        let FunctionSignature { name, params, results, effect } = callee.signature();
+        self.name == *name
+            && self.params.iter().map(|param| param.ty).eq(params.iter().copied())
+            && self.results.as_ref() == Some(results)
+            && self.effect() <= *effect
     }
 
     /// Threads per CTA along x, y and z, if fixed.

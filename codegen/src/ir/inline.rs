@@ -1,31 +1,15 @@
 //! Inline PTX: instructions that the IR has no opcode for, with the properties that passes need.
 
-use std::collections::HashSet;
 use std::fmt::Write;
-use std::sync::{LazyLock, Mutex};
 
-use super::effect::{Effect, Requirement};
+use super::effect::{Effect, OpaqueEffect, Requirement};
+use super::intern::Interned;
 use super::lex::{Kind, ParseError};
 use super::members::{Format, Variant};
 use super::reader::Reader;
 use super::rule::{Rule, Slot, exactly, untyped};
-use super::table::named_enum;
 use super::types::Type;
 use crate::target::{IsaVersion, Target};
-
-named_enum! {
-    /// Side effect of inline PTX.
-    pub enum InlineEffect {
-        /// None: the results depend on the operands only. May be removed, merged and moved.
-        Pure = "pure",
-        /// Reads memory. May be removed.
-        Reads = "reads",
-        /// Writes memory that the kernel does not read through the read-only cache.
-        Writes = "writes",
-        /// Waits, orders memory, or writes memory. No load moves across it.
-        Synchronises = "synchronises",
-    }
-}
 
 /// Text and properties of inline PTX. Entries are interned for the life of the process, since opcodes are `Copy`.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -37,7 +21,7 @@ pub struct InlineText {
     /// Types of the operands.
     pub operands: Vec<Type>,
     /// Side effect.
-    pub effect: InlineEffect,
+    pub effect: OpaqueEffect,
     /// Whether all lanes of the warp must execute it together.
     pub convergent: bool,
     /// Lowest target and PTX ISA version.
@@ -48,18 +32,12 @@ pub struct InlineText {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inline(&'static InlineText);
 
-static INTERNED: LazyLock<Mutex<HashSet<&'static InlineText>>> = LazyLock::new(Mutex::default);
+static TEXTS: Interned<InlineText> = Interned::new();
 
 impl Inline {
     /// Inline PTX with this text and these properties.
     pub fn new(text: InlineText) -> Inline {
-        let mut interned = INTERNED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(known) = interned.get(&text) {
-            return Inline(known);
-        }
-        let kept: &'static InlineText = Box::leak(Box::new(text));
-        interned.insert(kept);
-        Inline(kept)
+        Inline(TEXTS.get(text))
     }
 
     /// Text and properties.
@@ -73,12 +51,7 @@ impl Inline {
     }
 
     pub(super) fn effect(self) -> Effect {
-        match self.0.effect {
-            InlineEffect::Pure => Effect::Pure,
-            InlineEffect::Reads => Effect::Read,
-            InlineEffect::Writes => Effect::Write,
-            InlineEffect::Synchronises => Effect::Sync,
-        }
+        self.0.effect.of_instruction()
     }
 
     pub(super) fn requirement(self) -> Option<Requirement> {
@@ -128,7 +101,7 @@ fn check(text: &InlineText) -> Result<(), String> {
             return Err(format!("inline PTX has no operand {{{name}}}"));
         }
     }
-    if text.results.is_empty() && matches!(text.effect, InlineEffect::Pure | InlineEffect::Reads) {
+    if text.results.is_empty() && matches!(text.effect, OpaqueEffect::Pure | OpaqueEffect::Reads) {
         return Err("inline PTX without results and side effects does nothing".into());
     }
     Ok(())
@@ -191,10 +164,10 @@ impl Format<Inline> for InlineFormat {
         };
         let (word, wide) = (Type::U32, Type::U64);
         vec![
-            example("bfind.u32 {0}, {1};", &[word], &[word], InlineEffect::Pure, false),
-            example("activemask.b32 {0};", &[word], &[], InlineEffect::Reads, true),
-            example("membar.cta;", &[], &[], InlineEffect::Synchronises, false),
-            example("{\n.reg .b32 \"t\\\";\n}", &[], &[wide, Type::F64], InlineEffect::Writes, false),
+            example("bfind.u32 {0}, {1};", &[word], &[word], OpaqueEffect::Pure, false),
+            example("activemask.b32 {0};", &[word], &[], OpaqueEffect::Reads, true),
+            example("membar.cta;", &[], &[], OpaqueEffect::Synchronises, false),
+            example("{\n.reg .b32 \"t\\\";\n}", &[], &[wide, Type::F64], OpaqueEffect::Writes, false),
         ]
     }
 }

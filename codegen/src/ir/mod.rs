@@ -16,6 +16,7 @@ pub mod effect;
 pub mod entities;
 mod function;
 mod inline;
+mod intern;
 mod lex;
 mod matrix;
 mod mbarrier;
@@ -35,13 +36,13 @@ pub mod verify;
 pub use arithmetic::{Binary, Compare, Fact, Float8, Rounding, Unary};
 pub use async_copy::AsyncCopy;
 pub use call::{Callee, FunctionSignature};
-pub use effect::{Convergence, Effect, Requirement};
+pub use effect::{Convergence, Effect, OpaqueEffect, Requirement};
 pub use entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 pub use function::{
     ARRAY_ALIGN, BlockCall, BlockData, CONSTANT_MEMORY, Def, Function, InstData, Local, Param, Shared,
     SourceLoc, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
 };
-pub use inline::{Inline, InlineEffect, InlineText, Piece, pieces};
+pub use inline::{Inline, InlineText, Piece, pieces};
 pub use matrix::{Mma, MmaElement, MmaShape, WgmmaOperands};
 pub use mbarrier::{Eviction, FenceFor, Mbarrier};
 pub use memory::{Access, Atomic, Cache, Order, Ordering, Scope};

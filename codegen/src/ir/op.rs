@@ -304,8 +304,8 @@ opcodes! {
         /// Lets the next kernels in programmatic order start.
         LaunchDependents = "launch_dependents": untyped(&[], &[]);
             Sync; Independent; since("griddepcontrol.launch_dependents", Sm90, (7, 8)),
-        /// Calls a function of the kernel: operands are its parameters. For passes, it may read and write all memory.
-        Call(callee: Callee as CalleeFormat) = "call": callee.rule(); Sync; Independent; BASELINE,
+        /// Calls a function of the kernel: operands are its parameters.
+        Call(callee: Callee as CalleeFormat) = "call": callee.rule(); callee.effect(); Independent; BASELINE,
         /// Sets the result of this index of the function to the operand. Before each return, every result is set.
         Result(index: u32 as INDEX) = "result": typed(PARAMETER, &[T], &[]); Sync; Independent; BASELINE,
         /// Jumps to a block with arguments.
@@ -393,9 +393,10 @@ impl Op {
         self.convergence() != super::effect::Convergence::Independent
     }
 
-    /// Whether the results depend on the operands only and the instruction may be executed speculatively.
+    /// Whether the results depend on the operands only and the instruction may be executed speculatively. A call may take
+    /// long, or not end with operands that it is not meant for.
     pub fn is_movable(self) -> bool {
-        self.is_pure() && !self.is_convergent()
+        self.is_pure() && !self.is_convergent() && !matches!(self, Op::Call(_))
     }
 
     /// Whether the first two operands may be exchanged.

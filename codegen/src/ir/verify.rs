@@ -151,19 +151,27 @@ impl Verifier<'_> {
         });
     }
 
-    /// Checks that called functions exist, and that a function uses only what a called function may.
+    /// Checks that called functions exist, that a function uses only what a called function may, and that it sets its
+    /// results in the blocks where it returns.
     fn calls(&mut self, functions: &[Function]) {
         let function = self.function;
+        let results = function.results.as_ref().map_or(0, Vec::len) as u32;
         for &block in &function.layout {
+            let ops = || function.block(block).insts.iter().map(|&inst| function.inst(inst).op);
+            if ops().any(|op| op == Op::Return)
+                && let Some(index) = (0..results).find(|&index| !ops().any(|op| op == Op::Result(index)))
+            {
+                self.report_block(block, format!("the block returns without result {index}"));
+            }
             for &inst in &function.block(block).insts {
                 let op = function.inst(inst).op;
                 match op {
-                    Op::Call(callee) if !functions.iter().any(|known| known.as_callee() == callee) => {
+                    Op::Call(callee) if !functions.iter().any(|known| known.serves(callee)) => {
                         let name = &callee.signature().name;
                         self.report_inst(
                             block,
                             inst,
-                            format!("there is no function {name} of these types before it"),
+                            format!("there is no function {name} of these types and this effect before it"),
                         );
                     }
                     _ if function.results.is_some() && !op.is_callable() => {

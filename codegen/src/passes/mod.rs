@@ -21,8 +21,8 @@ pub mod remarks;
 mod unroll;
 mod widen;
 
-use crate::ir::Function;
 use crate::ir::verify::{VerifyError, verify};
+use crate::ir::{Function, Op};
 
 pub use address::Address;
 pub use bounds::Bounds;
@@ -86,6 +86,8 @@ pub struct Report {
     pub steps: Vec<Step>,
     /// What the passes did, in order. [`crate::opt_report::OptReport`] adds what they did not do.
     pub remarks: Vec<Remark>,
+    /// Reports of the functions that the kernel calls, in their order.
+    pub functions: Vec<Report>,
 }
 
 /// Every pass, in the order of one round of the pipeline.
@@ -139,17 +141,16 @@ impl Pipeline {
         self
     }
 
-    /// Runs the passes on the kernel and on each function that it calls. The report is that of the kernel itself.
+    /// Runs the passes on the kernel and on each function that it calls, and removes functions that nothing calls any more.
     ///
     /// # Panics
     /// In debug builds, if a pass leaves a function that the verifier rejects.
     pub fn run(&self, function: &mut Function) -> Report {
-        on_callees(function, |callee| {
-            self.run_alone(callee);
-            Ok::<_, std::convert::Infallible>(())
-        })
-        .unwrap_or_else(|never| match never {});
-        self.run_alone(function)
+        let functions =
+            on_callees(function, |callee| Ok::<_, std::convert::Infallible>(self.run_alone(callee)))
+                .unwrap_or_else(|never| match never {});
+        let report = self.run_alone(function);
+        Report { functions: remove_uncalled(function, functions), ..report }
     }
 
     fn run_alone(&self, function: &mut Function) -> Report {
@@ -166,11 +167,11 @@ impl Pipeline {
         manager.report
     }
 
-    /// Runs the passes on the kernel and on each function that it calls, and verifies after each, also in release builds.
-    /// After an error, the function is the one that the pass left.
+    /// As [`Pipeline::run`], and verifies after each pass, also in release builds. After an error, the function is the one that the pass left.
     pub fn run_verified(&self, function: &mut Function) -> Result<Report, BrokenPass> {
-        on_callees(function, |callee| self.run_alone_verified(callee).map(drop))?;
-        self.run_alone_verified(function)
+        let functions = on_callees(function, |callee| self.run_alone_verified(callee))?;
+        let report = self.run_alone_verified(function)?;
+        Ok(Report { functions: remove_uncalled(function, functions), ..report })
     }
 
     fn run_alone_verified(&self, function: &mut Function) -> Result<Report, BrokenPass> {
@@ -192,20 +193,39 @@ impl Pipeline {
     }
 }
 
-/// Changes each function of a kernel, which has the functions before it meanwhile.
-fn on_callees<E>(
+/// Changes each function of a kernel, which has the functions before it meanwhile. Returns what the changes return.
+fn on_callees<T, E>(
     kernel: &mut Function,
-    mut change: impl FnMut(&mut Function) -> Result<(), E>,
-) -> Result<(), E> {
+    mut change: impl FnMut(&mut Function) -> Result<T, E>,
+) -> Result<Vec<T>, E> {
+    let mut results = Vec::new();
     for index in 0..kernel.functions.len() {
         let mut callee = kernel.functions[index].clone();
         callee.functions = kernel.functions[..index].to_vec();
         let outcome = change(&mut callee);
         callee.functions.clear();
         kernel.functions[index] = callee;
-        outcome?;
+        results.push(outcome?);
     }
-    Ok(())
+    Ok(results)
+}
+
+/// Removes the functions that nothing calls. Returns the reports of the others; `reports` has one of each function.
+fn remove_uncalled(kernel: &mut Function, mut reports: Vec<Report>) -> Vec<Report> {
+    for index in (0..kernel.functions.len()).rev() {
+        let name = &kernel.functions[index].name;
+        let is_call = |op| matches!(op, Op::Call(callee) if callee.signature().name == *name);
+        let calls = |caller: &Function| {
+            let mut insts = caller.layout.iter().flat_map(|&block| &caller.block(block).insts);
+            insts.any(|&inst| is_call(caller.inst(inst).op))
+        };
+        let called = kernel.functions[index + 1..].iter().any(calls) || calls(kernel);
+        if !called {
+            kernel.functions.remove(index);
+            reports.remove(index);
+        }
+    }
+    reports
 }
 
 /// A pass that left a function that the verifier rejects: a bug of the pass.

@@ -151,8 +151,8 @@ fn widen(
                     open.retain(|other| other.is_load || other.span.space != Type::Shared)
                 }
                 Op::Shuffle(_) | Op::Vote(_) => {}
-                // Inline PTX may read any memory.
-                Op::Inline(_) if !data.op.is_pure() => {
+                // Inline PTX and called functions may read any memory.
+                Op::Inline(_) | Op::Call(_) if !data.op.is_pure() => {
                     open.clear();
                     stores.clear();
                 }

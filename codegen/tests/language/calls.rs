@@ -64,6 +64,18 @@ fn described(data: Ptr<Global, i32>, out: Ptr<Global, i32>) {
     out.at(4).store(select(found, val(1), val(0)));
 }
 
+/// Equal calls, and a branch on the result of a call around a barrier.
+#[kernel(threads = 64)]
+fn summed(x: Ptr<Global, u32>, n: Val<u32>) {
+    let sums = shared_array::<u32>(64);
+    let i = thread_index();
+    sums.at(i).store(x.at(i).load() + square(n) + square(n));
+    if square(n) > 3 {
+        barrier();
+        x.at(i).store(sums.at(63 - i).load());
+    }
+}
+
 /// Calls in a function that is called, with a compile-time number and a type.
 #[device(call)]
 fn scaled<T: Scalar + Number>(x: Val<T>, times: u32) -> Val<T> {
@@ -138,6 +150,17 @@ fn equal_functions_are_one() {
     let expected: Vec<u32> =
         (0..32).map(|i| if i % 2 == 0 { (i % 5) * (i % 5) + i * i } else { i % 5 }).collect();
     assert_eq!(done.buffer::<u32>(0), expected);
+}
+
+/// A function without effect: two equal calls are one, and all threads get the same result.
+#[test]
+fn calls_of_a_pure_function_are_merged_and_uniform() {
+    let kernel = summed().expect("the kernel is recorded");
+    let compiled = kernel.compile(Target::Sm80).expect("all threads reach the barrier");
+    assert_eq!(compiled.ptx.matches("call (returned), square").count(), 1);
+    let x: Vec<u32> = (0..64).collect();
+    let done = Launch::of(&kernel).buffer(&x).value(2u32).run().expect("the kernel is right");
+    assert_eq!(done.buffer::<u32>(0), (0..64).map(|i| 63 - i + 8).collect::<Vec<u32>>());
 }
 
 #[test]

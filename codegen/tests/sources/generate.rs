@@ -1,7 +1,7 @@
 //! Random programs as Rust source text that is valid both as host code and in the kernel language.
 //!
 //! The text uses the types `U`, `I`, `F` and `B` for numbers and conditions, and functions such as `val` and `to_f`, which
-//! both worlds define (`template.rs`). Operations have the same results in both: integers wrap, shifts and divisors are
+//! both worlds define (`template.rs`). Some of its functions are marked `#[call]`: on the GPU they are called, not inlined. Operations have the same results in both: integers wrap, shifts and divisors are
 //! masked, loops have small bounds.
 
 use std::fmt::Write;
@@ -88,6 +88,9 @@ pub fn program(seed: u64, number: usize) -> String {
     };
     for helper in 0..generator.random.below(3) {
         let name = format!("p{number}_h{helper}");
+        if generator.random.chance(2) {
+            generator.line(0, "#[call]".into());
+        }
         generator.function(&name, "x: U, y: I", &[("x", Ty::U), ("y", Ty::I)], 6, Returns::Value);
         generator.functions.push(name);
     }

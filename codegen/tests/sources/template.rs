@@ -113,7 +113,7 @@ mod gpu_types {
 }
 
 macro_rules! programs {
-    ($(fn $name:ident($($parameters:tt)*) $(-> $output:ty)? { $($body:tt)* })*) => {
+    ($($(#[$call:ident])? fn $name:ident($($parameters:tt)*) $(-> $output:ty)? { $($body:tt)* })*) => {
         #[allow(warnings)]
         mod host {
             use super::host_types::*;
@@ -122,7 +122,7 @@ macro_rules! programs {
         #[allow(warnings)]
         mod gpu {
             use super::gpu_types::*;
-            $(#[device] pub fn $name($($parameters)*) $(-> $output)? { $($body)* })*
+            $(#[device$(($call))?] pub fn $name($($parameters)*) $(-> $output)? { $($body)* })*
         }
     };
 }

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use bespoke_codegen::ir::{Block, Function, Loc, SourceLoc, Type, Value};
 use bespoke_codegen::passes::{Pass, Unreachable};
 
-/// A copy of the function without unreachable blocks, in which blocks and values are numbered in the order of the text.
+/// A copy of the kernel and of its functions, without unreachable blocks, in which blocks and values are numbered in the order of the text.
 pub(crate) fn compact(function: &Function) -> Function {
     let mut old = function.clone();
     Unreachable.run(&mut old);
     let mut new = Function::new(old.name.clone());
     new.params = old.params.clone();
-    (new.results, new.functions) = (old.results.clone(), old.functions.clone());
+    new.results = old.results.clone();
+    new.functions = old.functions.iter().map(compact).collect();
     (new.threads, new.threads_yz, new.min_blocks) = (old.threads, old.threads_yz, old.min_blocks);
     (new.cluster, new.allow_spills) = (old.cluster, old.allow_spills);
     (new.shared, new.locals, new.tables) = (old.shared.clone(), old.locals.clone(), old.tables.clone());

@@ -1,7 +1,7 @@
 //! Reduces a kernel to a small one that still makes a test succeed: the library of `bespoke reduce`.
 //!
 //! [`reduce`] proposes smaller kernels: without instructions, with values replaced by constants or operands, with a branch
-//! that goes one way, without parameters and locations. It keeps a proposal if the verifier accepts it and the test
+//! that goes one way, without parameters and locations. The functions that it calls become smaller in the same ways. It keeps a proposal if the verifier accepts it and the test
 //! succeeds. Proposals change many places at once first, then fewer, so that large kernels become small in few tests.
 
 mod compact;
@@ -38,13 +38,13 @@ pub fn reduce<E>(
     loop {
         let before = state.size;
         for step in steps::ALL {
-            let mut count = (step.sites)(&best);
+            let mut count = step.sites(&best);
             while count > 0 {
                 let mut at = 0;
-                while at < (step.sites)(&best) {
+                while at < step.sites(&best) {
                     let mut candidate = best.clone();
-                    let end = (at + count).min((step.sites)(&best));
-                    (step.apply)(&mut candidate, at..end);
+                    let end = (at + count).min(step.sites(&best));
+                    step.apply(&mut candidate, at..end);
                     let candidate = compact::compact(&candidate);
                     let size = Size::of(&candidate);
                     if size < state.size && verify(&candidate).is_ok() {

@@ -4,14 +4,14 @@ use std::fmt::{self, Display, Formatter};
 
 use bespoke_codegen::ir::{Function, Op};
 
-/// Size of a kernel. Sizes are ordered by the first count that differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Size of a kernel and of the functions that it calls. Sizes are ordered by the first count that differs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size {
     /// Number of instructions, without constants.
     pub instructions: usize,
     /// Number of blocks.
     pub blocks: usize,
-    /// Number of parameters of blocks and of the kernel.
+    /// Number of parameters of blocks, of the kernel and of its functions.
     pub parameters: usize,
     /// Number of operands.
     operands: usize,
@@ -22,19 +22,25 @@ pub struct Size {
 }
 
 impl Size {
-    /// Size of a function.
-    pub fn of(function: &Function) -> Size {
-        let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
-        let data: Vec<_> = insts.map(|&inst| function.inst(inst)).collect();
-        let params = function.layout.iter().map(|&block| function.block(block).params.len()).sum::<usize>();
-        Size {
-            instructions: data.iter().filter(|data| !matches!(data.op, Op::Const(_))).count(),
-            blocks: function.layout.len(),
-            parameters: params + function.params.len(),
-            operands: data.iter().map(|data| data.args.len()).sum(),
-            constants: data.iter().filter(|data| matches!(data.op, Op::Const(1..))).count(),
-            length: function.to_string().len(),
+    /// Size of a kernel with its functions.
+    pub fn of(kernel: &Function) -> Size {
+        let mut size = Size { length: kernel.to_string().len(), ..Size::default() };
+        for function in kernel.functions.iter().chain([kernel]) {
+            size.parameters += function.params.len();
+            size.blocks += function.layout.len();
+            for &block in &function.layout {
+                size.parameters += function.block(block).params.len();
+                for &inst in &function.block(block).insts {
+                    let data = function.inst(inst);
+                    size.operands += data.args.len();
+                    match data.op {
+                        Op::Const(bits) => size.constants += usize::from(bits > 0),
+                        _ => size.instructions += 1,
+                    }
+                }
+            }
         }
+        size
     }
 }
 

@@ -9,38 +9,84 @@ use bespoke_codegen::passes::{Cleanup, DeadCode, Fold, Pass, ValueNumbering};
 use smallvec::SmallVec;
 
 /// A kind of change, and the places where it can be made.
-pub(crate) struct Step {
-    /// Number of places in a function.
-    pub sites: fn(&Function) -> usize,
+pub(crate) enum Step {
+    /// A change of the kernel as a whole.
+    Kernel(Change),
+    /// A change of the kernel or of one of the functions that it calls.
+    Function(Change),
+}
+
+pub(crate) struct Change {
+    /// Number of places.
+    sites: fn(&Function) -> usize,
     /// Makes the change in a range of places.
-    pub apply: fn(&mut Function, Range<usize>),
+    apply: fn(&mut Function, Range<usize>),
+}
+
+impl Step {
+    /// Number of places in a kernel.
+    pub(crate) fn sites(&self, kernel: &Function) -> usize {
+        match self {
+            Step::Kernel(change) => (change.sites)(kernel),
+            Step::Function(change) => each(kernel).map(change.sites).sum(),
+        }
+    }
+
+    /// Makes the change in a range of places.
+    pub(crate) fn apply(&self, kernel: &mut Function, sites: Range<usize>) {
+        match self {
+            Step::Kernel(change) => (change.apply)(kernel, sites),
+            Step::Function(change) => {
+                let mut first = 0;
+                let counts: Vec<usize> = each(kernel).map(change.sites).collect();
+                let mut functions = std::mem::take(&mut kernel.functions);
+                for (function, count) in [&mut *kernel].into_iter().chain(&mut functions).zip(counts) {
+                    let of = |site: usize| site.clamp(first, first + count) - first;
+                    let within = of(sites.start)..of(sites.end);
+                    if !within.is_empty() {
+                        (change.apply)(function, within);
+                    }
+                    first += count;
+                }
+                kernel.functions = functions;
+            }
+        }
+    }
+}
+
+/// The kernel, and then its functions.
+fn each(kernel: &Function) -> impl Iterator<Item = &Function> {
+    [kernel].into_iter().chain(&kernel.functions)
+}
+
+const fn in_kernel(sites: fn(&Function) -> usize, apply: fn(&mut Function, Range<usize>)) -> Step {
+    Step::Kernel(Change { sites, apply })
+}
+
+const fn in_each(sites: fn(&Function) -> usize, apply: fn(&mut Function, Range<usize>)) -> Step {
+    Step::Function(Change { sites, apply })
 }
 
 /// All steps, those that remove most first.
 pub(crate) const ALL: &[Step] = &[
-    Step { sites: |_| 1, apply: |function, _| clear_locations(function) },
-    Step { sites: |function| terminators(function).len(), apply: return_early },
-    Step { sites: |function| 2 * branches(function).len(), apply: decide },
-    Step { sites: |_| 1, apply: |function, _| run(&DeadCode, function) },
-    Step { sites: |_| 1, apply: |function, _| run(&Cleanup, function) },
-    Step { sites: |function| insts(function).len(), apply: |function, at| remove(function, at, By::Operand) },
-    Step { sites: |function| insts(function).len(), apply: |function, at| remove(function, at, By::Zero) },
-    Step { sites: |function| insts(function).len(), apply: |function, at| remove(function, at, By::One) },
-    Step { sites: |function| insts(function).len(), apply: |function, at| remove(function, at, By::Earlier) },
-    Step {
-        sites: |function| block_params(function).len(),
-        apply: |function, at| fix(function, at, By::Zero),
-    },
-    Step {
-        sites: |function| block_params(function).len(),
-        apply: |function, at| fix(function, at, By::Operand),
-    },
-    Step { sites: |function| function.params.len(), apply: remove_params },
-    Step { sites: |function| function.functions.len(), apply: remove_functions },
-    Step { sites: |_| 6, apply: clear_attributes },
-    Step { sites: |_| 2, apply: drop_last_arrays },
-    Step { sites: |_| 1, apply: |function, _| run(&Fold, function) },
-    Step { sites: |_| 1, apply: |function, _| run(&ValueNumbering, function) },
+    in_each(|_| 1, |function, _| clear_locations(function)),
+    in_each(|function| terminators(function).len(), return_early),
+    in_each(|function| 2 * branches(function).len(), decide),
+    in_each(|_| 1, |function, _| run(&DeadCode, function)),
+    in_each(|_| 1, |function, _| run(&Cleanup, function)),
+    in_each(|function| insts(function).len(), |function, at| remove(function, at, By::Operand)),
+    in_each(|function| insts(function).len(), |function, at| remove(function, at, By::Zero)),
+    in_each(|function| insts(function).len(), |function, at| remove(function, at, By::One)),
+    in_each(|function| insts(function).len(), |function, at| remove(function, at, By::Earlier)),
+    in_each(|function| block_params(function).len(), |function, at| fix(function, at, By::Zero)),
+    in_each(|function| block_params(function).len(), |function, at| fix(function, at, By::Operand)),
+    in_kernel(|kernel| kernel.params.len(), remove_params),
+    in_kernel(|kernel| kernel.functions.len(), remove_functions),
+    in_kernel(|kernel| kernel.functions.iter().map(|function| function.params.len()).sum(), remove_passed),
+    in_kernel(|_| 6, clear_attributes),
+    in_each(|_| 2, drop_last_arrays),
+    in_each(|_| 1, |function, _| run(&Fold, function)),
+    in_each(|_| 1, |function, _| run(&ValueNumbering, function)),
 ];
 
 /// What replaces a value.
@@ -237,32 +283,61 @@ fn earlier(function: &Function, block: Block, before: Inst, ty: Type) -> Option<
     of(entry).chain(params).chain(of(block)).find(|&value| function.value_type(value) == ty)
 }
 
-/// Removes kernel parameters that are not used.
+/// Removes parameters that are not used.
 fn remove_params(function: &mut Function, sites: Range<usize>) {
-    let used = |function: &Function, index: u32| {
-        insts(function).iter().any(|&(_, inst)| function.inst(inst).op == Op::Param(index))
-    };
     for site in sites.rev() {
-        if used(function, site as u32) {
-            continue;
-        }
-        function.params.remove(site);
-        for (_, inst) in insts(function) {
-            if let Op::Param(index) = &mut function.inst_mut(inst).op
-                && *index > site as u32
-            {
-                *index -= 1;
-            }
-        }
+        remove_param(function, site);
     }
 }
 
-/// Removes functions that nothing calls. The functions that stay are not changed.
+/// Removes a parameter unless it is used; returns whether it was removed.
+fn remove_param(function: &mut Function, site: usize) -> bool {
+    let used = |&(_, inst): &(Block, Inst)| function.inst(inst).op == Op::Param(site as u32);
+    if insts(function).iter().any(used) {
+        return false;
+    }
+    function.params.remove(site);
+    for (_, inst) in insts(function) {
+        if let Op::Param(index) = &mut function.inst_mut(inst).op
+            && *index > site as u32
+        {
+            *index -= 1;
+        }
+    }
+    true
+}
+
+/// Removes parameters of functions that are not used, with what calls pass for them.
+fn remove_passed(kernel: &mut Function, sites: Range<usize>) {
+    let of = |(at, function): (usize, &Function)| (0..function.params.len()).map(move |param| (at, param));
+    let params: Vec<(usize, usize)> = kernel.functions.iter().enumerate().flat_map(of).collect();
+    for &(at, param) in params[sites].iter().rev() {
+        if !remove_param(&mut kernel.functions[at], param) {
+            continue;
+        }
+        let function = &kernel.functions[at];
+        let (name, callee) = (function.name.clone(), function.as_callee());
+        let mut functions = std::mem::take(&mut kernel.functions);
+        for caller in [&mut *kernel].into_iter().chain(&mut functions) {
+            for (_, inst) in insts(caller) {
+                let data = caller.inst_mut(inst);
+                if matches!(data.op, Op::Call(called) if called.signature().name == name) {
+                    data.op = Op::Call(callee);
+                    data.args.remove(param);
+                }
+            }
+        }
+        kernel.functions = functions;
+    }
+}
+
+/// Removes functions that nothing calls.
 fn remove_functions(function: &mut Function, sites: Range<usize>) {
     for site in sites.rev() {
-        let callee = function.functions[site].as_callee();
+        let name = &function.functions[site].name;
         let calls = |caller: &Function| {
-            insts(caller).iter().any(|&(_, inst)| caller.inst(inst).op == Op::Call(callee))
+            let is_call = |op| matches!(op, Op::Call(callee) if callee.signature().name == *name);
+            insts(caller).iter().any(|&(_, inst)| is_call(caller.inst(inst).op))
         };
         if !calls(function) && !function.functions.iter().any(calls) {
             function.functions.remove(site);

@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use crate::lanes::LANES;
+
 /// Warps of a warpgroup.
 pub(crate) const WARPS_PER_WARPGROUP: usize = 4;
 
@@ -68,7 +70,7 @@ pub(crate) struct OperandRegister {
     /// Shape of the operation that has accumulated in the register since the last `wgmma.fence`; 0 for none.
     pub(crate) shape: u32,
     /// Value after the operations in flight.
-    pub(crate) result: Vec<u32>,
+    pub(crate) result: [u32; LANES],
 }
 
 /// What a warp's part of a complete operation has read.

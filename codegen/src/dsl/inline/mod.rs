@@ -10,7 +10,7 @@ use super::pointer::{Ptr, Space};
 use super::record::{emit, fail};
 use super::scalar::Scalar;
 use super::value::Val;
-use crate::ir::{self, Inline, InlineEffect, InlineText, Op, Piece, Type, pieces};
+use crate::ir::{self, Inline, InlineText, Op, OpaqueEffect, Piece, Type, pieces};
 use crate::ptx::Target;
 
 /// Inline PTX that is being described; see [`inline_ptx`].
@@ -18,7 +18,7 @@ use crate::ptx::Target;
 pub struct InlinePtx {
     ptx: String,
     inputs: Vec<(&'static str, Type, ir::Value)>,
-    effect: InlineEffect,
+    effect: OpaqueEffect,
     convergent: bool,
     needs: (Target, (u8, u8)),
     checked: bool,
@@ -104,7 +104,7 @@ pub fn inline_ptx(ptx: impl Into<String>) -> InlinePtx {
     InlinePtx {
         ptx: ptx.into(),
         inputs: Vec::new(),
-        effect: InlineEffect::Synchronises,
+        effect: OpaqueEffect::Synchronises,
         convergent: false,
         needs: (Target::Sm80, (7, 0)),
         checked: true,
@@ -125,21 +125,21 @@ impl InlinePtx {
     ///
     /// - PTX: none
     pub fn pure(self) -> InlinePtx {
-        InlinePtx { effect: InlineEffect::Pure, ..self }
+        InlinePtx { effect: OpaqueEffect::Pure, ..self }
     }
 
     /// Declares that it reads memory or state but has no other effect: it may be removed.
     ///
     /// - PTX: none
     pub fn reads_memory(self) -> InlinePtx {
-        InlinePtx { effect: InlineEffect::Reads, ..self }
+        InlinePtx { effect: OpaqueEffect::Reads, ..self }
     }
 
     /// Declares that it writes memory but waits for nothing: read-only loads may move across it.
     ///
     /// - PTX: none
     pub fn writes_memory(self) -> InlinePtx {
-        InlinePtx { effect: InlineEffect::Writes, ..self }
+        InlinePtx { effect: OpaqueEffect::Writes, ..self }
     }
 
     /// Declares that all lanes of a warp must execute it together: it is not moved under other conditions, and a

@@ -5,14 +5,16 @@
 //! so is a value that is used after a loop which threads leave in different iterations. Conditions that depend on the
 //! thread index alone are exact ([`super::threads`]): `tid.x / 32` is warp-uniform.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use cranelift_entity::SecondaryMap;
 
 use super::postdominators::PostDominators;
 use super::threads::{ThreadValues, WARP};
 use super::{Dominators, defining_block, inst_blocks};
-use crate::ir::{Access, Binary, Block, Cache, Function, InstData, Match, Op, Shuffle, Special, Type, Value};
+use crate::ir::{
+    Access, Binary, Block, Cache, Callee, Function, InstData, Match, Op, Shuffle, Special, Type, Value,
+};
 
 /// Set of threads in which a value is the same, strongest level first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,18 +36,9 @@ pub struct Uniformity {
 impl Uniformity {
     /// Runs the uniformity analysis.
     pub fn new(function: &Function) -> Uniformity {
-        let mut solver = Solver {
-            function,
-            post: PostDominators::new(function),
-            preds: function.predecessors(),
-            threads: ThreadValues::new(function),
-            values: SecondaryMap::new(),
-            joins: SecondaryMap::new(),
-            divergent: SecondaryMap::new(),
-        };
-        let order = Dominators::new(function).reverse_postorder().to_vec();
-        while solver.sweep(&order) {}
-        Uniformity { values: solver.values }
+        // Threads may call a function with different values.
+        let params = if function.results.is_some() { Level::Thread } else { Level::Cta };
+        Uniformity { values: Solver::solve(function, &function.functions, params) }
     }
 
     /// Uniformity of the value.
@@ -54,8 +47,22 @@ impl Uniformity {
     }
 }
 
+/// Uniformity of the results of a function that all threads of the CTA call with the same values.
+fn results(function: &Function, callees: &[Function]) -> Level {
+    let values = Solver::solve(function, callees, Level::Cta);
+    let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
+    let data = insts.map(|&inst| function.inst(inst)).filter(|data| matches!(data.op, Op::Result(_)));
+    data.map(|data| values[data.args[0]]).max().unwrap_or_default()
+}
+
 struct Solver<'a> {
     function: &'a Function,
+    /// Functions that it may call.
+    callees: &'a [Function],
+    /// Uniformity of the results of those that it called so far, if the arguments are the same in all threads.
+    results: HashMap<&'a str, Level>,
+    /// Uniformity of the parameters.
+    params: Level,
     post: PostDominators,
     preds: SecondaryMap<Block, Vec<Block>>,
     threads: Option<ThreadValues<'a>>,
@@ -66,7 +73,33 @@ struct Solver<'a> {
     divergent: SecondaryMap<Block, Level>,
 }
 
-impl Solver<'_> {
+impl<'a> Solver<'a> {
+    fn solve(function: &'a Function, callees: &'a [Function], params: Level) -> SecondaryMap<Value, Level> {
+        let mut solver = Solver {
+            function,
+            callees,
+            results: HashMap::new(),
+            params,
+            post: PostDominators::new(function),
+            preds: function.predecessors(),
+            threads: ThreadValues::new(function),
+            values: SecondaryMap::new(),
+            joins: SecondaryMap::new(),
+            divergent: SecondaryMap::new(),
+        };
+        let order = Dominators::new(function).reverse_postorder().to_vec();
+        while solver.sweep(&order) {}
+        solver.values
+    }
+
+    /// Uniformity of the results of the function that is called, if the arguments are the same in all threads.
+    fn called(&mut self, callee: Callee) -> Level {
+        let name = callee.signature().name.as_str();
+        let Some(at) = self.callees.iter().position(|known| known.name == name) else { return Level::Thread };
+        let callees = &self.callees[..at];
+        *self.results.entry(name).or_insert_with(|| results(&self.callees[at], callees))
+    }
+
     /// Visits every instruction once; returns whether the level of any value was weakened.
     fn sweep(&mut self, order: &[Block]) -> bool {
         let function = self.function;
@@ -112,9 +145,8 @@ impl Solver<'_> {
     fn level(&mut self, data: &InstData) -> Level {
         let args = data.args.iter().map(|&arg| self.values[arg]).max().unwrap_or_default();
         match data.op {
-            // Threads may call a function with different values.
-            Op::Param(_) if self.function.results.is_some() => Level::Thread,
-            Op::Call(_) => Level::Thread,
+            Op::Param(_) => self.params,
+            Op::Call(callee) => args.max(self.called(callee)),
             Op::Special(special) => match special {
                 // A line of threads along x has one index along y and z; in other CTAs a warp may be in one row.
                 Special::TidY | Special::TidZ if self.threads.is_some() => {

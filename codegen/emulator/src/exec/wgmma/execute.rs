@@ -85,7 +85,7 @@ lane_loop! {
         if !read(cx, &mut operation, &chunks) {
             return Flow::Fault;
         }
-        let mut matrices = Matrices::new();
+        let mut matrices = Matrices::take();
         let bytes = |address: u64| {
             let mut chunk = [0u8; CHUNK as usize];
             // SAFETY: `read` checked the 16 bytes of every chunk.
@@ -112,27 +112,26 @@ lane_loop! {
         if negate {
             matrices.a[..depth].iter_mut().flatten().for_each(|a| *a = -*a);
         }
-        if common.scale_d {
-            for (index, &(slot, number)) in d.iter().enumerate() {
-                let values = current(cx, slot, number);
-                for lane in 0..LANES {
-                    for element in 0..D::COUNT {
-                        let (row, column) = position(lane, index * D::COUNT + element);
-                        matrices.sums[row][column] = D::get(values[lane], element);
-                    }
+        for (index, &(slot, number)) in d.iter().enumerate() {
+            let values = if common.scale_d { current(cx, slot, number) } else { [0; LANES] };
+            for lane in 0..LANES {
+                for element in 0..D::COUNT {
+                    let (row, column) = position(lane, index * D::COUNT + element);
+                    matrices.sums[row][column] = D::get(values[lane], element);
                 }
             }
         }
         matrices.multiply(depth, columns);
         let saturates = flags & list::SATURATE != 0;
         for (index, &(_, number)) in d.iter().enumerate() {
-            let mut values = vec![0; LANES];
+            let mut values = [0; LANES];
             for lane in 0..LANES {
                 let (row, column) = position(lane, index * D::COUNT);
                 values[lane] = D::pack(&matrices.sums[row][column..column + D::COUNT], saturates);
             }
             cx.cluster.asynchronous.wgmma.warp(cx.warp.index).register(number).result = values;
         }
+        matrices.put();
         issue(cx, operation, list[list::SHAPE]);
         Flow::Next
     }
@@ -150,7 +149,7 @@ fn current(cx: &mut ExecutionContext<'_>, slot: u32, number: u32) -> [u32; LANES
     let register = cx.cluster.asynchronous.wgmma.warp(cx.warp.index).register(number);
     match register.writers {
         0 => *cx.warp.regs.lanes(slot),
-        _ => std::array::from_fn(|lane| register.result[lane]),
+        _ => register.result,
     }
 }
 

@@ -4,6 +4,7 @@
 //! sums are exact; they wrap, or saturate once at the end. Devices add floating-point products in an order and precision
 //! of their own.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
 use crate::exec::convert_packed::{E4m3, E5m2, Float8};
@@ -65,33 +66,52 @@ pub(super) struct Matrices {
     pub(super) sums: [[f64; MAX_COLUMNS]; ROWS],
 }
 
+thread_local! {
+    /// Matrices of the thread's last operation, whose memory the next one takes.
+    static UNUSED: Cell<Option<Box<Matrices>>> = const { Cell::new(None) };
+}
+
 impl Matrices {
-    pub(super) fn new() -> Box<Matrices> {
-        Box::new(Matrices {
-            a: [[0.0; ROWS]; MAX_DEPTH],
-            b: [[0.0; MAX_COLUMNS]; MAX_DEPTH],
-            sums: [[0.0; MAX_COLUMNS]; ROWS],
+    /// Matrices with any values.
+    pub(super) fn take() -> Box<Matrices> {
+        UNUSED.take().unwrap_or_else(|| {
+            Box::new(Matrices {
+                a: [[0.0; ROWS]; MAX_DEPTH],
+                b: [[0.0; MAX_COLUMNS]; MAX_DEPTH],
+                sums: [[0.0; MAX_COLUMNS]; ROWS],
+            })
         })
+    }
+
+    /// Leaves the memory to the thread's next operation.
+    pub(super) fn put(self: Box<Matrices>) {
+        UNUSED.set(Some(self));
     }
 
     /// Adds the product of the first `depth` columns of `A` and rows of `B`, in the first `columns` columns (a multiple
     /// of 8).
     #[inline(always)]
     pub(super) fn multiply(&mut self, depth: usize, columns: usize) {
-        // Sums that fit into the vector registers of the CPU.
-        const BLOCK: usize = 8;
-        for row in 0..ROWS {
-            for block in 0..columns / BLOCK {
-                let start = block * BLOCK;
-                let mut local = [0.0; BLOCK];
-                local.copy_from_slice(&self.sums[row][start..start + BLOCK]);
-                for k in 0..depth {
-                    let a = self.a[k][row];
-                    for column in 0..BLOCK {
-                        local[column] += a * self.b[k][start + column];
+        // Rows and columns of sums that fit into the vector registers of the CPU.
+        const HEIGHT: usize = 4;
+        const WIDTH: usize = 8;
+        for column in (0..columns).step_by(WIDTH) {
+            for row in (0..ROWS).step_by(HEIGHT) {
+                let mut local = [[0.0; WIDTH]; HEIGHT];
+                for (local, sums) in local.iter_mut().zip(&self.sums[row..row + HEIGHT]) {
+                    local.copy_from_slice(&sums[column..column + WIDTH]);
+                }
+                for (a, b) in self.a[..depth].iter().zip(&self.b[..depth]) {
+                    let b = &b[column..column + WIDTH];
+                    for (local, &a) in local.iter_mut().zip(&a[row..row + HEIGHT]) {
+                        for (sum, &b) in local.iter_mut().zip(b) {
+                            *sum += a * b;
+                        }
                     }
                 }
-                self.sums[row][start..start + BLOCK].copy_from_slice(&local);
+                for (local, sums) in local.iter().zip(&mut self.sums[row..row + HEIGHT]) {
+                    sums[column..column + WIDTH].copy_from_slice(local);
+                }
             }
         }
     }
