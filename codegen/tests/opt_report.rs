@@ -64,27 +64,27 @@ fn loops() {
     check(
         k(),
         expect![[r#"
-        the kernel
-          done   registers        10 variables of loops and branches share 3 registers, without moves
-        +0:9
-          done   unroll           unrolled fully: 8 iterations
-        +4:9
-          done   unroll_partially unrolled 4 times (its loads can be in flight together); a second loop runs the remaining iterations
-        +7:9
-          missed unroll           loop not unrolled: the number of iterations is unknown: start, limit or step is not a constant
-          missed unroll_partially loop not unrolled: it writes memory or waits (+8); `.unroll(N)` on the range unrolls it nevertheless
-        +10:9
-          done   unroll_partially unrolled 2 times (as requested); a second loop runs the remaining iterations
-        +13:9
-          missed unroll           loop not unrolled: `.unroll(1)` keeps it
-        +16:9
-          missed unroll           loop not unrolled: it can also end at a `break` or `return` (+18)
-        +23:9
-          missed unroll           loop not unrolled: the number of iterations is unknown: start, limit or step is not a constant
-          missed unroll_partially loop not unrolled: it contains a branch or a loop (+24); `.unroll(N)` on the range unrolls it nevertheless
-        +24:13
-          missed ifconvert        branch not replaced by selections: a side has a load, a store or another effect (+25)
-    "#]],
+            the kernel
+              done   registers        10 variables of loops and branches share 3 registers, without moves
+            +0:9
+              done   unroll           unrolled fully: 8 iterations
+            +4:9
+              done   unroll_partially unrolled 4 times (its loads can be in flight together); a second loop runs the remaining iterations
+            +7:9
+              missed unroll           loop not unrolled: the number of iterations is unknown: start, limit or step is not a constant
+              missed unroll_partially loop not unrolled: it writes memory or waits (+8); `.unroll(N)` on the range of a `for` unrolls it nevertheless
+            +10:9
+              done   unroll_partially unrolled 2 times (as requested); a second loop runs the remaining iterations
+            +13:9
+              missed unroll           loop not unrolled: `.unroll(1)` keeps it
+            +16:9
+              missed unroll           loop not unrolled: it can also end at a `break` or `return` (+18)
+            +23:9
+              missed unroll           loop not unrolled: the number of iterations is unknown: start, limit or step is not a constant
+              missed unroll_partially loop not unrolled: it contains a branch or a loop (+24); `.unroll(N)` on the range of a `for` unrolls it nevertheless
+            +24:13
+              missed ifconvert        branch not replaced by selections: a side has a load, a store or another effect (+25)
+        "#]],
     );
 }
 

@@ -60,6 +60,8 @@ pub struct Assignment {
     pub certainty: Certainty,
     /// Whether the assignment is to a field, an index or `*` of the variable, not to the variable itself.
     pub through: bool,
+    /// Whether the place is what a method of the variable returns, as in `*cell.borrow_mut() = x`.
+    pub returned: bool,
 }
 
 /// Standard library methods that do not assign their receiver, which therefore needs no slot.
@@ -80,7 +82,8 @@ impl Assigned {
             && !self.locals.contains(&place.root)
         {
             let through = !open || !place.fields.is_empty();
-            self.assignments.push(Assignment { place, certainty, through });
+            let returned = is_returned(expression);
+            self.assignments.push(Assignment { place, certainty, through, returned });
         }
     }
 
@@ -141,6 +144,7 @@ impl Assigned {
                         place,
                         certainty: Certainty::Possible,
                         through: false,
+                        returned: false,
                     });
                 }
                 _ => {}
@@ -305,6 +309,19 @@ fn place_of(expression: &Expr) -> Option<(Place, bool)> {
         Expr::Index(index) => place_of(&index.expr).map(|(place, _)| (place, false)),
         Expr::MethodCall(call) => place_of(&call.receiver).map(|(place, _)| (place, false)),
         _ => None,
+    }
+}
+
+/// Whether the place that `expression` names is what a method returns.
+fn is_returned(expression: &Expr) -> bool {
+    match expression {
+        Expr::MethodCall(_) => true,
+        Expr::Field(field) => is_returned(&field.base),
+        Expr::Index(index) => is_returned(&index.expr),
+        Expr::Unary(ExprUnary { expr, .. }) => is_returned(expr),
+        Expr::Paren(paren) => is_returned(&paren.expr),
+        Expr::Group(group) => is_returned(&group.expr),
+        _ => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Field, Fields, Index, Member, parse_quote_spanned};
+use syn::{Data, DeriveInput, Field, Fields, Index, Member, Type, TypeReference, parse_quote_spanned};
 
 use crate::errors::Errors;
 
@@ -78,6 +78,13 @@ fn carried<'f>(fields: &'f Fields, errors: &mut Errors) -> Vec<(Member, &'f Fiel
             if let Err(error) = parsed {
                 errors.add(error);
             }
+        }
+        if let (false, Type::Reference(TypeReference { mutability: Some(_), .. })) = (skip, &field.ty) {
+            errors.push(
+                field.ty.span(),
+                "a field that is a `&mut` is not carried: hold the value itself, or pass the `&mut` beside the struct",
+            );
+            continue;
         }
         if !skip {
             let member = match &field.ident {

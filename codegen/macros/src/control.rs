@@ -236,13 +236,13 @@ impl Rewriter<'_> {
         iterated.to_token_stream()
     }
 
-    /// `a..b` with any of `step_by` and `unroll`, as a range of `hooks`.
+    /// `a..b` with any of `rev`, `step_by` and `unroll`, as a range of `hooks`.
     fn adapted_range(&mut self, iterated: &mut Expr) -> Option<TokenStream> {
         match iterated {
             Expr::Range(range) => self.range(range),
             Expr::Paren(paren) => self.adapted_range(&mut paren.expr),
             Expr::MethodCall(ExprMethodCall { receiver, method, args, .. })
-                if method == "step_by" || (method == "unroll" && args.len() == 1) =>
+                if method == "step_by" || method == "rev" || (method == "unroll" && args.len() == 1) =>
             {
                 let range = self.adapted_range(receiver).or_else(|| {
                     // A Rust range of two literals.

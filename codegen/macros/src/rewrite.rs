@@ -18,6 +18,7 @@ use crate::returns;
 use crate::rewriter::{Frame, Position, Rewriter};
 use crate::scope::Scope;
 use crate::sides::convert_constants;
+use crate::static_only::has_number;
 use crate::syntax::{has_region, is_literal, is_mut_borrow, prefix_operand, returns_impl_trait};
 use crate::unsupported;
 
@@ -65,7 +66,7 @@ pub fn imports() -> TokenStream {
             AssertionOfHandle as _, CastOfHandle as _, CastResult as _, CastResultOfHandle as _,
             CompareDyn as _, CompareStatic as _, ConditionIf as _, ConditionWhile as _,
             DereferenceOfHandle as _, ForDyn as _, ForStatic as _, HandleIn as _, IndexOfHandle as _,
-            LetChainOfHandle as _, MatchOfHandle as _, NoIf as _, NoSlot as _, NoWhile as _, OtherIn as _,
+            LetChainOfHandle as _, MatchOfHandle as _, MatchedHandle as _, NoIf as _, NoSlot as _, NoWhile as _, OtherIn as _,
             RepeatedByClone as _, RepeatedByReference as _, SlotOfHandles as _, StaticSlot as _,
             StaticValue as _,
         };
@@ -197,8 +198,9 @@ impl Rewriter<'_> {
             Expr::Group(group) => return self.expression(&mut group.expr, position),
             Expr::Closure(closure) => return self.closure(closure),
             Expr::Let(condition) => {
-                self.expression(&mut condition.expr, Position::Operand);
-                return self.scope.bind_pattern(&condition.pat, is_mut_borrow(&condition.expr));
+                let by_mut = is_mut_borrow(&condition.expr);
+                self.matched(&mut condition.expr, has_number(&condition.pat));
+                return self.scope.bind_pattern(&condition.pat, by_mut);
             }
             Expr::Repeat(repeat) => return self.expression(&mut repeat.expr, Position::Operand),
             Expr::If(_)

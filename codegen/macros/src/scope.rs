@@ -208,7 +208,10 @@ fn may_assign(kind: BindingKind, assignment: &Assignment) -> bool {
     match kind {
         BindingKind::Mutable => assignment.certainty != Certainty::Mentioned,
         BindingKind::MutReference => true,
-        BindingKind::Other => assignment.certainty == Certainty::Assigned && assignment.through,
+        // What a method of it returns may be the guard of a cell: replays find state there.
+        BindingKind::Other => {
+            assignment.certainty == Certainty::Assigned && assignment.through && !assignment.returned
+        }
     }
 }
 

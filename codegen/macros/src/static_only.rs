@@ -81,15 +81,28 @@ impl Rewriter<'_> {
         path.path.get_ident().filter(|name| self.scope.declared(name) == DeclaredType::Pointer)
     }
 
-    /// Rewrites the operand of a `match` whose patterns contain numbers, if the operand is a place.
+    /// Rewrites the operand of a `match` whose patterns contain numbers.
     pub fn scrutinee(&mut self, choice: &mut ExprMatch) {
-        let place = matches!(*choice.expr, Expr::Path(_) | Expr::Field(_));
         let numbers = choice.arms.iter().any(|arm| has_number(&arm.pat));
-        self.expression(&mut choice.expr, Position::Operand);
-        if place && numbers {
-            let value = &choice.expr;
-            *choice.expr = Expr::Verbatim(quote_spanned! {value.span()=>
-                *(&::bespoke_codegen::hooks::MatchOperand::new(&#value)).static_value()
+        self.matched(&mut choice.expr, numbers);
+    }
+
+    /// Rewrites the operand of a `match` or `let`. If a pattern has a `number`, it passes through a hook if it is a place, a
+    /// method call or a comparison.
+    pub fn matched(&mut self, operand: &mut Expr, number: bool) {
+        let (place, value) = (
+            matches!(operand, Expr::Path(_) | Expr::Field(_)),
+            matches!(operand, Expr::MethodCall(_) | Expr::Binary(_)),
+        );
+        self.expression(operand, Position::Operand);
+        let span = operand.span();
+        if place && number {
+            *operand = Expr::Verbatim(quote_spanned! {span=>
+                *(&::bespoke_codegen::hooks::MatchOperand::new(&#operand)).static_value()
+            });
+        } else if value && number {
+            *operand = Expr::Verbatim(quote_spanned! {span=>
+                (&::bespoke_codegen::hooks::MatchedValue::new(#operand)).static_value()
             });
         }
     }
@@ -124,7 +137,7 @@ impl Rewriter<'_> {
 }
 
 /// Whether the pattern contains a literal or a range.
-fn has_number(pattern: &Pat) -> bool {
+pub fn has_number(pattern: &Pat) -> bool {
     match pattern {
         Pat::Lit(_) | Pat::Range(_) => true,
         Pat::Or(or) => or.cases.iter().any(has_number),

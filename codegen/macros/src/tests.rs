@@ -563,7 +563,7 @@ fn everything_unsupported_is_reported_at_once() {
         `unsafe` cannot be recorded: access GPU memory through `Ptr`, and compute compile-time values outside of the kernel
         `?` cannot be recorded: a kernel returns no error; check compile-time values with `expect` or `match`
         labelled blocks cannot be recorded: use `if` and `else`, or a `#[device]` function with `return`
-        `println!` would print while recording, not on the GPU: store run-time values through a pointer and print them on the host; print compile-time values outside of the kernel
+        `println!` would print while recording, not on the GPU: write `printf(…)` for run-time values; print compile-time values outside of the kernel
         `return` in a closure cannot be recorded: end the closure with its value, or write a `#[device]` function
         a `static` is host memory, which the GPU cannot access: use `const` or `shared_array`
         inline `const` cannot be recorded: declare a `const` item, or a `let` of the compile-time value

@@ -180,8 +180,8 @@ impl<'ast> Visit<'ast> for Check<'_> {
             return;
         }
         let what = if PRINTING.iter().any(|known| name.ident == known) {
-            "would print while recording, not on the GPU: store run-time values through a pointer and print them on the \
-             host; print compile-time values outside of the kernel"
+            "would print while recording, not on the GPU: write `printf(…)` for run-time values; print compile-time \
+             values outside of the kernel"
         } else {
             "could hide code that has to be recorded: write a `#[device]` function, or compute a compile-time value \
              outside of the kernel"

@@ -98,7 +98,7 @@ impl<T: Scalar> KernelParam for Val<T> {
 /// An index of an element, or an offset in bytes: a handle of a 32- or 64-bit integer, or a compile-time number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot index memory",
-    label = "expected a `Val` of u32, i32, u64 or i64, or a compile-time u32, usize or u64"
+    label = "expected a `Val` of u32, i32, u64 or i64, or a compile-time u32, i32, usize or u64"
 )]
 pub trait Index: Copy {
     /// The byte offset of element `self`, for elements of `size` bytes and pointers of type `pointer`; `None` if the

@@ -31,7 +31,7 @@ pub type Recorded = Result<Kernel, RecordError>;
 
 /// Error of a kernel that cannot be recorded, with the Rust source line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("kernel {kernel}: {message}\n  --> {file}:{line}:{column}")]
+#[error("kernel {kernel}: {message}\n  --> {file}:{line}:{column}{}", called_at(callers))]
 pub struct RecordError {
     /// Name of the kernel.
     pub kernel: String,
@@ -43,6 +43,12 @@ pub struct RecordError {
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
+    /// Calls of `#[device]` functions through which recording reached the line, innermost first: `FILE:LINE:COLUMN`.
+    pub callers: Vec<String>,
+}
+
+fn called_at(callers: &[String]) -> String {
+    callers.iter().map(|caller| format!("\n  called at {caller}")).collect()
 }
 
 pub(crate) struct Recorder {
@@ -152,11 +158,17 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Recorder) -> R) -> R {
 
 /// Stops the recording, by unwinding, with an error at `site`.
 pub(crate) fn fail(site: Site, message: impl Into<String>) -> ! {
-    let kernel = with(|r| r.func.name.clone());
-    std::panic::resume_unwind(Box::new(error_at(&kernel, site, message.into())))
+    let (kernel, callers) = with(|r| (r.func.name.clone(), r.callers()));
+    std::panic::resume_unwind(Box::new(RecordError { callers, ..error_at(&kernel, site, message.into()) }))
 }
 
 impl Recorder {
+    /// The calls around the current point of recording, innermost first, as text.
+    fn callers(&self) -> Vec<String> {
+        let sites = self.calls.iter().rev().filter_map(|call| self.func.locs.get(call.site));
+        sites.map(|site| format!("{}:{}:{}", site.file, site.line, site.column)).collect()
+    }
+
     fn new(name: &str) -> Recorder {
         let mut func = Function::new(name);
         let entry = func.create_block();
@@ -582,7 +594,7 @@ pub(super) fn error_of(payload: Box<dyn std::any::Any + Send>, kernel: &str, sit
 /// An error at `site`.
 pub(super) fn error_at(kernel: &str, site: Site, message: String) -> RecordError {
     let (file, line, column) = (site.file().to_owned(), site.line(), site.column());
-    RecordError { kernel: kernel.to_owned(), message, file, line, column }
+    RecordError { kernel: kernel.to_owned(), message, file, line, column, callers: Vec::new() }
 }
 
 /// Records the kernel whose body is `body`, and then follows paths through the recorded kernel with `body`, to find

@@ -50,7 +50,7 @@ pub trait KnownRight {}
 /// Never met: handles cannot be compared by Rust's own operators.
 #[diagnostic::on_unimplemented(
     message = "handles can be compared only in recorded code",
-    label = "put `#[device]` on this function; in a macro's arguments, compare in a `let` before the macro"
+    label = "write this in a function with `#[device]`, whose name can be passed where a closure is; in a macro's arguments, compare in a `let` before the macro"
 )]
 pub trait ByRust {}
 // The bound on `R` delays the error until `R` is known.

@@ -62,7 +62,7 @@ pub enum NoBits {}
     label = "expected an integer or a float",
     note = "to compare two `Val<bool>`, write `a ^ b`"
 )]
-pub trait Number: Scalar {}
+pub trait Number: Scalar + IntoVal<Self> {}
 
 /// Integers.
 #[diagnostic::on_unimplemented(

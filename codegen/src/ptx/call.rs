@@ -15,6 +15,9 @@ const RESULTS: &str = "results";
 /// Name of the structure of results at a call.
 const RETURNED: &str = "returned";
 
+/// Names that hide functions of the same names.
+pub(super) const NAMES: [&str; 2] = [RESULTS, RETURNED];
+
 /// Alignment of the structure of results, in bytes.
 const RESULTS_ALIGN: u32 = 8;
 

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use super::call;
 use super::lines::{INLINED_AT, Lines, inlined};
-use super::printer::Printer;
+use super::printer::{Printer, param_name};
 use super::symbols::Symbols;
 use super::unsupported::Unsupported;
 use crate::ir::{ARRAY_ALIGN, Function, Op, Table};
@@ -35,11 +36,12 @@ pub fn print_module(kernels: &[&Function], target: Target) -> Result<String, Uns
     for kernel in kernels {
         let mut callees = BTreeMap::new();
         for function in &kernel.functions {
-            // A kernel has the name, or another kernel's function that is different: then the function gets a number.
+            // A kernel has the name, or something else in the module, or another kernel's function that is different: then
+            // the function gets a number.
             for number in 1.. {
                 let name =
                     if number == 1 { function.name.clone() } else { format!("{}_{number}", function.name) };
-                if kernels.iter().any(|kernel| kernel.name == name) {
+                if kernels.iter().any(|kernel| kernel.name == name) || is_generated(&all, &symbols, &name) {
                     continue;
                 }
                 let printer =
@@ -77,7 +79,28 @@ pub(crate) fn declares(kernels: &[&Function], name: &str) -> bool {
     variables(&all, &symbols).iter().any(|variable| variable.name == name)
         || name == "dynamic_shared" && operations(&all).any(|op| op == Op::DynamicShared)
         || name == "vprintf" && operations(&all).any(|op| matches!(op, Op::Print(_)))
+        || name == WARP_SIZE
 }
+
+/// Whether the printer writes `name` itself, in the module or in a kernel or function, where it would hide a function.
+fn is_generated(all: &[&Function], symbols: &Symbols<'_>, name: &str) -> bool {
+    let is_numbered = |stem: &str| {
+        let digits = name.strip_prefix(stem).unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let is_parameter = |function: &&Function| {
+        name == "vprintf_param_0"
+            || (0..function.params.len()).any(|index| param_name(function, index) == name)
+    };
+    [WARP_SIZE, "dynamic_shared", "vprintf", "func_retval0"].contains(&name)
+        || call::NAMES.contains(&name)
+        || ["shared", "local", "param"].into_iter().any(is_numbered)
+        || variables(all, symbols).iter().any(|variable| variable.name == name)
+        || all.iter().any(is_parameter)
+}
+
+/// PTX's constant for the number of threads in a warp.
+const WARP_SIZE: &str = "WARP_SZ";
 
 /// The text of an entry point in a PTX module: from its `.entry` to its closing brace.
 pub fn entry_text<'a>(ptx: &'a str, kernel: &str) -> Option<&'a str> {

@@ -183,7 +183,7 @@ fn functions_differ_by_compile_time_arguments() {
 /// The text form has the functions, and gives the same PTX.
 #[test]
 fn the_text_form_has_the_functions() {
-    for kernel in [squares().unwrap(), described().unwrap(), nested().unwrap()] {
+    for kernel in [squares().unwrap(), described().unwrap(), nested().unwrap(), named().unwrap()] {
         let read = Kernel::parse(&kernel.function().to_string()).unwrap();
         assert_eq!(functions(&read), functions(&kernel));
         let text = read.function().to_string();
@@ -248,6 +248,40 @@ mod other {
     }
 }
 
+macro_rules! plus_one {
+    ($($name:ident)*) => { $(
+        #[device(call)]
+        #[allow(non_snake_case)]
+        fn $name(x: Val<u32>) -> Val<u32> {
+            x + 1
+        }
+    )* };
+}
+plus_one!(shared0 local0 dynamic_shared named_param_x returned results param0 vprintf WARP_SZ größe r#fn);
+
+/// Functions whose names the printer writes itself, or PTX does not have.
+#[kernel(threads = 32)]
+fn named(x: Ptr<Global, u32>) {
+    let (shared, local) = (shared_array::<u32>(32), local_array::<u32>(1));
+    let x = x.at(lane());
+    shared.at(lane()).store(shared0(local0(x.load())));
+    local.store(dynamic_shared(named_param_x(shared.at(lane()).load())));
+    local.store(returned(results(param0(vprintf(local.load())))));
+    if lane() == 40 {
+        printf("%u", (lane(),));
+    }
+    x.store(größe(WARP_SZ(r#fn(local.load()))));
+}
+
+#[test]
+fn a_function_can_have_any_name() {
+    let done =
+        Launch::of(&named().expect("recorded")).buffer(&[1u32; 32]).run().expect("the kernel is right");
+    assert_eq!(done.buffer::<u32>(0), [12; 32]);
+    let named = named().expect("recorded").named("WARP_SZ").compile(Target::Sm80);
+    assert!(named.err().expect("an error").to_string().contains("rename the kernel"));
+}
+
 /// The driver's assembler takes the calls, where there is one.
 #[test]
 fn calls_are_assembled() {
@@ -293,6 +327,35 @@ fn refused(recorded: Recorded, expected: Expect) {
         text + "calls.rs" + part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ':')
     });
     expected.assert_eq(&format!("{}: {text}", error.kernel));
+    // The calls of `#[device(call)]` functions that lead there.
+    for caller in &error.callers {
+        let line: usize = caller.split(':').nth(1).and_then(|line| line.parse().ok()).expect("a line");
+        assert!(caller.starts_with("codegen/tests/language/calls.rs:"), "{error}");
+        assert!(lines[line - 1].contains('('), "{error}: {}", lines[line - 1]);
+    }
+}
+
+/// An error in a function of the library names the calls that lead to it.
+#[test]
+fn an_error_names_the_calls() {
+    #[device(call)]
+    fn total(x: Val<u32>) -> Val<u32> {
+        warp_sum(x)
+    }
+    #[kernel(threads = 32)]
+    fn k(x: Ptr<Global, u32>) {
+        x.store(total(x.load()));
+    }
+    let error = k().expect_err("a called function has no shuffles");
+    let last: Vec<&String> = error.callers.iter().filter(|caller| caller.contains("calls.rs")).collect();
+    let line =
+        |text: &str| include_str!("calls.rs").lines().position(|line| line.contains(text)).unwrap() + 1;
+    let expected = [line("        warp_sum(x)"), line("x.store(total(x.load()))")];
+    assert_eq!(
+        last.iter().map(|caller| caller.split(':').nth(1).unwrap().parse().unwrap()).collect::<Vec<usize>>(),
+        expected,
+        "{error}"
+    );
 }
 
 macro_rules! kernel_of {

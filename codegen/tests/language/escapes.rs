@@ -209,6 +209,14 @@ refuses! {
         }
     } says "this is recorded, but not on every path"
 
+    an_assignment_through_the_guard_of_a_cell(x, a, b) {
+        let last = RefCell::new(a); // other
+        for i in 0..b { // other
+            x.at(i).store(*last.borrow()); // here
+            *last.borrow_mut() = i;
+        }
+    } says "on one path"
+
     a_shared_cell(x, a, b) {
         let kept = Rc::new(Cell::new(a));
         let other = Rc::clone(&kept);
@@ -629,6 +637,17 @@ gives! {
         }
         x.store(sum + scopes.borrow().iter().sum::<u32>());
     } like |n| n.saturating_sub(2) * 111 + 1;
+
+    a_note_through_the_guard_of_a_cell(x, n) {
+        let widest = RefCell::new([0u32, 0]);
+        let mut sum = val(0);
+        for i in 0..n {
+            widest.borrow_mut()[1] = 7;
+            *widest.borrow_mut() = [5, 7];
+            sum += i;
+        }
+        x.store(sum);
+    } like |n| (0..n).sum::<u32>();
 
     a_value_computed_before_the_loop(x, n) {
         let cache = OnceCell::new();

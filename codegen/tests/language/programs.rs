@@ -321,6 +321,14 @@ both! {
         s
     }
 
+    fn range_downwards(a: U, b: U) -> U {
+        let mut s = val(0);
+        for i in (b..a).rev() { s = s * 7 + i; }
+        for i in (1..a).rev().step_by(3) { s = s * 5 + i; if i == b { break; } }
+        for i in (0..4u32).rev() { s = s * 3 + i; }
+        s
+    }
+
     fn range_with_jumps(a: U, b: U) -> U {
         let mut s = val(0);
         for i in 0..a {

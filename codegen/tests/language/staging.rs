@@ -510,6 +510,27 @@ fn a_panic_is_an_error_at_its_line() {
 }
 
 #[test]
+fn the_step_of_a_range_is_positive() {
+    const HERE: u32 = line!();
+    #[kernel(threads = 1)]
+    fn steps(x: Ptr<Global, i32>, n: Val<i32>, step: i32) {
+        for i in (0..n).step_by(step) {
+            x.at(i).store(i);
+        }
+    }
+    #[kernel(threads = 1)]
+    fn reverses_steps(x: Ptr<Global, u8>, n: Val<u8>) {
+        for i in (0..n).step_by(255).rev() {
+            x.store(i);
+        }
+    }
+    fails_at(steps(0), "the step of a range must be positive", (HERE, 3));
+    fails_at(steps(-1), "write `(a..b).rev()`", (HERE, 3));
+    fails_at(reverses_steps(), "write `.rev().step_by(n)`", (HERE, 9));
+    assert!(steps(1).is_ok());
+}
+
+#[test]
 fn a_loop_is_unrolled_at_least_once_and_not_too_often() {
     const HERE: u32 = line!();
     #[kernel(threads = 1)]

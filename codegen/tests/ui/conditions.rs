@@ -87,8 +87,9 @@ mod compared_in_a_macro {
     #[device]
     fn named(a: Val<u32>, b: Val<u32>) -> String {
         format!("{:?}", a < b)
-        //                ^ handles can be compared only in recorded code: put `#[device]` on this function; in a
-        // macro's arguments, compare in a `let` before the macro
+        //                ^ handles can be compared only in recorded code: write this in a function with
+        // `#[device]`, whose name can be passed where a closure is; in a macro's arguments, compare in a `let`
+        // before the macro
     }
 }
 
@@ -97,8 +98,8 @@ mod without_device {
 
     fn smaller(a: Val<u32>, b: Val<u32>) -> Val<u32> {
         if a < b { a } else { b }
-        //   ^ handles can be compared only in recorded code: put `#[device]` on this function; in a macro's
-        // arguments, compare in a `let` before the macro
+        //   ^ handles can be compared only in recorded code: write this in a function with `#[device]`, whose name
+        // can be passed where a closure is; in a macro's arguments, compare in a `let` before the macro
     }
 
     fn sum(x: Ptr<Global, u32>, n: Val<u32>) -> Val<u32> {

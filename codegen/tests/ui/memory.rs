@@ -6,7 +6,7 @@ mod float_index {
     #[device]
     fn element(x: Ptr<Global, f32>, i: Val<f32>) -> Val<f32> {
         x.at(i).load()
-        //   ^ `Val<f32>` cannot index memory: expected a `Val` of u32, i32, u64 or i64, or a compile-time u32,
+        //   ^ `Val<f32>` cannot index memory: expected a `Val` of u32, i32, u64 or i64, or a compile-time u32, i32,
         // usize or u64
     }
 }

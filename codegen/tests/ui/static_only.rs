@@ -30,7 +30,8 @@ mod asserted {
     fn checked(x: Val<u32>) -> Val<u32> {
         assert!(x < 4);
         //      ^ assertions are checked while recording, and this value is known only on the GPU: assert
-        // compile-time values only; store a run-time value through a pointer and check it on the host
+        // compile-time values only; for a run-time value write `trap()` in an `if`, or store it through a pointer
+        // and check it on the host
         x
     }
 }
@@ -43,7 +44,8 @@ mod asserted_equal {
         assert_eq!(n, 4);
         debug_assert_ne!(x, n, "{n}");
         //               ^ assertions are checked while recording, and this value is known only on the GPU: assert
-        // compile-time values only; store a run-time value through a pointer and check it on the host
+        // compile-time values only; for a run-time value write `trap()` in an `if`, or store it through a pointer
+        // and check it on the host
         x
     }
 }
@@ -91,6 +93,49 @@ mod match_number {
             0 => val(3),
             _ => val(4),
         }
+    }
+}
+
+mod match_number_of_a_call {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn named(x: Ptr<Global, u32>) -> Val<u32> {
+        match x.load() {
+        //    ^ `match` is decided while recording, and this value is known only on the GPU: compare it with each
+        // number: `if x == 0`, `else if x == 1` and so on become branches
+            0 => val(3),
+            _ => val(4),
+        }
+    }
+}
+
+mod match_of_a_comparison {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn named(x: Val<u32>) -> Val<u32> {
+        match x == 3 {
+        //      ^ `match` is decided while recording, and this value is known only on the GPU: compare it with each
+        // number: `if x == 0`, `else if x == 1` and so on become branches
+            true => val(3),
+            false => val(4),
+        }
+    }
+}
+
+mod if_let_number {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn named(x: Val<u32>) -> Val<u32> {
+        let mut y = x;
+        if let 3 = x {
+        //         ^ `match` is decided while recording, and this value is known only on the GPU: compare it with
+        // each number: `if x == 0`, `else if x == 1` and so on become branches
+            y += 1;
+        }
+        y
     }
 }
 

@@ -192,8 +192,8 @@ mod printed {
     #[device]
     fn shown(x: Val<u32>) -> Val<u32> {
         println!("{}", x);
-     // ^^^^^^^ `println!` would print while recording, not on the GPU: store run-time values through a pointer and
-     // print them on the host; print compile-time values outside of the kernel
+     // ^^^^^^^ `println!` would print while recording, not on the GPU: write `printf(…)` for run-time values; print
+     // compile-time values outside of the kernel
         x
     }
 }
@@ -249,8 +249,8 @@ mod unknown_macro {
     #[device]
     fn doubled(x: Val<u32>) -> Val<u32> {
         println!("recording");
-     // ^^^^^^^ `println!` would print while recording, not on the GPU: store run-time values through a pointer and
-     // print them on the host; print compile-time values outside of the kernel
+     // ^^^^^^^ `println!` would print while recording, not on the GPU: write `printf(…)` for run-time values; print
+     // compile-time values outside of the kernel
         twice!(x)
      // ^^^^^ `twice!` could hide code that has to be recorded: write a `#[device]` function, or compute a
      // compile-time value outside of the kernel
@@ -311,8 +311,8 @@ mod several_errors {
         //                      ^ `?` cannot be recorded: a kernel returns no error; check compile-time values with
         // `expect` or `match`
         dbg!(z);
-     // ^^^ `dbg!` would print while recording, not on the GPU: store run-time values through a pointer and print
-     // them on the host; print compile-time values outside of the kernel
+     // ^^^ `dbg!` would print while recording, not on the GPU: write `printf(…)` for run-time values; print
+     // compile-time values outside of the kernel
         x.store(y);
     }
 

@@ -48,7 +48,7 @@ pub trait ForDyn {
 impl<T: Int> ForDyn for ForOf<DynRange<T>> {
     type For = DynFor<T>;
     fn for_loop(&self) -> DynFor<T> {
-        DynFor { range: self.take(), site: Location::caller(), open: None, followed: None }
+        DynFor { range: self.take(), site: Location::caller(), open: None, followed: None, ends: None }
     }
 }
 
@@ -123,6 +123,8 @@ pub struct DynFor<T> {
     open: Option<OpenFor>,
     /// In a replay: the parameters of the header, once the path has reached it.
     followed: Option<Vec<Value>>,
+    /// Of a reversed range: the sum of the first and the last value.
+    ends: Option<Value>,
 }
 
 struct OpenFor {
@@ -141,6 +143,11 @@ impl<T: Int> DynFor<T> {
             return None;
         }
         let (site, range) = (self.site, self.range);
+        if range.reversed && self.ends.is_none() {
+            let one = emit1(Op::Const(1), T::TYPE, &[], site);
+            let last = emit1(Op::Binary(Binary::Sub), T::TYPE, &[range.end.id(), one], site);
+            self.ends = Some(emit1(Op::Binary(Binary::Add), T::TYPE, &[range.start.id(), last], site));
+        }
         let mut initial = leaves(slots);
         initial.push(range.start.id());
         let header = match self.followed.take() {
@@ -153,7 +160,7 @@ impl<T: Int> DynFor<T> {
             let carried = &params[..params.len() - 1];
             let inside = with(|r| r.follow_branch(enters, &[], carried, site)).expect("this is a replay");
             self.followed = Some(params);
-            return inside.then(|| Val::from_id(index));
+            return inside.then(|| self.item(index));
         }
         let before = save(slots);
         let values = initial[..initial.len() - 1].to_vec();
@@ -175,7 +182,15 @@ impl<T: Int> DynFor<T> {
             r.switch_to(body);
         });
         self.open = Some(OpenFor { header, index, exit, exit_params, before });
-        Some(Val::from_id(index))
+        Some(self.item(index))
+    }
+
+    /// The value of an iteration: the index, which counts up, or its mirror image.
+    fn item(&self, index: Value) -> Val<T> {
+        Val::from_id(match self.ends {
+            Some(ends) => emit1(Op::Binary(Binary::Sub), T::TYPE, &[ends, index], self.site),
+            None => index,
+        })
     }
 
     /// Gives the variables their values in the header, whose parameters are `params`. Returns the index.

@@ -51,5 +51,5 @@ pub use static_only::{
     ArrayIndex, Assertable, AssertionOfHandle, AssertionOperand, CastOfHandle, CastOperand, CastResult,
     CastResultOfHandle, Castable, DereferenceOfHandle, DereferenceOperand, Dereferenceable, IndexOfHandle,
     IndexOperand, LetChainCondition, LetChainOfHandle, LetChainOperand, MatchOfHandle, MatchOperand,
-    Matchable, StaticValue,
+    Matchable, MatchableValue, MatchedHandle, MatchedValue, StaticValue,
 };

@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 use std::panic::Location;
 
-use crate::dsl::record::fail;
+use crate::dsl::record::{fail, with};
 use crate::dsl::scalar::Int;
 use crate::dsl::value::{IntoVal, Val};
 
@@ -13,14 +13,43 @@ pub struct DynRange<T> {
     pub(super) start: Val<T>,
     pub(super) end: Val<T>,
     pub(super) step: Option<Val<T>>,
+    /// Whether the loop counts down.
+    pub(super) reversed: bool,
     pub(super) unroll: Option<u32>,
 }
 
 impl<T: Int> DynRange<T> {
-    /// The range of every `step`-th value from the start. `step` must be positive, and `end + step` must not wrap.
+    pub(super) fn new(start: Val<T>, end: Val<T>) -> DynRange<T> {
+        DynRange { start, end, step: None, reversed: false, unroll: None }
+    }
+
+    /// The range of every `step`-th value from the start; of a reversed range, from the last value down. `step` must be
+    /// positive, and `end + step` must not wrap. Recording fails if `step` is a constant that is not positive.
     #[track_caller]
     pub fn step_by(self, step: impl IntoVal<T>) -> DynRange<T> {
-        DynRange { step: Some(step.into_val()), ..self }
+        let step = step.into_val();
+        let is_positive = |bits: u64| {
+            let sign = if T::TYPE.is_signed() { T::TYPE.mask() & !(T::TYPE.mask() >> 1) } else { 0 };
+            bits != 0 && bits & sign == 0
+        };
+        if with(|r| r.func.constant(step.id())).is_some_and(|bits| !is_positive(bits)) {
+            let what = "the step of a range must be positive: to count down, write `(a..b).rev()`, with `.step_by(n)` after it";
+            fail(Location::caller(), what);
+        }
+        DynRange { step: Some(step), ..self }
+    }
+
+    /// The range from the last value down to the first: `b - 1`, …, `a` of `a..b`.
+    ///
+    /// Recording fails if the range has a step already: write `.rev().step_by(n)`.
+    #[must_use]
+    #[track_caller]
+    pub fn rev(self) -> DynRange<T> {
+        if self.step.is_some() {
+            let what = "a range with a step is not reversed: write `.rev().step_by(n)`, which counts down from the last value";
+            fail(Location::caller(), what);
+        }
+        DynRange { reversed: !self.reversed, ..self }
     }
 
     /// The range for a loop whose body is unrolled `factor` times; 1 keeps the loop as it is. One test decides for
@@ -127,7 +156,7 @@ pub trait RangeEnd<Start> {
 impl<T: Int, S: IntoVal<T>> RangeEnd<S> for Val<T> {
     type Range = DynRange<T>;
     fn starting_at(self, start: S) -> DynRange<T> {
-        DynRange { start: start.into_val(), end: self, step: None, unroll: None }
+        DynRange::new(start.into_val(), self)
     }
 }
 
@@ -140,7 +169,7 @@ macro_rules! static_range {
         impl RangeEnd<Val<$ty>> for $ty {
             type Range = DynRange<$ty>;
             fn starting_at(self, start: Val<$ty>) -> DynRange<$ty> {
-                DynRange { start, end: self.into_val(), step: None, unroll: None }
+                DynRange::new(start, self.into_val())
             }
         }
         impl LiteralRangeEnd for $ty {
@@ -153,7 +182,7 @@ macro_rules! static_range {
             type Range = DynRange<$ty>;
             fn starting_at_literal(self, start: u32) -> DynRange<$ty> {
                 let start = <$ty>::try_from(start).expect("a range's literal start fits its end's type");
-                DynRange { start: start.into_val(), end: self, step: None, unroll: None }
+                DynRange::new(start.into_val(), self)
             }
         })*
     };

@@ -85,6 +85,10 @@ operands! {
     LetChainOperand, LetChainOfHandle for [T] Val<T> => bool, LetChainCondition:
         "a condition beside `let` is decided while recording, and this one is known only on the GPU",
         "write it as an `if` of its own inside of the `if let`: that becomes a branch";
+    /// The value that a `match` or `if let` compares with numbers.
+    MatchedValue, MatchedHandle for [T] Val<T> => T, MatchableValue:
+        "`match` is decided while recording, and this value is known only on the GPU",
+        "compare it with each number: `if x == 0`, `else if x == 1` and so on become branches";
     /// The value of a call under `*`.
     DereferenceOperand, DereferenceOfHandle for [S, T] Ptr<S, T> => Box<Val<T>>, Dereferenceable:
         "`*` does not access GPU memory",
@@ -124,7 +128,7 @@ borrowed_operands! {
     /// An operand of an assertion.
     AssertionOperand, AssertionOfHandle, Assertable:
         "assertions are checked while recording, and this value is known only on the GPU",
-        "assert compile-time values only; store a run-time value through a pointer and check it on the host";
+        "assert compile-time values only; for a run-time value write `trap()` in an `if`, or store it through a pointer and check it on the host";
 }
 
 /// The result of `as` for a handle; autoref finds this trait before [`CastResult`].

@@ -38,8 +38,18 @@ pub(in crate::dsl) fn record_call(
             let callee = with(|r| r.finish_call(callee.func));
             emit(Op::Call(callee), Type::U32, arguments, site)
         }
-        Err(error) => std::panic::resume_unwind(Box::new(RecordError { kernel: caller, ..error })),
+        Err(mut error) => {
+            error.callers.push(site.to_string());
+            error.callers.extend(with(|r| r.callers()));
+            std::panic::resume_unwind(Box::new(RecordError { kernel: caller, ..error }))
+        }
     }
+}
+
+/// The name of a Rust function as a name of PTX, which has ASCII letters only.
+fn identifier(name: &str) -> String {
+    let name = name.strip_prefix("r#").unwrap_or(name);
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 impl Recorder {
@@ -52,7 +62,7 @@ impl Recorder {
             ));
         }
         self.check_uses(arguments)?;
-        let mut callee = Recorder::new(name);
+        let mut callee = Recorder::new(&identifier(name));
         callee.active = self.active.iter().copied().chain([definition]).collect();
         callee.again = self.again || self.is_replay();
         let params = arguments.iter().enumerate().map(|(index, &value)| Param {

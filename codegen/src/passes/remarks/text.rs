@@ -114,7 +114,7 @@ fn missed_text<'a>(missed: &Missed, line: impl Fn(Option<Loc>) -> Line<'a>) -> S
 }
 
 fn loop_kept<'a>(why: &LoopKept, line: impl Fn(Option<Loc>) -> Line<'a>) -> String {
-    const REQUEST: &str = "`.unroll(N)` on the range unrolls it nevertheless";
+    const REQUEST: &str = "`.unroll(N)` on the range of a `for` unrolls it nevertheless";
     match why {
         LoopKept::Requested => "`.unroll(1)` keeps it".to_owned(),
         LoopKept::SeveralExits { at } => format!("it can also end at a `break` or `return`{}", line(*at)),
