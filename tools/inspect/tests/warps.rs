@@ -87,7 +87,7 @@ fn kernels_of_a_decode_and_a_prefill_step() {
         for start in ["gemv", "gemm", "attention"] {
             let kernel = plan.kernels.iter().find(|kernel| kernel.spec.name().starts_with(start));
             let Some(kernel) = kernel else { continue };
-            let emitted = emit::compile(&[kernel.spec.clone()], Target::Sm90).unwrap();
+            let emitted = emit::compile(std::slice::from_ref(&kernel.spec), Target::Sm90).unwrap();
             let _ = write!(table, "{start}\n{}", text(&emitted[0].compiled.function));
         }
     }

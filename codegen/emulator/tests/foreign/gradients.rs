@@ -98,7 +98,7 @@ const WARPS: Launch = ([32, 64, 12800], pointer);
 const WARPGROUPS: Launch = ([64, 128, 33792], pointer);
 const MAPS: Launch = ([64, 128, 33816], tensor_map);
 
-/// Runs a kernel for one head with four CTAs, so that a CTA's stages are used again.
+/// Runs a kernel for one head with four CTAs, so that stages are reused.
 fn one_head(device: &Device, launch: Launch) -> Result<Run, Box<Finding>> {
     static PROBLEMS: [LazyLock<Problem>; 2] =
         [LazyLock::new(|| Problem::new(1, 128)), LazyLock::new(|| Problem::new(1, 256))];
@@ -181,7 +181,7 @@ const EQUIVALENT: [Equivalent; 15] = [
     equivalent("maps", "without fence.mbarrier_init", &[3, 6], PROXY_FENCE),
     equivalent("maps", "without mbarrier.inval", &[3, 4, 5, 8, 9, 10], NOT_REUSED),
 ];
-const ONE_GROUP: &str = "the copies join the next group, for which the same wait is";
+const ONE_GROUP: &str = "the copies join the next group, which the same wait covers";
 const ONE_WAIT: &str = "the products join the next group, and both are waited for at once";
 const ZEROS: &str =
     "the last group has no row of the tensor to copy: it writes zeros where nothing is read or written later";

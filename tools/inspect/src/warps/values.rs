@@ -75,7 +75,7 @@ impl<'f> Thread<'f> {
         reached.flat_map(|&block| self.function.block(block).insts.iter().copied())
     }
 
-    /// Marks a block as reached; returns whether that is news.
+    /// Marks a block as reached; returns whether it was not reached before.
     fn reach(&mut self, block: Block) -> bool {
         !std::mem::replace(&mut self.reached[block.as_u32() as usize], true)
     }
@@ -92,7 +92,7 @@ impl<'f> Thread<'f> {
         }
     }
 
-    /// Evaluates all reached blocks once; returns whether a value or a block is new.
+    /// Evaluates all reached blocks once; returns whether a value changed or a block was reached.
     fn pass(&mut self) -> bool {
         let function = self.function;
         let mut changed = false;
@@ -126,7 +126,7 @@ impl<'f> Thread<'f> {
         changed
     }
 
-    /// Joins what is known of a value with `known`; returns whether that is news.
+    /// Joins `known` into the value; returns whether the value changed.
     fn set(&mut self, value: Value, known: Known) -> bool {
         let old = &mut self.values[value.as_u32() as usize];
         let joined = old.map_or(known, |old| old.join(known));
@@ -143,7 +143,7 @@ impl<'f> Thread<'f> {
             }
             Op::DynamicShared => Known::Address { base: Base::Dynamic, offset: 0, varies: false },
             Op::Special(special) => self.special(special),
-            // The same lane each time; which one, only the device knows.
+            // A device may elect another lane, but always the same.
             Op::Elect => Known::Constant((self.lane == 0) as u64),
             Op::MapShared => arg(0),
             Op::PtrAdd => match (arg(0), arg(1)) {
