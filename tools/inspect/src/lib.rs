@@ -14,6 +14,7 @@ mod roofline;
 mod sources;
 mod stats;
 pub mod text;
+mod warps;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,6 +34,7 @@ pub use nvdisasm::{Nvdisasm, NvdisasmError};
 pub use place::{Place, PlaceId, Places};
 pub use roofline::{Gpu, Unit, Work};
 pub use stats::Stats;
+pub use warps::{Copies, Products, Ring, Role, Stores, Use, Warps};
 
 /// Why a plan cannot be inspected.
 #[derive(Debug, thiserror::Error)]
@@ -142,6 +144,8 @@ pub struct KernelView {
     pub stats: Stats,
     /// The kernel of the same launch for each target.
     pub targets: Vec<OnTarget>,
+    /// Roles of the warps, if warps wait for each other by mbarriers.
+    pub warps: Option<Warps>,
     /// Listing of the IR after all passes.
     pub ir: Listing,
     /// Listing of the PTX.
@@ -234,6 +238,7 @@ impl Unread {
     fn read(self, places: &mut Places) -> KernelView {
         let compiled = &self.emitted.compiled;
         KernelView {
+            warps: Warps::of(&compiled.function, places),
             ir: Listing::of_ir(&compiled.function, places),
             ptx: Listing::of_ptx(&compiled.ptx, places),
             sass: self.sass.map(|text| Listing::of_sass(&text, places)),

@@ -53,8 +53,8 @@ fn init(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
         under_way.init(address, count);
         shared.reserve(address, MBARRIER_BYTES, true);
-        if cx.cluster.races.is_some() {
-            races::init_mbarrier(cx, lane, address);
+        if cx.cluster.races.is_some() && !races::init_mbarrier(cx, lane, address) {
+            return Flow::Fault;
         }
     }
     Flow::Next
@@ -77,8 +77,8 @@ fn invalidate(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
         under_way.mbarriers.retain(|mbarrier| mbarrier.address != address);
         shared.release(address, MBARRIER_BYTES, false);
-        if cx.cluster.races.is_some() {
-            races::invalidate_mbarrier(cx, address);
+        if cx.cluster.races.is_some() && !races::invalidate_mbarrier(cx, lane, address) {
+            return Flow::Fault;
         }
     }
     Flow::Next

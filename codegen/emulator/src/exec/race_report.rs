@@ -1,7 +1,7 @@
 //! Converts conflicts that the race detector found into faults.
 
 use crate::checks::races::{
-    BulkCopy, BulkCopyConflict, ClusterRace, EarlierAccess, LatePeerAccess, Race, UnorderedInit,
+    BulkCopy, BulkCopyConflict, ClusterRace, EarlierAccess, LatePeerAccess, Race, UnorderedInit, UnorderedUse,
 };
 use crate::code::access::Access;
 use crate::context::cluster::ClusterState;
@@ -92,6 +92,22 @@ pub(super) fn unordered_init(cx: &mut ExecutionContext<'_>, address: u64, unorde
     );
     let earlier = EarlierAccess { thread: Some(unordered.thread), pc: unordered.pc, writes: true };
     fault(cx, FindingKind::Race, (unordered.lane as u32, detail), (Space::Shared, address), Some(earlier));
+}
+
+/// Reports an invalidation of an mbarrier that is not ordered after a use of the mbarrier.
+#[cold]
+pub(super) fn unordered_use(
+    cx: &mut ExecutionContext<'_>,
+    (lane, address): (u32, u64),
+    unordered: &UnorderedUse,
+) {
+    let place = cx.cluster.shared_name(address);
+    let detail = format!(
+        "`mbarrier.inval` of the mbarrier at shared {place}: its use by another thread did not happen before"
+    );
+    let earlier =
+        EarlierAccess { thread: Some(unordered.thread), pc: unordered.pc, writes: unordered.arrives };
+    fault(cx, FindingKind::Race, (lane, detail), (Space::Shared, address), Some(earlier));
 }
 
 /// Reports the conflict of a bulk copy that `lane` issues.

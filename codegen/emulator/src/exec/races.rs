@@ -5,7 +5,7 @@
 
 use super::addresses::{located, located_first};
 use super::race_report as report;
-use crate::asynchronous::CompletedRead;
+use crate::asynchronous::{CompletedRead, MBARRIER_BYTES};
 use crate::checks::races::{
     Accessor, BulkCopy, CopyRace, EndConflict, GridDetector, LaneAddresses, LocationLock, MemoryAccess,
     MemoryOrder, MemoryScope,
@@ -13,7 +13,7 @@ use crate::checks::races::{
 use crate::code::access::{Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS};
 use crate::context::cluster::ClusterState;
 use crate::context::{ExecutionContext, Fault, Inst, Launch, Resolved};
-use crate::finding::FindingKind;
+use crate::finding::{FindingKind, Space};
 use crate::geometry::BARRIERS;
 use crate::lanes::{LANES, lanes_of};
 
@@ -118,18 +118,40 @@ pub(crate) fn arrive_at_barrier(cx: &mut ExecutionContext<'_>, id: usize, from: 
     }
 }
 
-/// Records that `lane` has initialised the mbarrier at `address`.
-pub(crate) fn init_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) {
+/// Records that `lane` has initialised the mbarrier at `address`, which is a write of its bytes. Returns false if the
+/// write races.
+pub(crate) fn init_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) -> bool {
+    if !write_mbarrier(cx, lane, address) {
+        return false;
+    }
     if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.init_mbarrier(address, (cx.warp.index, lane as u32), cx.warp.pc);
     }
+    true
 }
 
-/// Records that an mbarrier was invalidated, which makes its bytes ordinary memory again.
-pub(crate) fn invalidate_mbarrier(cx: &mut ExecutionContext<'_>, address: u64) {
-    if let Some(races) = cx.cluster.races.as_deref_mut() {
-        races.invalidate_mbarrier(address);
+/// Records that `lane` has invalidated an mbarrier: a write of its bytes, which are ordinary memory again. Returns false if
+/// a use of the mbarrier did not happen before, or the write races.
+pub(crate) fn invalidate_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) -> bool {
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
+    match races.invalidate_mbarrier(address, (cx.warp.index, lane as u32)) {
+        Ok(()) => write_mbarrier(cx, lane, address),
+        Err(unordered) => {
+            report::unordered_use(cx, (lane as u32, address), &unordered);
+            false
+        }
     }
+}
+
+/// Checks and records a write of an mbarrier's bytes by a lane; returns false if it races.
+fn write_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) -> bool {
+    let accessor = accessor(cx, 1 << lane);
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
+    let (space, access, bytes) = (Space::Shared, Access::Store, MBARRIER_BYTES);
+    let what = MemoryAccess { space, access, addresses: LaneAddresses::Same(address), bytes };
+    let Some(race) = races.access(accessor, None, &what) else { return true };
+    report::race(cx, (space, access), bytes, race);
+    false
 }
 
 /// Records a use of an mbarrier by lanes; `releases` is the release scope if the use is an arrival that releases.
@@ -141,7 +163,7 @@ pub(crate) fn use_mbarrier(
     releases: Option<MemoryScope>,
 ) -> bool {
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
-    match races.use_mbarrier(cx.warp.index, lanes, address, releases) {
+    match races.use_mbarrier((cx.warp.index, lanes, cx.warp.pc), address, releases) {
         Ok(()) => true,
         Err(unordered) => {
             report::unordered_init(cx, address, &unordered);

@@ -25,7 +25,7 @@ pub fn product(a: &[f64], b: &[f64], k: usize, n: usize) -> Vec<f64> {
     a.chunks(k).flat_map(|row| (0..n).map(|column| element(row, column)).collect::<Vec<f64>>()).collect()
 }
 
-fn transposed(b: &[f64], k: usize) -> Vec<f64> {
+pub fn transposed(b: &[f64], k: usize) -> Vec<f64> {
     (0..k).flat_map(|i| b.iter().skip(i).step_by(k).copied().collect::<Vec<_>>()).collect()
 }
 
@@ -161,7 +161,7 @@ fn products_of_warpgroups_match_float64() {
 }
 
 /// Changes the swizzle in the constant that completes a matrix descriptor: 128 bytes to 64, 64 to 128, 32 to none.
-fn other_swizzle(line: &str) -> String {
+pub fn other_swizzle(line: &str) -> String {
     let (rest, number) = line.trim_end_matches(';').rsplit_once(char::is_whitespace).expect("an operand");
     match number.parse::<i64>().map(|bits| bits as u64) {
         Ok(bits) if bits >> 62 != 0 => format!("{rest} {};", (bits ^ 3 << 62) as i64),
@@ -171,13 +171,13 @@ fn other_swizzle(line: &str) -> String {
 
 /// Mutants that behave as the kernel does.
 const EQUIVALENT: [Equivalent; 7] = [
-    equivalent("matmul", "without bar.sync", 2, WAITED),
-    equivalent("attention", "without bar.sync", 2, WAITED),
-    equivalent("fp8", "without bar.sync", 2, WAITED),
-    equivalent("int8", "without bar.sync", 2, WAITED),
-    equivalent("tf32", "without bar.sync", 2, WAITED),
-    equivalent("attention", "without fence.proxy.async", 2, NO_STORE),
-    equivalent("quantised", "without fence.proxy.async", 2, NO_STORE),
+    equivalent("matmul", "without bar.sync", &[2], WAITED),
+    equivalent("attention", "without bar.sync", &[2], WAITED),
+    equivalent("fp8", "without bar.sync", &[2], WAITED),
+    equivalent("int8", "without bar.sync", &[2], WAITED),
+    equivalent("tf32", "without bar.sync", &[2], WAITED),
+    equivalent("attention", "without fence.proxy.async", &[2], NO_STORE),
+    equivalent("quantised", "without fence.proxy.async", &[2], NO_STORE),
 ];
 const WAITED: &str = "the barrier only keeps the copies of the next stage behind `wgmma` that the warp has waited for, and \
                       which are complete in all warps then";

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bespoke_emulator::{Finding, Module};
+use bespoke_emulator::Finding;
 
 use crate::device::Device;
 
@@ -36,12 +36,12 @@ pub struct Case {
     pub run: fn(&Device) -> Result<Run, Box<Finding>>,
 }
 
-/// A mutant that behaves as the kernel does, and why. `number` is that of the damaged line among those of its kind, from
-/// 1 on.
+/// Mutants that behave as the kernel does, and why. `numbers` are those of the damaged lines among those of their kind,
+/// from 1 on.
 pub struct Equivalent {
     case: &'static str,
     what: &'static str,
-    number: usize,
+    numbers: &'static [usize],
     #[allow(dead_code, reason = "for the reader")]
     why: &'static str,
 }
@@ -49,10 +49,10 @@ pub struct Equivalent {
 pub const fn equivalent(
     case: &'static str,
     what: &'static str,
-    number: usize,
+    numbers: &'static [usize],
     why: &'static str,
 ) -> Equivalent {
-    Equivalent { case, what, number, why }
+    Equivalent { case, what, numbers, why }
 }
 
 /// The texts with one line damaged at a time, of those that contain `pattern`: `damage` gives the new line.
@@ -77,6 +77,15 @@ pub fn a_group_early(line: &str) -> String {
     let (rest, number) =
         line.trim_end_matches(';').trim_end().rsplit_once(char::is_whitespace).expect("a number");
     format!("{rest} {};", number.parse::<u32>().expect("a number of groups") + 1)
+}
+
+/// Replaces the last operand.
+pub fn last_operand(new: &str) -> impl Fn(&str) -> String + use<'_> {
+    move |line| {
+        let statement = line.split_once(';').expect("a statement").0;
+        let (rest, _) = statement.rsplit_once(", ").expect("operands");
+        format!("{rest}, {new};")
+    }
 }
 
 /// Mutants of kernels and what is found in each, in a table.
@@ -115,15 +124,20 @@ impl<'e> Mutants<'e> {
     }
 
     fn is_equivalent(&self, case: &str, what: &str, number: usize) -> bool {
-        self.equivalent.iter().any(|one| (one.case, one.what, one.number) == (case, what, number))
+        self.equivalent
+            .iter()
+            .any(|one| (one.case, one.what) == (case, what) && one.numbers.contains(&number))
     }
 
     /// The table of outcomes, and the survivors that are not known to be equivalent.
     #[track_caller]
     pub fn finish(self) -> String {
-        for Equivalent { case, what, number, .. } in self.equivalent {
-            let survives = self.survivors.iter().any(|one| (one.0, &*one.1, one.2) == (*case, what, *number));
-            assert!(survives, "{case} {what} {number} does not survive");
+        for Equivalent { case, what, numbers, .. } in self.equivalent {
+            for number in *numbers {
+                let survives =
+                    self.survivors.iter().any(|one| (one.0, &*one.1, one.2) == (*case, what, *number));
+                assert!(survives, "{case} {what} {number} does not survive");
+            }
         }
         let unknown = self.survivors.iter().filter(|one| !self.is_equivalent(one.0, &one.1, one.2));
         let unknown: Vec<String> =
@@ -138,9 +152,6 @@ impl<'e> Mutants<'e> {
 /// What is found in a damaged text; `None` if its result is right.
 #[track_caller]
 fn outcome(case: &Case, text: &str) -> Option<String> {
-    if let Err(errors) = Module::load(text) {
-        panic!("{}: {}", case.name, errors[0]);
-    }
     match (case.run)(&Device::load(text)) {
         Err(finding) => Some(format!("{:?}", finding.kind)),
         Ok(run) if !run.is_right() => Some("wrong result".to_string()),

@@ -73,6 +73,74 @@ fn barriers_order_their_participants() {
     );
 }
 
+/// Body in which thread 0 initialises an mbarrier in `cell` at which every thread arrives and then waits.
+fn phase(before: &str, after: &str) -> String {
+    format!(
+        "{before} @%p mbarrier.init.shared.b64 [cell], 64; bar.sync 0;
+        mbarrier.arrive.shared.b64 _, [cell];
+        WAIT: mbarrier.test_wait.parity.shared.b64 %q, [cell], 0; @!%q bra WAIT;
+        {after}"
+    )
+}
+
+#[test]
+fn an_mbarrier_is_invalidated_after_all_its_uses() {
+    clean(WARPS, &phase("", "bar.sync 0; @%p mbarrier.inval.shared.b64 [cell];"));
+    // The wait orders the other threads' arrivals before the invalidation, and not their waits.
+    reports(
+        WARPS,
+        &phase("", "@%p mbarrier.inval.shared.b64 [cell];"),
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 20: `@%p mbarrier.inval.shared.b64 [cell];`) by thread (0, 0, 0) of CTA (0, 0, 0): `mbarrier.inval` of the mbarrier at shared 0x0 (`cell`): its use by another thread did not happen before; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 19: `WAIT: mbarrier.test_wait.parity.shared.b64 %q, [cell], 0; @!%q bra WAIT;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    let others_arrive = "@%p mbarrier.init.shared.b64 [cell], 32; bar.sync 0;
+        setp.ge.u32 %q, %r0, 32; @%q mbarrier.arrive.shared.b64 _, [cell]; @!%p bra END;
+        WAIT: mbarrier.test_wait.parity.shared.b64 %q, [cell], 0; @!%q bra WAIT;
+        mbarrier.inval.shared.b64 [cell]; st.shared.u32 [cell], 1;
+        END: ret;";
+    clean(WARPS, others_arrive);
+}
+
+#[test]
+fn the_bytes_of_an_mbarrier_are_written_when_it_begins_and_ends() {
+    let read = "st.shared.u32 [%r1], 1; bar.sync 0; ld.shared.u32 %r2, [cell];";
+    clean(WARPS, &phase(&format!("{read} bar.sync 0;"), ""));
+    reports(
+        WARPS,
+        &phase(read, ""),
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `st.shared.u32 [%r1], 1; bar.sync 0; ld.shared.u32 %r2, [cell]; @%p mbarrier.init.shared.b64 [cell], 64; bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): 8-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 17: `st.shared.u32 [%r1], 1; bar.sync 0; ld.shared.u32 %r2, [cell]; @%p mbarrier.init.shared.b64 [cell], 64; bar.sync 0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    let write = "@%p st.shared.u32 [cell], 1;";
+    let ended = "setp.eq.u32 %q, %r0, 32; bar.sync 0; @%q mbarrier.inval.shared.b64 [cell];";
+    clean(WARPS, &phase("", &format!("{ended} bar.sync 0; {write}")));
+    reports(
+        WARPS,
+        &phase("", &format!("{ended} {write}")),
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 20: `setp.eq.u32 %q, %r0, 32; bar.sync 0; @%q mbarrier.inval.shared.b64 [cell]; @%p st.shared.u32 [cell], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:20 (PTX line 20: `setp.eq.u32 %q, %r0, 32; bar.sync 0; @%q mbarrier.inval.shared.b64 [cell]; @%p st.shared.u32 [cell], 1;`) by thread (32, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+}
+
+#[test]
+fn a_bulk_copy_to_the_bytes_of_a_former_mbarrier_needs_a_proxy_fence() {
+    let body = |fence: &str| {
+        format!(
+            "@!%p bra END; mbarrier.init.shared.b64 [cell], 1; mbarrier.inval.shared.b64 [cell];
+            mbarrier.init.shared.b64 [gate], 1; fence.mbarrier_init.release.cluster; {fence}
+            mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], 16;
+            cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 16, [gate];
+            WAIT: mbarrier.try_wait.parity.shared::cta.b64 %q, [gate], 0; @!%q bra WAIT;
+            END: ret;"
+        )
+    };
+    clean(WARP, &body("fence.proxy.async.shared::cta;"));
+    assert_eq!(run(&body(""), WARP).expect_err("a finding").kind, FindingKind::ProxyFence);
+}
+
 #[test]
 fn warp_barriers_order_only_lanes_of_the_mask() {
     let half = "setp.lt.u32 %q, %r0, 16; @!%q bra REST; bar.warp.sync 0xffff; REST:";

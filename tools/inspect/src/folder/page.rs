@@ -8,7 +8,7 @@ use bespoke_kernels::plan::StepKind;
 use super::{Folder, FolderError, FolderIr, FolderKernel};
 use crate::roofline::{Gpu, Unit};
 use crate::stats::{changes, named_types};
-use crate::{Graph, Inspection, KernelView, Listing, OnTarget, Places, Stats, Tools, sources};
+use crate::{Graph, Inspection, KernelView, Listing, OnTarget, Places, Stats, Tools, Warps, sources};
 
 impl Inspection {
     /// Data of the page for the kernels of a folder, called `title`, for a target. Every kernel must have its IR.
@@ -27,6 +27,7 @@ impl Inspection {
                 targets.extend(folder.kernels(other, Some(&kernel.name), tools)?.iter().map(on_target));
             }
             views.push(KernelView {
+                warps: Warps::of(&ir.compiled.function, &mut places),
                 ir: Listing::of_ir(&ir.compiled.function, &mut places),
                 ptx: Listing::of_ptx(&kernel.ptx, &mut places),
                 sass: kernel.sass.as_ref().map(|text| Listing::of_sass(text, &mut places)),

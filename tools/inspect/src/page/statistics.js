@@ -85,6 +85,7 @@ function statistics(kernel) {
   const passes = kernel.passes.map(([pass, before, after]) => h("tr", {}, h("th", { scope: "row" }, pass), h("td", {}, number(before)), h("td", {}, number(after)), h("td", {}, after === before ? "0" : after < before ? `−${before - after}` : `+${after - before}`)));
   return h("div", { class: "cards" },
     occupancyCard(kernel),
+    kernel.warps ? warpsCard(kernel) : null,
     hasPlan ? rooflineCard(kernel) : null,
     card("IR instructions", h("p", { class: "dim" }, `${number(report.instructions)} after all passes, constants left out; ${number(report.ptx_lines)} lines of PTX`), bars(mix)),
     opcodes(kernel),

@@ -6,12 +6,13 @@ use crate::Inspection;
 const PAGE: &str = include_str!("../page/page.html");
 
 /// Names and texts of the page's parts, in the order in which the browser reads them.
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 9] = [
     ("style", include_str!("../page/style.css")),
     ("format", include_str!("../page/format.js")),
     ("highlight", include_str!("../page/highlight.js")),
     ("pane", include_str!("../page/pane.js")),
     ("graph", include_str!("../page/graph.js")),
+    ("warps", include_str!("../page/warps.js")),
     ("statistics", include_str!("../page/statistics.js")),
     ("kernel", include_str!("../page/kernel.js")),
     ("main", include_str!("../page/main.js")),

@@ -41,4 +41,4 @@ pub(crate) use peer_checks::LatePeerAccess;
 pub(crate) use race::{ClusterRace, EarlierAccess, Race};
 pub(crate) use strong::LocationLock;
 pub(crate) use sync::{MemoryOrder, MemoryScope};
-pub(crate) use synchronise::{FenceKind, UnorderedInit};
+pub(crate) use synchronise::{FenceKind, UnorderedInit, UnorderedUse};

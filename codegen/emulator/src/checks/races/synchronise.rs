@@ -1,7 +1,7 @@
 //! Synchronisation of threads by fences, barriers and mbarriers.
 
 use super::detector::RaceDetector;
-use super::sync::{Initialisation, MemoryScope};
+use super::sync::{Initialisation, LastUse, MemoryScope};
 use crate::lanes::{LANES, lanes_of};
 
 /// Effect of a fence instruction.
@@ -44,6 +44,14 @@ pub(crate) struct UnorderedInit {
     pub(crate) pc: u32,
 }
 
+/// Use of an mbarrier that did not happen before the mbarrier's invalidation.
+pub(crate) struct UnorderedUse {
+    /// Number in the cluster of the thread that used the mbarrier; `pc` is its instruction.
+    pub(crate) thread: usize,
+    pub(crate) pc: u32,
+    pub(crate) arrives: bool,
+}
+
 impl RaceDetector {
     /// Executes a fence by lanes of a warp; `code` is the [`FenceKind`] as a number.
     pub(crate) fn fence(&mut self, warp: usize, lanes: u32, code: u64) {
@@ -77,24 +85,39 @@ impl RaceDetector {
         self.sync.init_mbarrier(address, thread, pc as u32);
     }
 
-    /// Invalidates an mbarrier, whose bytes become ordinary memory again.
-    pub(crate) fn invalidate_mbarrier(&mut self, address: u64) {
-        if let Some(mbarrier) = self.sync.mbarrier(address) {
-            mbarrier.is_valid = false;
+    /// Invalidates an mbarrier, whose bytes become ordinary memory again. Checks that all uses of the mbarrier happened
+    /// before the invalidation by a thread (warp and lane).
+    pub(crate) fn invalidate_mbarrier(
+        &mut self,
+        address: u64,
+        (warp, lane): (usize, u32),
+    ) -> Result<(), UnorderedUse> {
+        let Some(mbarrier) = self.sync.mbarrier(address) else { return Ok(()) };
+        mbarrier.is_valid = false;
+        let uses = std::mem::take(&mut mbarrier.uses);
+        let clocks = self.sync.accessor(warp, 1 << lane, 0, 0);
+        for LastUse { warp: by, lanes, time, pc, arrives } in uses {
+            let own = if by == warp { 1 << lane } else { 0 };
+            let is_ordered = |user: &usize| clocks.all(|clock| clock.covers(by, 1 << user, time));
+            if let Some(user) = lanes_of(lanes & !own).find(|user| !is_ordered(user)) {
+                return Err(UnorderedUse { thread: by * LANES + user, pc, arrives });
+            }
         }
+        Ok(())
     }
 
-    /// Checks a use of an mbarrier by lanes of a warp. If `releases` is a scope, also records the lanes' arrival with a
-    /// release at that scope.
+    /// Checks and records a use of an mbarrier by lanes of a warp. If `releases` is a scope, also records the lanes'
+    /// arrival with a release at that scope.
     pub(crate) fn use_mbarrier(
         &mut self,
-        warp: usize,
-        lanes: u32,
+        (warp, lanes, pc): (usize, u32, usize),
         address: u64,
         releases: Option<MemoryScope>,
     ) -> Result<(), UnorderedInit> {
+        let now = self.sync.now(warp);
         let Some(mbarrier) = self.sync.mbarrier(address) else { return Ok(()) };
         let (init, number) = (mbarrier.initialised, mbarrier.number);
+        mbarrier.record_use(LastUse { warp, lanes, time: now, pc: pc as u32, arrives: releases.is_some() });
         let Initialisation { warp: by, lane: by_lane, time, pc } = init;
         let own_lane = if by == warp { 1 << by_lane } else { 0 };
         let others = lanes & !own_lane;

@@ -127,8 +127,72 @@ def matmul_tma(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
     c.store([row, column], sums.to(tl.float16))
 
 
+@triton.jit
+def rows_from(x, row, BLOCK: tl.constexpr, D: tl.constexpr, MAPS: tl.constexpr):
+    """BLOCK rows of D elements from a row on, through a tensor map or a pointer."""
+    if MAPS:
+        return x.load([row, 0])
+    else:
+        return tl.load(x + (row + tl.arange(0, BLOCK))[:, None] * D + tl.arange(0, D)[None, :])
+
+
+@triton.jit
+def attention_delta(o, do, delta, BLOCK: tl.constexpr, D: tl.constexpr):
+    """Sums of O · dO along rows."""
+    row = tl.program_id(0) * BLOCK
+    products = rows_from(o, row, BLOCK, D, False) * rows_from(do, row, BLOCK, D, False).to(tl.float32)
+    tl.store(delta + row + tl.arange(0, BLOCK), tl.sum(products, axis=1))
+
+
+@triton.jit
+def attention_backward(
+    q, k, v, do, logs, delta, dq, dk, dv, T, scale, BLOCK: tl.constexpr, D: tl.constexpr, MAPS: tl.constexpr
+):
+    """Gradients of causal attention of one head per program_id(1).
+
+    A program computes dK and dV of BLOCK keys from the queries that attend to them, then dQ of BLOCK queries. `logs`
+    has the logarithm of each row's sum of exponentials, `delta` the sum of O · dO.
+    """
+    head = tl.program_id(1) * T
+    start = tl.program_id(0) * BLOCK
+    columns, at = tl.arange(0, BLOCK), tl.arange(0, D)
+    own = head + start + columns
+
+    tk = rows_from(k, head + start, BLOCK, D, MAPS)
+    tv = rows_from(v, head + start, BLOCK, D, MAPS)
+    sums_k = tl.zeros([BLOCK, D], dtype=tl.float32)
+    sums_v = tl.zeros([BLOCK, D], dtype=tl.float32)
+    for first in range(start, T, BLOCK):
+        tq = rows_from(q, head + first, BLOCK, D, MAPS)
+        tdo = rows_from(do, head + first, BLOCK, D, MAPS)
+        scores = tl.dot(tk, tl.trans(tq)) * scale
+        weights = tl.exp(scores - tl.load(logs + head + first + columns)[None, :])
+        weights = tl.where((start + columns)[:, None] <= (first + columns)[None, :], weights, 0.0)
+        sums_v = tl.dot(weights.to(tl.float16), tdo, sums_v)
+        slopes = tl.dot(tv, tl.trans(tdo)) - tl.load(delta + head + first + columns)[None, :]
+        sums_k = tl.dot((weights * slopes).to(tl.float16), tq, sums_k)
+    tl.store(dk + own[:, None] * D + at[None, :], sums_k * scale)
+    tl.store(dv + own[:, None] * D + at[None, :], sums_v)
+
+    tq = rows_from(q, head + start, BLOCK, D, MAPS)
+    tdo = rows_from(do, head + start, BLOCK, D, MAPS)
+    row_logs, row_delta = tl.load(logs + own)[:, None], tl.load(delta + own)[:, None]
+    sums_q = tl.zeros([BLOCK, D], dtype=tl.float32)
+    for first in range(0, start + BLOCK, BLOCK):
+        tk = rows_from(k, head + first, BLOCK, D, MAPS)
+        tv = rows_from(v, head + first, BLOCK, D, MAPS)
+        weights = tl.exp(tl.dot(tq, tl.trans(tk)) * scale - row_logs)
+        weights = tl.where((start + columns)[:, None] >= (first + columns)[None, :], weights, 0.0)
+        slopes = tl.dot(tdo, tl.trans(tv)) - row_delta
+        sums_q = tl.dot((weights * slopes).to(tl.float16), tk, sums_q)
+    tl.store(dq + own[:, None] * D + at[None, :], sums_q * scale)
+
+
 MAP = "tensordesc<fp16[64,64]>"
 TILE = {"BM": 64, "BN": 32, "BK": 64}
+ROWS = "tensordesc<fp16[64,32]> "
+GRADIENTS = "*fp32 *fp32 *fp32 *fp32 *fp32 i32 fp32"
+BACKWARD = {"BLOCK": 64, "D": 32, "MAPS": False}
 # File, kernel, types of the arguments, constants, warps, target.
 KERNELS = [
     ("softmax", softmax, "*fp32 *fp32 i32", {"BLOCK": 256}, 4, 80),
@@ -139,6 +203,11 @@ KERNELS = [
     ("matmul_sm90", matmul, "*fp16 *fp16 *fp16 i32 i32 i32", TILE, 4, 90),
     ("attention", attention, "*fp16 *fp16 *fp16 *fp32 i32 fp32", {"BM": 32, "BN": 32, "D": 32}, 2, 80),
     ("attention_sm90", attention, "*fp16 *fp16 *fp16 *fp32 i32 fp32", {"BM": 64, "BN": 32, "D": 32}, 4, 90),
+    ("attention_delta", attention_delta, "*fp32 *fp16 *fp32", {"BLOCK": 32, "D": 32}, 2, 80),
+    ("attention_delta_sm90", attention_delta, "*fp32 *fp16 *fp32", {"BLOCK": 32, "D": 32}, 2, 90),
+    ("attention_backward", attention_backward, f"{'*fp16 ' * 4}{GRADIENTS}", BACKWARD | {"BLOCK": 32}, 2, 80),
+    ("attention_backward_sm90", attention_backward, f"{'*fp16 ' * 4}{GRADIENTS}", BACKWARD, 4, 90),
+    ("attention_backward_tma_sm90", attention_backward, f"{ROWS * 4}{GRADIENTS}", BACKWARD | {"MAPS": True}, 4, 90),
     ("quantised", quantised, "*fp16 *i8 *fp32 *fp32 i32 i32 i32", {"BM": 32, "BN": 32, "BK": 32}, 2, 80),
     ("quantised_sm90", quantised, "*fp16 *i8 *fp32 *fp32 i32 i32 i32", {"BM": 32, "BN": 64, "BK": 64}, 4, 90),
     ("fp8_sm90", matmul_t, "*fp8e4nv *fp8e4nv *fp32 i32 i32 i32", TILE | {"ACC": tl.float32}, 4, 90),

@@ -9,6 +9,6 @@ mod scope;
 mod state;
 
 pub(super) use lanes::AccessorClocks;
-pub(super) use objects::Initialisation;
+pub(super) use objects::{Initialisation, LastUse};
 pub(crate) use scope::{MemoryOrder, MemoryScope};
 pub(super) use state::{ClockChange, SyncState, clocks_at};
