@@ -52,7 +52,9 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
         let object = |(kernel, text): (&FolderKernel, &String)| serde_json::json!({ "kernel": kernel.name, "target": target, "text": text });
         return console::json(&kernels.iter().zip(&texts).map(object).collect::<Vec<_>>());
     }
-    texts.iter().try_for_each(|text| Ok(exact(text.trim_end())?))
+    // Kernels that share a module have one text.
+    let is_first = |&(at, text): &(usize, &String)| !texts[..at].contains(text);
+    texts.iter().enumerate().filter(is_first).try_for_each(|(_, text)| Ok(exact(text.trim_end())?))
 }
 
 /// Prints a stage that follows from the kernels' IR.
