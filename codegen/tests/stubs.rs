@@ -1,8 +1,7 @@
-//! Tests of the build-time API: its output, its errors, and that a stub rejects wrong arguments at compile time.
+//! Tests of the build-time API: its output and its errors. Calls of stubs with wrong arguments are in `ui/stubs.rs`.
 //!
 //! `stubs/emitted` is the output of an `Emission`. `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test stubs`
-//! rewrites it; `TRYBUILD=overwrite` rewrites the expected errors of `stubs/*.rs`, which call its stubs. Other tests
-//! compare the PTX.
+//! rewrites it. Other tests compare the PTX.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -413,11 +412,4 @@ fn an_instruction_that_a_target_lacks_is_named_with_its_line() {
     let error = Emission::new().target(Target::Sm80).kernel(early(), Geometry::per_launch()).compile();
     let error = error.unwrap_err().to_string();
     assert!(error.contains("sm_80") && error.contains("stubs/kernels.rs:"), "{error}");
-}
-
-#[test]
-fn wrong_arguments_do_not_compile() {
-    let cases = trybuild::TestCases::new();
-    cases.pass("tests/stubs/right.rs");
-    cases.compile_fail("tests/stubs/wrong_*.rs");
 }

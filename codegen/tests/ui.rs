@@ -1,4 +1,4 @@
-//! Compile errors of the kernel language. Every file of `ui/` is compiled, and each error is expected below its line:
+//! Compile errors of the kernel language and of generated stubs. Every file of `ui/` is compiled, and each error is expected below its line:
 //!
 //! ```text
 //!     let y = x as f32;
@@ -9,26 +9,18 @@
 //! expected. `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files in `ui/pass`
 //! have no errors.
 
+mod rustc;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs, thread};
 
 use serde::Deserialize;
 
-/// A line of `cargo check --message-format=json`.
-#[derive(Deserialize)]
-struct CargoLine {
-    message: Option<Message>,
-    target: Option<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-}
-
+/// A line of `rustc --error-format=json`.
 #[derive(Deserialize)]
 struct Message {
     message: String,
@@ -137,43 +129,41 @@ fn cases(root: &Path) -> BTreeMap<String, PathBuf> {
     files("").chain(files("pass")).filter(rust).map(named).collect()
 }
 
-/// Errors of each test case, from a single `cargo check` of a package with one binary per case.
-fn errors(root: &Path, cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Error>> {
-    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
-    fs::create_dir_all(&package).expect("a folder under target");
-    let mut manifest = format!(
-        "[package]\nname = \"ui\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n\
-         [dependencies]\nbespoke-codegen = {{ path = {root:?} }}\n"
+/// Errors of each test case.
+fn errors(cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Error>> {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
+    fs::create_dir_all(&scratch).expect("a folder under target");
+    let libraries = rustc::Libraries::find(
+        ["bespoke_codegen"],
+        "use bespoke_codegen::prelude::*; fn main() { let _ = Target::Sm90; }",
+        &scratch,
     );
-    for (name, path) in cases {
-        writeln!(manifest, "[[bin]]\nname = {name:?}\npath = {path:?}").expect("strings grow");
-    }
-    fs::write(package.join("Cargo.toml"), manifest).expect("a manifest");
-    let lock = root.parent().expect("the workspace").join("Cargo.lock");
-    fs::copy(lock, package.join("Cargo.lock")).expect("the workspace's lock file");
-    let output = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["check", "--offline", "--bins", "--keep-going", "--message-format=json"])
-        .arg("--target-dir")
-        .arg(package.join("target"))
-        .current_dir(&package)
-        .output()
-        .expect("cargo runs");
-    let mut errors: BTreeMap<String, Vec<Error>> =
-        cases.keys().map(|name| (name.clone(), Vec::new())).collect();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(CargoLine { message: Some(message), target: Some(target) }) = serde_json::from_str(line)
-        else {
-            continue;
-        };
-        let Some(errors) = errors.get_mut(&target.name) else { continue };
+    let all: Vec<(&String, &PathBuf)> = cases.iter().collect();
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        while let Some(&(name, path)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let arguments = ["--crate-name", name, "--emit", "metadata", "--error-format", "json"];
+            let mut command = libraries.rustc(path, &arguments);
+            command.arg("--out-dir").arg(&scratch);
+            found.lock().expect("no panic").insert(name.clone(), errors_of(&rustc::output(command).stderr));
+        }
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
+    found.into_inner().expect("no panic")
+}
+
+/// The errors among messages of rustc, by place.
+fn errors_of(messages: &[u8]) -> Vec<Error> {
+    let mut errors = Vec::new();
+    for line in String::from_utf8_lossy(messages).lines() {
+        let message: Message = serde_json::from_str(line).unwrap_or_else(|_| panic!("rustc: {line}"));
         errors.extend(message.error().filter(|_| message.level == "error"));
     }
-    let found = errors.values().any(|errors| !errors.is_empty());
-    assert!(found, "cargo check found no errors:\n{}", String::from_utf8_lossy(&output.stderr));
-    for errors in errors.values_mut() {
-        errors.sort();
-        errors.dedup();
-    }
+    errors.sort();
+    errors.dedup();
     errors
 }
 
@@ -181,7 +171,8 @@ fn errors(root: &Path, cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Ve
 fn ui() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let cases = cases(root);
-    let errors = errors(root, &cases);
+    let errors = errors(&cases);
+    assert!(errors.values().any(|errors| !errors.is_empty()), "rustc found no errors");
     let mut wrong = Vec::new();
     for (name, path) in &cases {
         let source = fs::read_to_string(path).expect("a case");

@@ -10,12 +10,15 @@
 //! A failing batch keeps its source; the message has its path and the names of the programs.
 
 mod generate;
+#[path = "../rustc/mod.rs"]
+mod rustc;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::SystemTime;
 use std::{env, fs};
+
+use rustc::Libraries;
 
 const TEMPLATE: &str = include_str!("template.rs");
 
@@ -32,59 +35,18 @@ fn source(seed: u64, count: usize) -> String {
     text + "];\n"
 }
 
-/// Libraries of a crate beside this test, the newest first.
-fn libraries(name: &str) -> Vec<PathBuf> {
-    let this = env::current_exe().expect("a test is a file");
-    let folder = this.parent().expect("a file is in a folder");
-    let prefix = format!("lib{name}-");
-    let files = fs::read_dir(folder).expect("the folder of this test").flatten().map(|entry| entry.path());
-    let is_library = |path: &PathBuf| {
-        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        file.starts_with(&prefix) && file.ends_with(".rlib")
-    };
-    let mut found: Vec<PathBuf> = files.filter(is_library).collect();
-    let age = |path: &PathBuf| {
-        fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
-    };
-    found.sort_by_key(|path| std::cmp::Reverse(age(path)));
-    found
+/// The libraries of the language and of `bespoke-testing`.
+fn libraries(folder: &Path) -> Libraries {
+    let probe =
+        "fn main() {}\nfn launch(kernel: &bespoke_codegen::Kernel) { bespoke_testing::Launch::of(kernel); }";
+    Libraries::find(["bespoke_testing", "bespoke_codegen"], probe, folder)
 }
 
-/// The libraries of the language and of `bespoke-testing` that belong together. There may be others, of other features.
-fn pair_of_libraries(folder: &Path) -> [PathBuf; 2] {
-    let probe = folder.join("probe.rs");
-    fs::write(
-        &probe,
-        "fn main() {}\nfn launch(kernel: &bespoke_codegen::Kernel) { bespoke_testing::Launch::of(kernel); }",
-    )
-    .expect("a folder under target");
-    for testing in libraries("bespoke_testing") {
-        for codegen in libraries("bespoke_codegen") {
-            let pair = [codegen, testing.clone()];
-            if compile(&probe, &folder.join("probe"), &pair).is_ok() {
-                return pair;
-            }
-        }
-    }
-    panic!(
-        "no libraries of `bespoke_codegen` and `bespoke_testing` belong together: run this by `cargo test`"
-    );
-}
-
-fn compile(source: &Path, binary: &Path, [codegen, testing]: &[PathBuf; 2]) -> Result<(), String> {
-    let dependencies = codegen.parent().expect("a library is in a folder");
-    let output = Command::new(env::var_os("RUSTC").unwrap_or("rustc".into()))
-        .args(["--edition", "2024", "--crate-name", "sources", "-C", "overflow-checks=off", "-o"])
-        .arg(binary)
-        .arg("-L")
-        .arg(format!("dependency={}", dependencies.display()))
-        .arg("--extern")
-        .arg(format!("bespoke_codegen={}", codegen.display()))
-        .arg("--extern")
-        .arg(format!("bespoke_testing={}", testing.display()))
-        .arg(source)
-        .output()
-        .expect("rustc starts");
+fn compile(source: &Path, binary: &Path, libraries: &Libraries) -> Result<(), String> {
+    let mut command =
+        libraries.rustc(source, &["--crate-name", "sources", "-C", "overflow-checks=off", "-o"]);
+    command.arg(binary);
+    let output = rustc::output(command);
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
@@ -95,7 +57,7 @@ fn run(seed: u64, count: usize) -> Result<(), String> {
     let (path, binary) = (folder.join(format!("batch{seed}.rs")), folder.join(format!("batch{seed}")));
     fs::write(&path, source(seed, count)).expect("a folder under target");
     let failed = |what: &str, why: &str| Err(format!("{} {what}:\n{why}", path.display()));
-    if let Err(message) = compile(&path, &binary, &pair_of_libraries(&folder)) {
+    if let Err(message) = compile(&path, &binary, &libraries(&folder)) {
         return failed("does not compile", &message);
     }
     let output = Command::new(&binary).output().expect("the batch starts");

@@ -171,12 +171,41 @@ fn seeds() -> Range<u64> {
 
 #[test]
 fn logits_have_the_bits_of_the_sequence_alone() {
+    let seeds = seeds();
+    // Every other schedule on a thread of its own.
+    let (mut total, mut ended, mut sequences) = (Counts::default(), Ends::default(), 0);
+    let first = seeds.start;
+    std::thread::scope(|scope| {
+        let parts = [0, 1].map(|part| {
+            let seeds = seeds.clone().filter(move |seed| (seed - first) % 2 == part);
+            scope.spawn(|| run_all(seeds))
+        });
+        for part in parts {
+            let (counts, ends, count) = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            total.add(&counts);
+            ended.add_all(&ends);
+            sequences += count;
+        }
+    });
+    println!("{} schedules, {sequences} sequences: {total:?}, {ended:?}", seeds.count());
+    if setting("BESPOKE_SCHEDULES_SEED").is_none() {
+        assert!(total.rows > 300 && ended.usual_happened(), "{total:?}, {ended:?}");
+        assert!(total.accepted > 0 && total.accepted < total.drafted, "{total:?}");
+        assert!(total.decode_again > 0 && total.shared_prefill > 0 && total.cleared > 0, "{total:?}");
+        // Steps of every size up to 8 rows.
+        for rows in [1..=1, 2..=2, 3..=4, 5..=8] {
+            assert!(total.decode_rows.range(rows.clone()).next().is_some(), "{rows:?}: {total:?}");
+        }
+    }
+}
+
+/// Runs and checks schedules, and counts what happened in how many sequences.
+fn run_all(seeds: impl Iterator<Item = u64>) -> (Counts, Ends, usize) {
     let (mut one, mut engine) = (load(1, 0), load(SLOTS, DRAFTS));
     let mut reference = Reference::new(Slots::new(&mut one).unwrap());
     let mut total = Counts::default();
     let (mut sequences, mut ended) = (0, Ends::default());
-    let seeds = seeds();
-    for seed in seeds.clone() {
+    for seed in seeds {
         let schedule = Schedule::of(seed);
         let steps = Slots::new(&mut engine).unwrap();
         assert_eq!(steps.limits().pages, PAGES);
@@ -190,16 +219,7 @@ fn logits_have_the_bits_of_the_sequence_alone() {
         ended.preempted += preemptions;
         total.add(&recording.counts);
     }
-    println!("{} schedules, {sequences} sequences: {total:?}, {ended:?}", seeds.count());
-    if setting("BESPOKE_SCHEDULES_SEED").is_none() {
-        assert!(total.rows > 300 && ended.usual_happened(), "{total:?}, {ended:?}");
-        assert!(total.accepted > 0 && total.accepted < total.drafted, "{total:?}");
-        assert!(total.decode_again > 0 && total.shared_prefill > 0 && total.cleared > 0, "{total:?}");
-        // Steps of every size up to 8 rows.
-        for rows in [1..=1, 2..=2, 3..=4, 5..=8] {
-            assert!(total.decode_rows.range(rows.clone()).next().is_some(), "{rows:?}: {total:?}");
-        }
-    }
+    (total, ended, sequences)
 }
 
 /// How sequences ended.
@@ -225,6 +245,16 @@ impl Ends {
         self.full += usize::from(summary.reason == FinishReason::ContextFull);
         self.shifted += usize::from(summary.shifts > 0);
         self.reused += usize::from(summary.reused > 0);
+    }
+
+    fn add_all(&mut self, other: &Ends) {
+        self.cancelled_in_prompt += other.cancelled_in_prompt;
+        self.cancelled_later += other.cancelled_later;
+        self.out_of_pages += other.out_of_pages;
+        self.full += other.full;
+        self.preempted += other.preempted;
+        self.shifted += other.shifted;
+        self.reused += other.reused;
     }
 
     fn usual_happened(&self) -> bool {
