@@ -279,7 +279,7 @@ fn a_function_can_have_any_name() {
         Launch::of(&named().expect("recorded")).buffer(&[1u32; 32]).run().expect("the kernel is right");
     assert_eq!(done.buffer::<u32>(0), [12; 32]);
     let named = named().expect("recorded").named("WARP_SZ").compile(Target::Sm80);
-    assert!(named.err().expect("an error").to_string().contains("rename the kernel"));
+    assert!(named.expect_err("an error").to_string().contains("rename the kernel"));
 }
 
 /// The driver's assembler takes the calls, where there is one.
