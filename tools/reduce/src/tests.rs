@@ -212,8 +212,9 @@ block3(v6: u32):
         block0:
           v0 = const.u32 0
           v1 = rem.u32 v0, v0
+          result.u32 0 v1
           return
         }
-        3 instructions, 2 blocks, 0 parameters"#]]
+        4 instructions, 2 blocks, 0 parameters"#]]
     .assert_eq(&format!("{function}{size}"));
 }
