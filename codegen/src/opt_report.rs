@@ -128,6 +128,14 @@ fn entries(function: &Function, passes: &Report) -> Vec<Entry> {
 }
 
 impl Entry {
+    /// What the entry is about if it has no place: the kernel, or the called function.
+    pub fn subject(&self) -> String {
+        match &self.function {
+            None => "the kernel".to_owned(),
+            Some(function) => format!("the function {function}"),
+        }
+    }
+
     /// The entry without its place: whether it was done, the pass, the message.
     pub fn line(&self) -> impl Display + '_ {
         struct Line<'a>(&'a Entry);
@@ -152,10 +160,7 @@ impl Display for OptReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for entries in self.by_line() {
             match entries[0].places.as_slice() {
-                [] => match &entries[0].function {
-                    None => writeln!(f, "the kernel")?,
-                    Some(function) => writeln!(f, "the function {function}")?,
-                },
+                [] => writeln!(f, "{}", entries[0].subject())?,
                 [place, callers @ ..] => {
                     write!(f, "{place}")?;
                     callers.iter().try_for_each(|caller| write!(f, ", called at {caller}"))?;

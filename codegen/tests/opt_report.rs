@@ -185,7 +185,7 @@ fn called_functions() {
     #[device(call)]
     fn power(x: Val<f32>, n: Val<u32>) -> Val<f32> {
         let mut y = val(1.0f32);
-        for _ in 0..4 {
+        for _ in (0..n).unroll(1) {
             y *= x;
         }
         for _ in (0..n).unroll(1) {
@@ -205,14 +205,18 @@ fn called_functions() {
     check(
         k(),
         expect![[r#"
-        the kernel
-          done   registers        4 variables of loops and branches share 2 registers, without moves
-        +9:9
-          done   unroll_partially unrolled 4 times (its loads can be in flight together); a second loop runs the remaining iterations
-        +10:28
-          missed licm             load not moved out of the loop (+9), although each iteration reads the same address: memory may change; load before the loop if it does not (5 times)
-        +0:9
-          missed unroll           loop not unrolled: `.unroll(1)` keeps it
-    "#]],
+            the kernel
+              done   registers        4 variables of loops and branches share 2 registers, without moves
+            +12:9
+              done   unroll_partially unrolled 4 times (its loads can be in flight together); a second loop runs the remaining iterations
+            +13:28
+              missed licm             load not moved out of the loop (+12), although each iteration reads the same address: memory may change; load before the loop if it does not (5 times)
+            the function power
+              done   registers        2 variables of loops and branches share 1 register, without moves
+            +0:9
+              missed unroll           loop not unrolled: `.unroll(1)` keeps it
+            +3:9
+              missed unroll           loop not unrolled: `.unroll(1)` keeps it
+        "#]],
     );
 }

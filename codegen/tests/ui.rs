@@ -1,4 +1,5 @@
-//! Compile errors of the kernel language and of generated stubs. Every file of `ui/` is compiled, and each error is expected below its line:
+//! Compile errors of the kernel language and of generated stubs. Every file of `ui/` is compiled, and each error is
+//! expected below its line:
 //!
 //! ```text
 //!     let y = x as f32;
@@ -144,8 +145,8 @@ fn errors(cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Error>> {
         while let Some(&(name, path)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
             let arguments = ["--crate-name", name, "--emit", "metadata", "--error-format", "json"];
             let mut command = libraries.rustc(path, &arguments);
-            command.arg("--out-dir").arg(&scratch);
-            found.lock().expect("no panic").insert(name.clone(), errors_of(&rustc::output(command).stderr));
+            let output = command.arg("--out-dir").arg(&scratch).output().expect("rustc starts");
+            found.lock().expect("no panic").insert(name.clone(), errors_of(&output.stderr));
         }
     };
     thread::scope(|scope| {

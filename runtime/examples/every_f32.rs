@@ -2,8 +2,8 @@
 //!
 //! `every_f32 [--device auto|cuda|cuda:N|emulator] [--step N] [--only NAME]`
 //!
-//! A kernel computes each function of every f32 in f32, and as the language's function of f64, whose error is below 2⁻²⁶ ulp
-//! of an f32 (`codegen/examples/function_errors`). `pow` is computed for 2³² pseudo-random pairs. On the emulator give a
+//! A kernel computes each function of every f32 in f32, and as the language's function of f64, whose measured errors are below
+//! 2⁻²⁶ ulp of an f32 (`codegen/examples/function_errors`). `pow` is computed for 2³² pseudo-random pairs. On the emulator give a
 //! step: a launch for every 1,009th f32 takes seconds.
 
 use std::error::Error;
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let opened = device::open(arguments.device)?;
-    println!("{}, every {}. f32", opened.device.info().name, arguments.step);
+    println!("{}, 1 of {} f32", opened.device.info().name, arguments.step);
     for function in &FUNCTIONS {
         if arguments.only.as_ref().is_none_or(|only| only == function.name) {
             let (error, number) = measure(&*opened.device, function, arguments.step)?;

@@ -187,6 +187,9 @@ fn inspect_shows_what_a_build_script_emitted() {
 
     let ptx = std::fs::read_to_string(Path::new(&folder).join("sm_80/blend.ptx")).unwrap();
     assert_eq!(output(&["inspect", &format!("{folder}@sm_80"), "blend"]), ptx);
+    // Two kernels share a module, whose text is printed once.
+    let all = output(&["inspect", &format!("{folder}@sm_80"), "--stage", "ptx"]);
+    assert_eq!(all.matches(".entry added(").count(), 1, "{all}");
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn may_assign(kind: BindingKind, assignment: &Assignment) -> bool {
     match kind {
         BindingKind::Mutable => assignment.certainty != Certainty::Mentioned,
         BindingKind::MutReference => true,
-        // What a method of it returns may be the guard of a cell: replays find state there.
+        // What a method returns may be a guard of a `RefCell`, and `*variable` no place. Replays find state that changes there.
         BindingKind::Other => {
             assignment.certainty == Certainty::Assigned && assignment.through && !assignment.returned
         }

@@ -1,11 +1,11 @@
 //! The kernel being recorded on this thread, and how instructions are appended to it.
 
 mod call;
+mod error;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cranelift_entity::SecondaryMap;
@@ -22,34 +22,14 @@ use crate::ir::{
 use crate::kernel::Kernel;
 
 pub(super) use call::{call_parameters, call_results, record_call};
+pub use error::RecordError;
+pub(super) use error::{error_at, error_of};
 
 /// The Rust source line that appends an instruction.
 pub(crate) type Site = &'static Location<'static>;
 
 /// The result of recording a kernel.
 pub type Recorded = Result<Kernel, RecordError>;
-
-/// Error of a kernel that cannot be recorded, with the Rust source line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("kernel {kernel}: {message}\n  --> {file}:{line}:{column}{}", called_at(callers))]
-pub struct RecordError {
-    /// Name of the kernel.
-    pub kernel: String,
-    /// What is wrong, and what to write instead.
-    pub message: String,
-    /// Path of the Rust source file.
-    pub file: String,
-    /// Line, from 1.
-    pub line: u32,
-    /// Column, from 1.
-    pub column: u32,
-    /// Calls of `#[device]` functions through which recording reached the line, innermost first: `FILE:LINE:COLUMN`.
-    pub callers: Vec<String>,
-}
-
-fn called_at(callers: &[String]) -> String {
-    callers.iter().map(|caller| format!("\n  called at {caller}")).collect()
-}
 
 pub(crate) struct Recorder {
     pub func: Function,
@@ -93,27 +73,6 @@ thread_local! {
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
     /// Number of the recording on this thread.
     static RECORDING: Cell<u32> = const { Cell::new(0) };
-    /// File, line and column of the last panic in a recording on this thread.
-    static PANICKED_AT: RefCell<Option<(String, u32, u32)>> = const { RefCell::new(None) };
-}
-
-/// Installs a panic hook that notes where kernels panic while they are recorded, and calls the hook before it.
-fn note_panics() {
-    static ONCE: Once = Once::new();
-    if std::thread::panicking() {
-        return;
-    }
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if RECORDING.try_with(Cell::get).is_ok_and(|recording| recording != 0) {
-                let at = info.location().map(|at| (at.file().to_owned(), at.line(), at.column()));
-                // A thread that ends has no such place any more.
-                let _ = PANICKED_AT.try_with(|last| last.replace(at));
-            }
-            before(info);
-        }));
-    });
 }
 
 /// Number of recordings that any thread has started.
@@ -562,39 +521,12 @@ pub(super) fn run(
     recording: u32,
     body: &mut dyn FnMut(),
 ) -> (Recorder, std::thread::Result<()>) {
-    note_panics();
-    PANICKED_AT.take();
+    error::note_panics();
     let reset = Reset(RECORDER.replace(Some(recorder)), RECORDING.replace(recording));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let recorder = RECORDER.take().expect("the recorder stays for the whole body");
     drop(reset);
     (recorder, outcome)
-}
-
-/// The error that the kernel's function panicked with. A panic of the author's code is reported at its line; `site` is the
-/// kernel's, for panics of the standard library.
-pub(super) fn error_of(payload: Box<dyn std::any::Any + Send>, kernel: &str, site: Site) -> RecordError {
-    match payload.downcast::<RecordError>() {
-        Ok(error) => *error,
-        Err(payload) => {
-            let message = payload
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| payload.downcast_ref::<&str>().map(|text| text.to_string()))
-                .unwrap_or_else(|| "the kernel panicked while it was recorded".into());
-            let error = error_at(kernel, site, message);
-            match PANICKED_AT.take().filter(|(file, ..)| !file.starts_with("/rustc/")) {
-                Some((file, line, column)) => RecordError { file, line, column, ..error },
-                None => error,
-            }
-        }
-    }
-}
-
-/// An error at `site`.
-pub(super) fn error_at(kernel: &str, site: Site, message: String) -> RecordError {
-    let (file, line, column) = (site.file().to_owned(), site.line(), site.column());
-    RecordError { kernel: kernel.to_owned(), message, file, line, column, callers: Vec::new() }
 }
 
 /// Records the kernel whose body is `body`, and then follows paths through the recorded kernel with `body`, to find

@@ -270,8 +270,8 @@ impl Function {
         insts.map(effect).max().unwrap_or(OpaqueEffect::Pure)
     }
 
-    /// Whether calls of `callee` can call this function: it has the name and the types, and no stronger effect.
-    pub(super) fn serves(&self, callee: Callee) -> bool {
+    /// Whether a call of `callee` can call this function, which has its name, its types and no stronger effect.
+    pub(super) fn accepts_calls_of(&self, callee: Callee) -> bool {
         let FunctionSignature { name, params, results, effect } = callee.signature();
         self.name == *name
             && self.params.iter().map(|param| param.ty).eq(params.iter().copied())

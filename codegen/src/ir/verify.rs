@@ -166,7 +166,7 @@ impl Verifier<'_> {
             for &inst in &function.block(block).insts {
                 let op = function.inst(inst).op;
                 match op {
-                    Op::Call(callee) if !functions.iter().any(|known| known.serves(callee)) => {
+                    Op::Call(callee) if !functions.iter().any(|known| known.accepts_calls_of(callee)) => {
                         let name = &callee.signature().name;
                         self.report_inst(
                             block,

@@ -88,11 +88,10 @@ fn is_generated(all: &[&Function], symbols: &Symbols<'_>, name: &str) -> bool {
         let digits = name.strip_prefix(stem).unwrap_or_default();
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     };
-    let is_parameter = |function: &&Function| {
-        name == "vprintf_param_0"
-            || (0..function.params.len()).any(|index| param_name(function, index) == name)
-    };
-    [WARP_SIZE, "dynamic_shared", "vprintf", "func_retval0"].contains(&name)
+    let is_parameter =
+        |function: &&Function| (0..function.params.len()).any(|index| param_name(function, index) == name);
+    [WARP_SIZE, "dynamic_shared", "vprintf", "vprintf_param_0", "vprintf_param_1", "func_retval0"]
+        .contains(&name)
         || call::NAMES.contains(&name)
         || ["shared", "local", "param"].into_iter().any(is_numbered)
         || variables(all, symbols).iter().any(|variable| variable.name == name)

@@ -267,6 +267,7 @@ fn named(x: Ptr<Global, u32>) {
     shared.at(lane()).store(shared0(local0(x.load())));
     local.store(dynamic_shared(named_param_x(shared.at(lane()).load())));
     local.store(returned(results(param0(vprintf(local.load())))));
+    // Never true: it is there for the declaration of `vprintf`.
     if lane() == 40 {
         printf("%u", (lane(),));
     }
@@ -327,12 +328,6 @@ fn refused(recorded: Recorded, expected: Expect) {
         text + "calls.rs" + part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ':')
     });
     expected.assert_eq(&format!("{}: {text}", error.kernel));
-    // The calls of `#[device(call)]` functions that lead there.
-    for caller in &error.callers {
-        let line: usize = caller.split(':').nth(1).and_then(|line| line.parse().ok()).expect("a line");
-        assert!(caller.starts_with("codegen/tests/language/calls.rs:"), "{error}");
-        assert!(lines[line - 1].contains('('), "{error}: {}", lines[line - 1]);
-    }
 }
 
 /// An error in a function of the library names the calls that lead to it.

@@ -638,7 +638,7 @@ gives! {
         x.store(sum + scopes.borrow().iter().sum::<u32>());
     } like |n| n.saturating_sub(2) * 111 + 1;
 
-    a_note_through_the_guard_of_a_cell(x, n) {
+    compile_time_values_through_the_guard_of_a_cell(x, n) {
         let widest = RefCell::new([0u32, 0]);
         let mut sum = val(0);
         for i in 0..n {

@@ -509,6 +509,19 @@ fn a_panic_is_an_error_at_its_line() {
     assert!(panics(&[1, 2]).is_ok());
 }
 
+/// A compile-time value of a generic type is a run-time value, too.
+#[test]
+fn generic_code_takes_compile_time_values() {
+    #[kernel(threads = 1)]
+    fn cleared<T: Number + Default>(x: Ptr<Global, T>) {
+        if x.load() > T::default() {
+            x.store(T::default());
+        }
+    }
+    let done = bespoke_testing::Launch::of(&cleared::<f32>().unwrap()).buffer(&[2.0f32]).run().unwrap();
+    assert_eq!(done.buffer::<f32>(0), [0.0]);
+}
+
 #[test]
 fn the_step_of_a_range_is_positive() {
     const HERE: u32 = line!();

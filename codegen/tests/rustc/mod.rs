@@ -1,7 +1,7 @@
 //! rustc with the libraries that this test was built with, so that a test case compiles without Cargo.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::SystemTime;
 use std::{env, fs};
 
@@ -37,7 +37,9 @@ impl Libraries {
                 .rustc(&source, &["--emit", "metadata", "-o"])
                 .arg(scratch.join("probe"))
                 .output()
-                .is_ok_and(|output| output.status.success())
+                .expect("rustc starts")
+                .status
+                .success()
         };
         found.find(fits).unwrap_or_else(|| {
             panic!("no libraries of {} belong together: run this by `cargo test`", crates.join(", "))
@@ -54,11 +56,6 @@ impl Libraries {
         command.arg(source).args(arguments);
         command
     }
-}
-
-/// Runs a command of rustc.
-pub fn output(mut command: Command) -> Output {
-    command.output().expect("rustc starts")
 }
 
 /// Library files of a crate in a folder, the newest first.

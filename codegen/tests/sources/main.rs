@@ -45,8 +45,7 @@ fn libraries(folder: &Path) -> Libraries {
 fn compile(source: &Path, binary: &Path, libraries: &Libraries) -> Result<(), String> {
     let mut command =
         libraries.rustc(source, &["--crate-name", "sources", "-C", "overflow-checks=off", "-o"]);
-    command.arg(binary);
-    let output = rustc::output(command);
+    let output = command.arg(binary).output().expect("rustc starts");
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 

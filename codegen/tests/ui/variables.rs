@@ -14,6 +14,11 @@ mod carry_compile_time_field {
     #[derive(Carry)]
     struct Step(#[carry(ignore)] u32);
     //                  ^^^^^^ `#[carry]` takes `skip` only
+
+    #[derive(Carry)]
+    struct Sink<'a>(&'a mut Val<f32>);
+    //              ^ a field that is a `&mut` is not carried: hold the value itself, or pass the `&mut` beside the
+    // struct
 }
 
 mod compile_time_value_of_run_time_branch {

@@ -82,7 +82,10 @@ pub(crate) const ALL: &[Step] = &[
     in_each(|function| block_params(function).len(), |function, at| fix(function, at, By::Operand)),
     in_kernel(|kernel| kernel.params.len(), remove_params),
     in_kernel(|kernel| kernel.functions.len(), remove_functions),
-    in_kernel(|kernel| kernel.functions.iter().map(|function| function.params.len()).sum(), remove_passed),
+    in_kernel(
+        |kernel| kernel.functions.iter().map(|function| function.params.len()).sum(),
+        remove_function_params,
+    ),
     in_kernel(|_| 6, clear_attributes),
     in_each(|_| 2, drop_last_arrays),
     in_each(|_| 1, |function, _| run(&Fold, function)),
@@ -308,7 +311,7 @@ fn remove_param(function: &mut Function, site: usize) -> bool {
 }
 
 /// Removes parameters of functions that are not used, with what calls pass for them.
-fn remove_passed(kernel: &mut Function, sites: Range<usize>) {
+fn remove_function_params(kernel: &mut Function, sites: Range<usize>) {
     let of = |(at, function): (usize, &Function)| (0..function.params.len()).map(move |param| (at, param));
     let params: Vec<(usize, usize)> = kernel.functions.iter().enumerate().flat_map(of).collect();
     for &(at, param) in params[sites].iter().rev() {

@@ -164,7 +164,7 @@ block0:
     }
 }
 
-/// A called function becomes as small as a kernel does, and loses the parameters that it does not need.
+/// Instructions, blocks and unused parameters of called functions are removed.
 #[test]
 fn the_bodies_of_functions_become_smaller() {
     let text = "bespoke-ir 1

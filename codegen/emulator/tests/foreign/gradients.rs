@@ -233,7 +233,7 @@ fn seeded_bugs_are_found() {
     mutants.add(&maps, "16 bytes less expected (Q and dO)", "_, [%r48], 8192", last_operand("8176"));
     mutants.add(&maps, "always the phase of parity 0", "[%r91], %r1037", last_operand("0"));
     mutants.add(&maps, "always the phase of parity 1", "try_wait", last_operand("1"));
-    // The causal masks of dK and dV, and of dQ; the end of the rows.
+    // Comparisons of the causal mask, first for dK and dV, then for dQ, and the end of the loop over rows.
     let one_less = |line: &str| line.replace("setp.gt", "setp.ge");
     mutants.add(&warps, "the diagonal masked", "%p6, %r20, %r318", one_less);
     mutants.add(&warps, "the diagonal masked", "%p29, %rd111, %rd15", one_less);

@@ -70,7 +70,7 @@ fn multiply_with(device: &Device, swizzle: Swizzle) -> Result<Run, Box<Finding>>
     Ok(Run { got: doubles(&device.read::<f32>(c, m * n)), expected, tolerance: 0.0 })
 }
 
-/// One of the kernels, without the other, so that only its lines are damaged.
+/// PTX with this kernel alone, so that bugs are seeded into no other.
 fn only(kernel: &str) -> &'static str {
     let (header, entries) = PTX.split_once(".visible").expect("entries");
     let entry = entries

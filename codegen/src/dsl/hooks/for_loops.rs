@@ -48,7 +48,13 @@ pub trait ForDyn {
 impl<T: Int> ForDyn for ForOf<DynRange<T>> {
     type For = DynFor<T>;
     fn for_loop(&self) -> DynFor<T> {
-        DynFor { range: self.take(), site: Location::caller(), open: None, followed: None, ends: None }
+        DynFor {
+            range: self.take(),
+            site: Location::caller(),
+            open: None,
+            followed: None,
+            first_plus_last: None,
+        }
     }
 }
 
@@ -123,8 +129,8 @@ pub struct DynFor<T> {
     open: Option<OpenFor>,
     /// In a replay: the parameters of the header, once the path has reached it.
     followed: Option<Vec<Value>>,
-    /// Of a reversed range: the sum of the first and the last value.
-    ends: Option<Value>,
+    /// Of a reversed range: its first plus its last value.
+    first_plus_last: Option<Value>,
 }
 
 struct OpenFor {
@@ -143,10 +149,11 @@ impl<T: Int> DynFor<T> {
             return None;
         }
         let (site, range) = (self.site, self.range);
-        if range.reversed && self.ends.is_none() {
+        if range.reversed && self.first_plus_last.is_none() {
             let one = emit1(Op::Const(1), T::TYPE, &[], site);
             let last = emit1(Op::Binary(Binary::Sub), T::TYPE, &[range.end.id(), one], site);
-            self.ends = Some(emit1(Op::Binary(Binary::Add), T::TYPE, &[range.start.id(), last], site));
+            self.first_plus_last =
+                Some(emit1(Op::Binary(Binary::Add), T::TYPE, &[range.start.id(), last], site));
         }
         let mut initial = leaves(slots);
         initial.push(range.start.id());
@@ -185,10 +192,10 @@ impl<T: Int> DynFor<T> {
         Some(self.item(index))
     }
 
-    /// The value of an iteration: the index, which counts up, or its mirror image.
+    /// The loop variable of an iteration. The index always counts up; a reversed range has `first + last - index`.
     fn item(&self, index: Value) -> Val<T> {
-        Val::from_id(match self.ends {
-            Some(ends) => emit1(Op::Binary(Binary::Sub), T::TYPE, &[ends, index], self.site),
+        Val::from_id(match self.first_plus_last {
+            Some(sum) => emit1(Op::Binary(Binary::Sub), T::TYPE, &[sum, index], self.site),
             None => index,
         })
     }

@@ -15,7 +15,7 @@ pub fn opt_report(name: &str, report: &OptReport) -> String {
     for entries in report.by_line() {
         // Writing to a string does not fail.
         match entries[0].places.as_slice() {
-            [] => text.push_str("the kernel\n"),
+            [] => text.push_str(&format!("{}\n", entries[0].subject())),
             [place, callers @ ..] => {
                 let _ = writeln!(text, "{place}");
                 if let Some(line) = sources.line(place) {

@@ -83,7 +83,7 @@ impl Matrices {
         })
     }
 
-    /// Leaves the memory to the thread's next operation.
+    /// Keeps the memory for this thread's next [`Matrices::take`].
     pub(super) fn put(self: Box<Matrices>) {
         UNUSED.set(Some(self));
     }
