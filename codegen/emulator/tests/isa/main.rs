@@ -13,6 +13,8 @@ const INSTRUCTIONS: &str = include_str!("instructions.txt");
 /// Text of `ISA.md` before and after the generated part.
 const BEFORE: &str = include_str!("before.md");
 const AFTER: &str = include_str!("agreement.md");
+/// Tables of the agreement with a device, written by `isa_check --markdown`.
+const TABLES: &str = include_str!("tables.md");
 
 /// Line of `instructions.txt`.
 struct Line {
@@ -164,7 +166,7 @@ fn document() -> String {
         }
     }
     let _ = writeln!(summary, "| all | | {} |", share(supported, all));
-    format!("{BEFORE}\n{summary}\n## Unsupported instructions\n{details}\n{AFTER}")
+    format!("{BEFORE}\n{summary}\n## Unsupported instructions\n{details}\n{AFTER}\n{TABLES}")
 }
 
 #[test]
