@@ -27,24 +27,30 @@ pub struct Form {
 
 /// All families, in the order of the list.
 pub fn families() -> Vec<Family> {
-    let mut group = "";
-    let mut families = Vec::new();
-    for line in FORMS.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        if let Some(heading) = line.strip_prefix("== ") {
-            group = heading;
-            continue;
-        }
+    let family = |(group, line): (&'static str, &'static str)| {
         let name = line.split(';').next().unwrap_or_default().trim();
         // Only braces of the mnemonic mark alternatives; a body keeps its braces.
         let rest = &line[name.len()..];
         let forms = expand(name).into_iter().map(|mnemonic| form(mnemonic, rest)).collect();
-        families.push(Family { group, name, forms });
-    }
-    families
+        Family { group, name, forms }
+    };
+    lines(FORMS).map(family).collect()
+}
+
+/// Lines of a list of forms, each with the heading of its section.
+pub fn lines(list: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut group = "";
+    list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).filter_map(
+        move |line| {
+            let heading = line.strip_prefix("== ");
+            group = heading.unwrap_or(group);
+            heading.is_none().then_some((group, line))
+        },
+    )
 }
 
 /// All combinations of the alternatives in braces.
-fn expand(text: &str) -> Vec<String> {
+pub fn expand(text: &str) -> Vec<String> {
     let Some((before, rest)) = text.split_once('{') else { return vec![text.to_string()] };
     let Some((choices, after)) = rest.split_once('}') else { return vec![text.to_string()] };
     let afters = expand(after);

@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
-use super::forms::{Family, Form};
-
-/// Counts and largest differences over all forms of a family.
-#[derive(Default)]
+/// A line of the table: a family of forms, with counts and largest differences of their results.
 pub struct Agreement {
+    /// Heading of the family's section.
+    group: &'static str,
+    name: &'static str,
+    /// Number of forms compared.
+    forms: usize,
     /// Number of results compared.
-    cases: usize,
+    results: usize,
     /// Number of results with equal bits.
     equal: usize,
     /// Number of different results without a distance: not floats, or NaN or infinite on one side.
@@ -17,43 +19,67 @@ pub struct Agreement {
     ulps: u64,
     /// Largest relative difference.
     difference: f64,
+    /// Descriptions of the first differences of each form.
     differences: Vec<String>,
+    /// Number of differences of each form to describe.
+    show: usize,
+    /// Number of differences of the last form that are described.
+    shown: usize,
 }
 
 impl Agreement {
-    /// Compares the results of a form: `expected` from the device, `got` from the emulator.
-    pub fn add(
-        &mut self,
-        form: &Form,
-        rows: &[Vec<u64>],
-        (expected, got): (&[Vec<u64>], &[Vec<u64>]),
-        show: usize,
-    ) {
-        let mut shown = 0;
-        for (row, (expected, got)) in rows.iter().zip(expected.iter().zip(got)) {
-            for (at, (&expected, &got)) in expected.iter().zip(got).enumerate() {
-                self.cases += 1;
-                if expected == got {
-                    self.equal += 1;
-                    continue;
-                }
-                match distance(&form.results[at], expected, got) {
-                    Some(ulps) => {
-                        self.ulps = self.ulps.max(ulps);
-                        self.difference = self.difference.max(difference(&form.results[at], expected, got));
-                    }
-                    None => self.unlike += 1,
-                }
-                if shown < show {
-                    shown += 1;
-                    let values: Vec<String> = row.iter().map(|value| format!("{value:#x}")).collect();
-                    self.differences.push(format!(
-                        "{} of {}: result {at} is {expected:#x}, the emulator's {got:#x}",
-                        form.mnemonic,
-                        values.join(", ")
-                    ));
-                }
+    /// Line of a family without results; `show` differences of each form will be described.
+    pub fn new(group: &'static str, name: &'static str, show: usize) -> Agreement {
+        Agreement {
+            group,
+            name,
+            forms: 0,
+            results: 0,
+            equal: 0,
+            unlike: 0,
+            ulps: 0,
+            difference: 0.0,
+            differences: Vec::new(),
+            show,
+            shown: 0,
+        }
+    }
+
+    /// Counts a form; the results that follow are the form's.
+    pub fn start_form(&mut self) {
+        self.forms += 1;
+        self.shown = 0;
+    }
+
+    /// Compares a result of type `ty`: `expected` from the device, `got` from the emulator. `place` names the result.
+    pub fn compare(&mut self, ty: &str, (expected, got): (u64, u64), place: impl FnOnce() -> String) {
+        self.results += 1;
+        if expected == got {
+            self.equal += 1;
+            return;
+        }
+        match distance(ty, expected, got) {
+            Some(ulps) => {
+                self.ulps = self.ulps.max(ulps);
+                self.difference = self.difference.max(difference(ty, expected, got));
             }
+            None => self.unlike += 1,
+        }
+        self.describe(|| format!("{} is {expected:#x}, the emulator's {got:#x}", place()));
+    }
+
+    /// Counts a result that only one side has.
+    pub fn differ(&mut self, message: String) {
+        self.results += 1;
+        self.unlike += 1;
+        self.describe(|| message);
+    }
+
+    /// Describes one of the form's first differences.
+    fn describe(&mut self, text: impl FnOnce() -> String) {
+        if self.shown < self.show {
+            self.shown += 1;
+            self.differences.push(text());
         }
     }
 }
@@ -94,42 +120,43 @@ fn distance(ty: &str, a: u64, b: u64) -> Option<u64> {
 }
 
 /// First differences of each form.
-pub fn differences(families: &[Family], table: &[Agreement]) -> String {
-    let lines = families.iter().zip(table).flat_map(|(_, agreement)| &agreement.differences);
+pub fn differences(table: &[Agreement]) -> String {
+    let lines = table.iter().flat_map(|agreement| &agreement.differences);
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Table with a line for each family, under the headings of `forms.txt`.
-pub fn table(families: &[Family], table: &[Agreement], device: &str) -> String {
+/// Totals of all families.
+pub fn summary(table: &[Agreement], device: &str) -> String {
+    let sum = |count: fn(&Agreement) -> usize| table.iter().map(count).sum::<usize>();
+    let (forms, results, equal) = (sum(|line| line.forms), sum(|line| line.results), sum(|line| line.equal));
+    let whole = sum(|line| if line.results == line.equal { line.forms } else { 0 });
+    format!(
+        "{forms} forms and {results} results on {device}: {equal} are equal bits; {whole} forms are in families that \
+         agree in all."
+    )
+}
+
+/// Tables with a line for each family, under the headings of the lists.
+pub fn table(table: &[Agreement]) -> String {
     let mut text = String::new();
     let mut group = "";
-    let (mut forms, mut cases, mut equal) = (0, 0, 0);
-    for (family, agreement) in families.iter().zip(table) {
-        if family.group != group {
-            group = family.group;
+    for Agreement { group: heading, name, forms, results, equal, unlike, ulps, difference, .. } in table {
+        if *heading != group {
+            group = heading;
             let _ = write!(
                 text,
                 "\n### {group}\n\n| form | forms | results | equal bits | unlike | ulp at most | \
                  difference |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
             );
         }
-        let Agreement { cases: of, equal: same, unlike, ulps, difference, .. } = agreement;
         let difference =
             if *difference > 0.0 { format!("2^{:.1}", difference.log2()) } else { String::new() };
-        let count = family.forms.len();
-        let share =
-            if of == same { "all".to_string() } else { format!("{:.2}%", 100.0 * *same as f64 / *of as f64) };
-        let _ = writeln!(
-            text,
-            "| `{}` | {count} | {of} | {share} | {unlike} | {ulps} | {difference} |",
-            family.name
-        );
-        (forms, cases, equal) = (forms + count, cases + of, equal + same);
+        let share = match results == equal {
+            true => "all".to_string(),
+            false => format!("{:.2}%", 100.0 * *equal as f64 / *results as f64),
+        };
+        let _ =
+            writeln!(text, "| `{name}` | {forms} | {results} | {share} | {unlike} | {ulps} | {difference} |");
     }
-    let whole = families.iter().zip(table).filter(|(_, a)| a.cases == a.equal).map(|(f, _)| f.forms.len());
-    let whole: usize = whole.sum();
-    format!(
-        "{forms} forms and {cases} results on {device}: {equal} are equal bits; {whole} forms are in families that \
-         agree in all.\n{text}"
-    )
+    text.trim_start().to_string()
 }

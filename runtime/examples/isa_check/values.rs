@@ -16,7 +16,7 @@ impl Random {
         Random(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -129,7 +129,7 @@ fn float8(bits: u64) -> u64 {
 }
 
 /// Random value of a kind. Half of the floats have a moderate exponent.
-fn random(kind: &str, random: &mut Random) -> u64 {
+pub fn random(kind: &str, random: &mut Random) -> u64 {
     let bits = random.next();
     let half = |x: f64| half::f16::from_f64(x).to_bits() as u64;
     let brain = |x: f64| half::bf16::from_f64(x).to_bits() as u64;
