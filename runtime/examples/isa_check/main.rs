@@ -1,4 +1,4 @@
-//! Runs every instruction form of `forms.txt` on a device and on the emulator, with
+//! Runs every instruction form of `forms.txt` and `wgmma.txt` on a device and on the emulator, with
 //! edge values of its types and random values, and reports where the results differ in bits.
 //!
 //! `isa_check [--device auto|cuda|cuda:N|emulator] [--only TEXT] [--show N] [--markdown FILE] [--ptx DIR]`
@@ -11,6 +11,7 @@ mod instructions;
 mod kernels;
 mod report;
 mod values;
+mod wgmma;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if let Some(folder) = &arguments.ptx {
-        for (name, text) in instructions::modules() {
+        for (name, text) in [instructions::modules(), wgmma::modules()].concat() {
             std::fs::write(folder.join(format!("{name}.ptx")), text)?;
         }
         return Ok(());
@@ -68,7 +69,14 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         only: arguments.only.as_deref(),
         show: arguments.show,
     };
-    let table = instructions::compare(&comparison)?;
+    let mut table = instructions::compare(&comparison)?;
+    let (major, minor) = info.compute;
+    match (major, minor) {
+        (9, 0) => table.extend(wgmma::compare(&comparison)?),
+        _ => println!(
+            "skipped: wgmma, which exists only for compute capability 9.0; this device has {major}.{minor}"
+        ),
+    }
     print!("{}", report::differences(&table));
     let text = report::table(&table);
     println!("{}\n\n{text}", report::summary(&table, &info.name));
