@@ -1,4 +1,4 @@
-//! Runs every instruction form of `forms.txt` and `wgmma.txt` on a device and on the emulator, with
+//! Runs every instruction form of `forms.txt`, `wgmma.txt` and `tensor_maps.txt` on a device and on the emulator, with
 //! edge values of its types and random values, and reports where the results differ in bits.
 //!
 //! `isa_check [--device auto|cuda|cuda:N|emulator] [--only TEXT] [--show N] [--markdown FILE] [--ptx DIR]`
@@ -10,6 +10,7 @@ mod forms;
 mod instructions;
 mod kernels;
 mod report;
+mod tensor_maps;
 mod values;
 mod wgmma;
 
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if let Some(folder) = &arguments.ptx {
-        for (name, text) in [instructions::modules(), wgmma::modules()].concat() {
+        for (name, text) in [instructions::modules(), wgmma::modules(), tensor_maps::modules()].concat() {
             std::fs::write(folder.join(format!("{name}.ptx")), text)?;
         }
         return Ok(());
@@ -75,6 +76,12 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         (9, 0) => table.extend(wgmma::compare(&comparison)?),
         _ => println!(
             "skipped: wgmma, which exists only for compute capability 9.0; this device has {major}.{minor}"
+        ),
+    }
+    match major {
+        9.. => table.extend(tensor_maps::compare(&comparison)?),
+        _ => println!(
+            "skipped: tensor maps, which need compute capability 9.0 or later; this device has {major}.{minor}"
         ),
     }
     print!("{}", report::differences(&table));

@@ -1,0 +1,151 @@
+//! Parser of `tensor_maps.txt`, the list of copies of boxes of tensors.
+
+use bespoke_codegen::launch::DriverArguments;
+
+use super::super::forms::{expand, lines};
+
+/// Text of the list.
+const FORMS: &str = include_str!("../tensor_maps.txt");
+
+/// Element types in the order of `CUtensorMapDataType`, with their sizes in bytes.
+const TYPES: [(&str, u64); 10] = [
+    ("u8", 1),
+    ("u16", 2),
+    ("u32", 4),
+    ("s32", 4),
+    ("u64", 8),
+    ("s64", 8),
+    ("f16", 2),
+    ("f32", 4),
+    ("f64", 8),
+    ("bf16", 2),
+];
+
+/// A copy of the list, with all of its coordinates.
+pub struct Form {
+    /// Line of the list without alternatives.
+    pub name: String,
+    pub mnemonic: String,
+    /// Type of the elements.
+    pub element: String,
+    /// Numbers of `cuda.h`.
+    swizzle: u32,
+    fill: u32,
+    l2_promotion: u32,
+    /// Sizes of the tensor and the box; along dimension 0 in bytes.
+    size: Vec<u64>,
+    tile: Vec<u32>,
+    steps: Vec<u32>,
+    strides: Vec<u64>,
+    pub coordinates: Vec<Vec<i32>>,
+}
+
+/// Value of an option among words `name=value`.
+fn option<'l>(words: &'l str, name: &str) -> Option<&'l str> {
+    words
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .find(|&(key, _)| key == name)
+        .map(|(_, value)| value)
+}
+
+/// Numbers between commas.
+fn numbers<N: std::str::FromStr>(text: &str) -> Vec<N> {
+    text.split(',').filter_map(|number| number.trim().parse().ok()).collect()
+}
+
+impl Form {
+    fn new(name: &str, shape: &str, coordinates: &str) -> Form {
+        let list = |option_name: &str| numbers::<u64>(option(shape, option_name).unwrap_or_default());
+        let number = |option_name: &str| option(name, option_name).and_then(|number| number.parse().ok());
+        let (size, gaps) = (list("size"), list("gap"));
+        let mut stride = 1;
+        let strides = size.iter().enumerate().map(|(dimension, size)| {
+            stride *= size + gaps.get(dimension).unwrap_or(&0);
+            stride
+        });
+        let mut steps: Vec<u32> = numbers(option(name, "step").unwrap_or_default());
+        steps.resize(size.len(), 1);
+        Form {
+            name: name.to_string(),
+            mnemonic: name.split(' ').next().unwrap_or_default().to_string(),
+            element: option(name, "type").unwrap_or_default().to_string(),
+            swizzle: number("swizzle").and_then(u32::checked_ilog2).map_or(0, |power| power - 4),
+            fill: u32::from(option(name, "fill") == Some("nan")),
+            l2_promotion: number("l2").and_then(u32::checked_ilog2).map_or(0, |power| power - 5),
+            strides: strides.collect(),
+            tile: list("box").iter().map(|&elements| elements as u32).collect(),
+            steps,
+            coordinates: coordinates.split('|').map(numbers).collect(),
+            size,
+        }
+    }
+
+    /// Number of the type in `cuda.h`, and its size in bytes.
+    fn element(&self) -> (u32, u64) {
+        let at = TYPES.iter().position(|&(name, _)| name == self.element);
+        let at = at.unwrap_or_else(|| panic!("{}: no such type", self.name));
+        (at as u32, TYPES[at].1)
+    }
+
+    /// Arguments of the tensor map of a tensor at an address.
+    pub fn map(&self, address: u64) -> DriverArguments {
+        let (data_type, bytes) = self.element();
+        let mut sizes = self.size.clone();
+        sizes[0] /= bytes;
+        let mut tile = self.tile.clone();
+        tile[0] /= bytes as u32;
+        DriverArguments {
+            data_type,
+            address,
+            sizes,
+            strides: self.strides[..self.size.len() - 1].to_vec(),
+            tile,
+            steps: self.steps.clone(),
+            interleave: 0,
+            swizzle: self.swizzle,
+            l2_promotion: self.l2_promotion,
+            fill: self.fill,
+        }
+    }
+
+    /// Size of the tensor's memory, with gaps.
+    pub fn tensor_bytes(&self) -> usize {
+        self.strides.last().map_or(0, |&bytes| bytes as usize)
+    }
+
+    /// Size of the box in shared memory.
+    pub fn box_bytes(&self) -> usize {
+        // Steps along dimension 0 are ignored.
+        let rows = self.tile.iter().zip(&self.steps).skip(1).map(|(size, &step)| size.div_ceil(step));
+        (self.tile[0] * rows.product::<u32>()) as usize
+    }
+
+    pub fn loads(&self) -> bool {
+        self.mnemonic.contains("mbarrier::complete_tx")
+    }
+
+    pub fn reduces(&self) -> bool {
+        self.mnemonic.starts_with("cp.reduce")
+    }
+
+    /// Type of the words that are compared, and its size in bytes: the type of the elements for reductions, else bits.
+    pub fn result(&self) -> (&str, usize) {
+        match self.element.as_str() {
+            _ if !self.reduces() => ("b32", 4),
+            "f16" => ("f16x2", 4),
+            "bf16" => ("bf16x2", 4),
+            other => (other, self.element().1.max(4) as usize),
+        }
+    }
+}
+
+/// Name and forms of each family, with the heading of its section.
+pub fn families() -> impl Iterator<Item = (&'static str, &'static str, Vec<Form>)> {
+    lines(FORMS).map(|(group, line)| {
+        let mut parts = line.split(';').map(str::trim);
+        let [name, shape, coordinates] = [(); 3].map(|()| parts.next().unwrap_or_default());
+        let forms = expand(name).iter().map(|name| Form::new(name, shape, coordinates)).collect();
+        (group, name, forms)
+    })
+}
