@@ -21,6 +21,9 @@ const TYPES: [(&str, u64); 10] = [
     ("bf16", 2),
 ];
 
+/// Options of a form, and of its tensor and box.
+const OPTIONS: [&str; 8] = ["type=", "swizzle=", "fill=", "l2=", "step=", "size=", "gap=", "box="];
+
 /// A copy of the list, with all of its coordinates.
 pub struct Form {
     /// Line of the list without alternatives.
@@ -56,6 +59,9 @@ fn numbers<N: std::str::FromStr>(text: &str) -> Vec<N> {
 
 impl Form {
     fn new(name: &str, shape: &str, coordinates: &str) -> Form {
+        let mut keys = name.split_whitespace().chain(shape.split_whitespace()).skip(1);
+        let unknown = keys.find(|word| !OPTIONS.iter().any(|option| word.starts_with(option)));
+        assert!(unknown.is_none(), "`{name}` has an unknown option: {unknown:?}");
         let list = |option_name: &str| numbers::<u64>(option(shape, option_name).unwrap_or_default());
         let number = |option_name: &str| option(name, option_name).and_then(|number| number.parse().ok());
         let (size, gaps) = (list("size"), list("gap"));

@@ -17,6 +17,9 @@ use super::values::{Random, random};
 
 /// Text of the list of forms.
 const FORMS: &str = include_str!("../wgmma.txt");
+/// Names of the options of a form.
+const OPTIONS: [&str; 10] =
+    ["a", "major", "swizzle", "scale-d", "scale-a", "scale-b", "start", "pattern", "leading", "stride"];
 /// Number of kernels in a module, limited by the time of the assembler.
 const MODULE: usize = 40;
 /// Number of CTAs, each with operands of its own.
@@ -65,6 +68,8 @@ impl Form {
         let instruction = words.next().unwrap_or_default();
         let parts: Vec<&str> = instruction.split('.').collect();
         let options: Vec<(&str, &str)> = words.filter_map(|word| word.split_once('=')).collect();
+        let unknown = options.iter().find(|(key, _)| !OPTIONS.contains(key));
+        assert!(unknown.is_none(), "`{line}` has an unknown option: {unknown:?}");
         let text = |name: &str| options.iter().find(|&&(key, _)| key == name).map(|&(_, value)| value);
         let number = |name: &str| -> Option<i64> { text(name)?.parse().ok() };
         let bytes = |name: &str| number(name).map(|bytes| bytes as u64);
