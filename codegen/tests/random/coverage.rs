@@ -44,7 +44,7 @@ impl Reached {
 }
 
 /// Random kernels have no f64: which payload a NaN of f64 arithmetic has depends on the order of the operands, which
-/// passes exchange. The tables of `tests/intrinsics` execute every f64 instruction with and without passes.
+/// passes exchange. The tables of `testing/tests/intrinsics` execute every f64 instruction with and without passes.
 fn scalars() -> impl Iterator<Item = Type> {
     let scalars =
         Type::ALL.iter().copied().filter(|ty| ty.is_int() || (ty.is_float() && ty.half().is_none()));

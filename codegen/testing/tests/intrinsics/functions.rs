@@ -4,11 +4,11 @@ use bespoke_codegen::prelude::*;
 
 use crate::table::Table;
 
-#[path = "../../examples/function_errors/double.rs"]
+#[path = "../../../examples/function_errors/double.rs"]
 mod double;
-#[path = "../../examples/function_errors/table.rs"]
+#[path = "../../../examples/function_errors/table.rs"]
 mod measured;
-#[path = "../../examples/function_errors/reference.rs"]
+#[path = "../../../examples/function_errors/reference.rs"]
 mod reference;
 
 use measured::{FUNCTIONS, POW_BOUND, pairs_worst, worst_of, worst_of_pow};
@@ -76,7 +76,7 @@ fn the_reference_agrees_with_libm() {
 
 #[test]
 fn the_book_states_the_bounds() {
-    let book = include_str!("../../BOOK.md");
+    let book = include_str!("../../../BOOK.md");
     let all = FUNCTIONS.iter().map(|function| (function.name, function.bound)).chain([("pow", POW_BOUND)]);
     let doubles = double::FUNCTIONS.iter().map(|function| (function.name, function.bound));
     let doubles: Vec<(&str, f64)> = doubles.chain([("pow", double::POW_BOUND)]).collect();

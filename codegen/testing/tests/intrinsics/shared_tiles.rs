@@ -79,8 +79,8 @@ fn bank_conflicts_are_listed() {
     }
     let done = Launch::of(&column().unwrap()).uninitialised::<u32>(32).profile().run().unwrap();
     expect![[r#"
-        codegen/tests/intrinsics/shared_tiles.rs:76:30: 32-way: st.shared.u32 [%r4+12], %r2;
-        codegen/tests/intrinsics/shared_tiles.rs:78:49: 32-way: ld.shared.u32 %r5, [%r4+12];"#]]
+        codegen/testing/tests/intrinsics/shared_tiles.rs:76:30: 32-way: st.shared.u32 [%r4+12], %r2;
+        codegen/testing/tests/intrinsics/shared_tiles.rs:78:49: 32-way: ld.shared.u32 %r5, [%r4+12];"#]]
     .assert_eq(&done.bank_conflicts().join("\n"));
 }
 

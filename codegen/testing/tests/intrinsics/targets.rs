@@ -126,7 +126,7 @@ fn text_of_a_kernel() {
         	ret;
         }
 
-        .file 1 "codegen/tests/intrinsics/targets.rs"
+        .file 1 "codegen/testing/tests/intrinsics/targets.rs"
 
         .section .debug_str
         {

@@ -317,6 +317,36 @@ fn columns_from_rows() {
     });
 }
 
+/// Loads B's registers for two blocks of eight columns from core matrices, of which those that follow each other along the
+/// columns are 128 bytes apart.
+#[kernel(threads = 32)]
+fn loaded_from_core_matrices(from: Ptr<Global, f16>, to: Ptr<Global, u32>) {
+    let tile = shared_array::<f16>(256);
+    for i in 0..8u32 {
+        tile.at(lane() + i * 32).store(from.at(lane() + i * 32).load());
+    }
+    warp_barrier(ALL_LANES);
+    let [first, second] = FragmentB::load_core_matrices(tile, 256, 128);
+    for (i, word) in first.registers().into_iter().chain(second.registers()).enumerate() {
+        to.at(lane() * 4 + i as u32).store(word);
+    }
+}
+
+#[test]
+fn core_matrices() {
+    let tile: Vec<u16> = (0..256).collect();
+    let buffers = [Buffer::Holding(bytes(&tile)), Buffer::Empty(512)];
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+    let lanes = (0..32).flat_map(|lane| (0..4).map(move |word| (lane, word)));
+    // Word 2i + j of a lane is of core matrix j along K and i along the columns.
+    let first = |(lane, word): (u16, u16)| (word % 2 * 2 + word / 2) * 64 + lane * 2;
+    let expected: Vec<u16> = lanes.map(first).flat_map(|at| [at, at + 1]).collect();
+    execute(loaded_from_core_matrices(), &launch, |after, ptx| {
+        assert_eq!(values::<u16>(&after[1]), expected, "{ptx}");
+    });
+}
+
 #[kernel(threads = 32)]
 fn misaligned(byte: u32) {
     let tile = shared_array::<u8>(1024);
