@@ -336,8 +336,9 @@ fn product_name(s: &GemvShape) -> String {
 fn gemm_name(s: &GemmShape) -> String {
     let (tiling, [weights, inputs]) = (&s.tiling, s.tiling.stages);
     let warpgroups = if tiling.warpgroups { "g" } else { "" };
+    let tiles = if tiling.warp_tiles == 2 { String::new() } else { format!("r{}", tiling.warp_tiles) };
     format!(
-        "gemm_{}_n{}_w{}x{}{warpgroups}_t{}_s{weights}_i{inputs}x{}_{}",
+        "gemm_{}_n{}_w{}x{}{warpgroups}{tiles}_t{}_s{weights}_i{inputs}x{}_{}",
         product_name(&s.product),
         s.product.tokens,
         tiling.warps[0],
@@ -469,13 +470,14 @@ fn chunk_name(chunk: &ChunkShape) -> String {
         kv_name(s.kv),
     ];
     format!(
-        "attention_chunk_h{}_k{}_d{}{}_b{}_g{}_s{}_{}{}",
+        "attention_chunk_h{}_k{}_d{}{}_b{}_g{}{}_s{}_{}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
         options.into_iter().flatten().collect::<String>(),
         s.heads_per_block,
         chunk.row_groups,
+        if chunk.warpgroups { "w" } else { "" },
         s.stages,
         copy_name(s.copy),
         rows_name(s.tokens)

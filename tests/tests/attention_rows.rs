@@ -160,7 +160,11 @@ impl<'a> Cache<'a> {
                 let queries = upload(self.device, &vec![0; append.query_bytes() as usize]);
                 args.extend([&queries].into_iter().chain(cache).chain([&state]));
                 let append = self.launch(&KernelSpec::Append(append), &args);
-                let chunk = ChunkShape { attention: AttentionShape { stage_tiles, ..s }, row_groups: 2 };
+                let warpgroups = s.kv == KvType::F16
+                    && s.copy == CopyEngine::Bulk
+                    && (2 * s.heads_per_block).is_multiple_of(4);
+                let attention = AttentionShape { stage_tiles, ..s };
+                let chunk = ChunkShape { attention, row_groups: 2, warpgroups };
                 let args: Vec<&Allocation> =
                     [&queries].into_iter().chain(cache).chain([&y, &state]).collect();
                 let attention = self.launch(&KernelSpec::AttentionChunk(chunk), &args);

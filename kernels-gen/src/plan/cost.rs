@@ -135,7 +135,9 @@ const LARGE_STEP: ([u32; 2], u32) = ([4, 2], 64);
 /// As [`SMALL_STEP`] and [`LARGE_STEP`], for warpgroups. A warpgroup decodes weights once for all of its tokens; with two CTAs on a
 /// multiprocessor, one decodes while the other multiplies.
 const SMALL_STEP_OF_WARPGROUPS: ([u32; 2], u32) = ([4, 1], 64);
-const LARGE_STEP_OF_WARPGROUPS: ([u32; 2], u32) = ([4, 1], 128);
+
+/// Tiles and tokens of a warp of a large step of warpgroups: the first with more CTAs than multiprocessors.
+const TILES_OF_WARPGROUPS: [(u32, u32); 3] = [(2, 128), (1, 128), (1, 64)];
 
 /// Largest number of tokens with [`SMALL_STEP`].
 const SMALL_STEP_TOKENS: u32 = 64;
@@ -144,20 +146,33 @@ const SMALL_STEP_TOKENS: u32 = 64;
 const STAGES_OF_PRODUCTS: [(u32, [u32; 2]); 5] =
     [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
 
-/// Divides a product of many tokens. Products of warpgroups whose wide stages leave no room for a second CTA on a multiprocessor
-/// have two warpgroups in a CTA.
+/// Divides a product of many tokens. Products of warpgroups whose stages leave no room for a second CTA on a multiprocessor have
+/// two warpgroups in a CTA.
 pub(super) fn gemm(gpu: &Gpu, product: GemvShape) -> GemmShape {
     let is_small = product.tokens <= SMALL_STEP_TOKENS;
     let warpgroups = gpu.warpgroups;
     let copy = if gpu.is_programmatic() { CopyEngine::Bulk } else { CopyEngine::Async };
-    let shape = |(warps, warp_tokens), (stage_cols, stages)| GemmShape {
+    let tiled = |warp_tiles, (warps, warp_tokens), (stage_cols, stages)| GemmShape {
         product: product.clone(),
-        tiling: Tiling { warps, warp_tokens, stages, stage_cols, copy, warpgroups },
+        tiling: Tiling { warps, warp_tiles, warp_tokens, stages, stage_cols, copy, warpgroups },
     };
+    let shape = |division, stages| tiled(2, division, stages);
     if warpgroups && !is_small {
-        let half = shape(LARGE_STEP_OF_WARPGROUPS, (128, [2, 2]));
-        if half.shared_bytes() <= gpu.shared_budget(2) {
-            return half;
+        let ctas = |shape: &GemmShape| shape.grid().iter().product::<u32>();
+        let two_fit = |shape: &GemmShape| shape.shared_bytes() <= gpu.shared_budget(2);
+        let (warps, _) = SMALL_STEP_OF_WARPGROUPS;
+        let candidates =
+            TILES_OF_WARPGROUPS.map(|(tiles, tokens)| tiled(tiles, (warps, tokens), (128, [2, 2])));
+        let [whole, ..] = &candidates;
+        // With as many CTAs, two warpgroups that decode the same rows are faster than two CTAs with half of the rows each.
+        if two_fit(whole) || ctas(whole) <= 2 * gpu.multiprocessors {
+            let fits =
+                |shape: &&GemmShape| (shape.tiling.warp_tiles == 2 || !product.is_gated()) && two_fit(shape);
+            let fills = |shape: &&GemmShape| ctas(shape) > gpu.multiprocessors;
+            let mut fitting = candidates.iter().filter(fits);
+            if let Some(found) = fitting.clone().find(fills).or_else(|| fitting.next_back()) {
+                return found.clone();
+            }
         }
     }
     let division = match (is_small, warpgroups) {
@@ -276,7 +291,12 @@ const CHUNK_STAGES: u32 = 4;
 pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
     let (most, group) = (CHUNK_WARPS, one.group());
     let divisors = (1..=most.min(group)).filter(|n| group.is_multiple_of(*n));
-    let heads_per_block = divisors.max_by_key(|heads| (most / heads * heads, *heads)).unwrap_or(1);
+    let warpgroups = gpu.warpgroups && one.kv == KvType::F16;
+    // Warpgroups have four warps.
+    let fits = |heads: u32, groups: u32| !warpgroups || (heads * groups).is_multiple_of(4);
+    let warps =
+        |heads: u32| (1..=most / heads).rev().find(|&groups| fits(heads, groups)).unwrap_or(0) * heads;
+    let heads_per_block = divisors.max_by_key(|&heads| (warps(heads), heads)).unwrap_or(1);
     let attention = AttentionShape {
         tokens: rows,
         heads_per_block,
@@ -286,7 +306,8 @@ pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
         stage_tiles: AttentionShape::PAGE_TILES,
         ..one
     };
-    let mut shape = ChunkShape { attention, row_groups: most / heads_per_block };
+    let row_groups = warps(heads_per_block) / heads_per_block;
+    let mut shape = ChunkShape { attention, row_groups, warpgroups };
     let fitting = gpu.shared_budget(1) / shape.attention.stage_bytes();
     shape.attention.stages = fitting.clamp(1, CHUNK_STAGES);
     shape

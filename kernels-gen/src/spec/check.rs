@@ -2,7 +2,7 @@
 //! neither overflow nor divide by zero.
 
 use super::KernelSpec;
-use crate::kernels::attention::{AppendShape, AttentionShape, Rope};
+use crate::kernels::attention::{AppendShape, AttentionShape, KvType, Rope};
 use crate::kernels::gemm::{GemmShape, HalveShape};
 use crate::kernels::gemv::tokens::InputLayout;
 use crate::kernels::gemv::{GemvShape, Output};
@@ -60,6 +60,13 @@ impl KernelSpec {
             KernelSpec::Append(s) => append(s),
             KernelSpec::AttentionChunk(s) => {
                 within(&[("row_groups", s.row_groups, 8)])?;
+                let a = &s.attention;
+                let fits = s.warps().is_multiple_of(4) && a.kv == KvType::F16 && a.copy == CopyEngine::Bulk;
+                if s.warpgroups && !fits {
+                    return Err(
+                        "warpgroups need a multiple of four warps, a cache of f16 and bulk copies".to_owned()
+                    );
+                }
                 attention(&s.attention)
             }
             KernelSpec::ChooseGreedy(s) => within(&[
@@ -156,6 +163,9 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
     if !tiling.warp_tokens.is_multiple_of(8) || ![32, 64, 128].contains(&tiling.stage_cols) {
         let (tokens, cols) = (tiling.warp_tokens, tiling.stage_cols);
         return Err(format!("a warp has {tokens} tokens and a stage {cols} columns: see `Tiling`"));
+    }
+    if !(1..=2).contains(&tiling.warp_tiles) || (product.is_gated() && tiling.warp_tiles != 2) {
+        return Err(format!("a warp has {} tiles: see `Tiling`", tiling.warp_tiles));
     }
     if tiling.warpgroups && (!tiling.warps[0].is_multiple_of(4) || tiling.copy != CopyEngine::Bulk) {
         return Err("warpgroups need a multiple of four warps along rows, and bulk copies".to_owned());

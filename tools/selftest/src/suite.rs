@@ -138,6 +138,7 @@ fn many_tokens() -> Vec<KernelSpec> {
     let tilings = [
         Tiling {
             warps: [2, 2],
+            warp_tiles: 2,
             warp_tokens: 16,
             stages: [2, 2],
             stage_cols: 128,
@@ -146,6 +147,7 @@ fn many_tokens() -> Vec<KernelSpec> {
         },
         Tiling {
             warps: [1, 2],
+            warp_tiles: 2,
             warp_tokens: 8,
             stages: [1, 3],
             stage_cols: 64,
@@ -154,6 +156,7 @@ fn many_tokens() -> Vec<KernelSpec> {
         },
         Tiling {
             warps: [2, 1],
+            warp_tiles: 1,
             warp_tokens: 32,
             stages: [3, 2],
             stage_cols: 32,
@@ -162,9 +165,19 @@ fn many_tokens() -> Vec<KernelSpec> {
         },
         Tiling {
             warps: [4, 1],
+            warp_tiles: 2,
             warp_tokens: 16,
             stages: [2, 2],
             stage_cols: 128,
+            copy: CopyEngine::Bulk,
+            warpgroups: true,
+        },
+        Tiling {
+            warps: [4, 2],
+            warp_tiles: 1,
+            warp_tokens: 24,
+            stages: [2, 2],
+            stage_cols: 64,
             copy: CopyEngine::Bulk,
             warpgroups: true,
         },
@@ -197,6 +210,7 @@ fn many_tokens() -> Vec<KernelSpec> {
     add(33, 512, &[(Q4_K, 70), (Q6_K, 30), (F16, 20)], normed, Output::Store, tilings[2]);
     add(64, 768, &[(Q4_K, 48), (Q6_K, 48)], normed, Output::Glu(Activation::Gelu), tilings[0]);
     add(2, 96, &[(Q8_0, 17)], Input::Plain, Output::Store, tilings[2]);
+    add(50, 512, &[(Q4_K, 150), (Q6_K, 30), (F16, 70)], normed, Output::Store, tilings[4]);
     specs
 }
 
@@ -554,7 +568,7 @@ fn attentions() -> Vec<AttentionShape> {
 }
 
 /// Shapes of attention of prefill steps: small heads, large ones and groups of heads in several CTAs; fewer rows than a CTA
-/// has, and more; windows, bounded scores, norms, and both types of the cache.
+/// has, and more; windows, bounded scores, norms, and both types of the cache; warps and warpgroups.
 fn chunks() -> Vec<ChunkShape> {
     let of = |tokens, heads_per_block, row_groups, index: usize| {
         let one = attentions()[index].clone();
@@ -572,11 +586,26 @@ fn chunks() -> Vec<ChunkShape> {
             copy,
             ..one
         };
-        ChunkShape { attention, row_groups }
+        ChunkShape { attention, row_groups, warpgroups: false }
     };
     let mut shapes: Vec<ChunkShape> =
         (0..attentions().len()).map(|index| of(5 + index as u32, 1, 1 + index as u32 % 2, index)).collect();
     shapes.extend([of(37, 2, 2, 0), of(64, 7, 1, 1), of(100, 2, 4, 4), of(20, 2, 2, 8)]);
+    let warpgroups = |chunk: ChunkShape| {
+        let attention = AttentionShape { copy: CopyEngine::Bulk, ..chunk.attention };
+        ChunkShape { attention, warpgroups: true, ..chunk }
+    };
+    let multiplied = [
+        of(37, 2, 2, 0),
+        of(20, 8, 1, 2),
+        of(100, 2, 4, 4),
+        of(50, 1, 4, 6),
+        of(70, 3, 4, 7),
+        of(20, 2, 2, 8),
+        of(33, 2, 2, 9),
+        of(64, 4, 2, 10),
+    ];
+    shapes.extend(multiplied.map(warpgroups));
     shapes
 }
 

@@ -159,6 +159,52 @@ impl<T: MmaElement> FragmentB<T, 2> {
     }
 }
 
+impl<T: MmaElement> FragmentB<T, 2> {
+    /// Loads 16 columns as two fragments, each as by [`FragmentB::load`], from core matrices of 8 columns by 16 bytes along
+    /// K, as [`MatrixDescriptor::new`](crate::dsl::MatrixDescriptor::new) describes them: each is 128 bytes, column after column.
+    /// `along_k` is the distance in bytes between core matrices that follow each other along K, `along_columns` between
+    /// those that follow each other along the columns.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.shared.b16`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile`, `along_k` and `along_columns` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Core matrix m has 64 times the number m; core matrices 0 and 2 have columns 0 to 7.
+    /// #[kernel(threads = 32)]
+    /// fn products(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::from_f32((i / 2) as f32));
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     for (i, b) in FragmentB::<f16, 2>::load_core_matrices(tile, 256, 128).into_iter().enumerate() {
+    ///         let FragmentC([sum, ..]) = mma(a, b, FragmentC::zero());
+    ///         if lane() < 4 {
+    ///             x.at(lane() + 4 * i as u32).store(sum);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// // 8·0 + 8·2, and 8·1 + 8·3.
+    /// let sums = [16.0f32, 16.0, 16.0, 16.0, 32.0, 32.0, 32.0, 32.0];
+    /// assert_eq!(run(products(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0f32; 8]), sums);
+    /// ```
+    #[track_caller]
+    pub fn load_core_matrices(
+        tile: Ptr<Shared, T>,
+        along_k: u32,
+        along_columns: u32,
+    ) -> [FragmentB<T, 2>; 2] {
+        let column = tile.cast().bytes((lane() & 7) * 16);
+        let column = column.bytes((lane() >> 3 & 1) * along_k).bytes((lane() >> 4) * along_columns);
+        let [a, b, c, d] = load_matrices(column);
+        [[a, b], [c, d]].map(FragmentB::from_registers)
+    }
+}
+
 impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
     /// Loads 8 columns of 16 elements from rows that are `pitch` bytes apart: B is stored row by row.
     ///

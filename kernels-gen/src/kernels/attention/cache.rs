@@ -1,14 +1,20 @@
 //! The KV cache: its layout, the append of an entry, and the fragments of a tile.
 //!
-//! Keys and values are in pools of physical pages of 64 positions: [physical page][key head][tile of 16 positions]. A tile has its elements in the
-//! order of the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"), eight per lane for every
-//! 16 elements of the head dimension. Of a tile of keys, lane 4g + t has elements 2t, 2t+1, 2t+8 and 2t+9 of positions
-//! g and g+8; of a tile of values, elements g and g+8 of positions 2t, 2t+1, 2t+8 and 2t+9.
+//! Keys and values are in pools of physical pages of 64 positions: [physical page][key head][tile of 16 positions].
 //!
-//! | type | element | after the elements of a tile |
-//! | --- | --- | --- |
-//! | f16 | f16 | |
-//! | q8_0 | byte q + 128 | f16 [blocks of 32 elements][16 positions]: scales d |
+//! | type | element | order of a tile | after the elements of a tile |
+//! | --- | --- | --- | --- |
+//! | f16 | f16 | core matrices | |
+//! | q8_0 | byte q + 128 | fragments | f16 [blocks of 32 elements][16 positions]: scales d |
+//!
+//! *Core matrices* are those of `wgmma` and `ldmatrix`, eight by eight elements. A tile of keys is [half of the
+//! positions][eight elements][position][element], a tile of values [half of the positions][eight elements][element][position].
+//! The distance between the halves is the same within a tile and from tile to tile, so that the tiles of a page are one
+//! operand of `wgmma`.
+//!
+//! *Fragments* are the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"), eight elements per
+//! lane for every 16 elements of the head dimension. Of a tile of keys, lane 4g + t has elements 2t, 2t+1, 2t+8 and 2t+9
+//! of positions g and g+8; of a tile of values, elements g and g+8 of positions 2t, 2t+1, 2t+8 and 2t+9.
 //!
 //! A block is 32 consecutive elements of a head at one position; the last block has 16 if the head dimension is no
 //! multiple of 32. An element of type q8_0 is f16(d·q) with the scale and the integers of GGML's Q8_0: d = max|x| / 127,
@@ -124,25 +130,46 @@ impl AttentionShape {
         2 * positions * u64::from(self.kv_heads) * u64::from(self.position_bytes())
     }
 
+    /// Bytes from the core matrices of the first 8 positions of a tile of type f16 to those of the others, and from these to the
+    /// next tile.
+    pub(super) fn half_tile_bytes(&self) -> u32 {
+        self.head_dim * 16
+    }
+
     /// Offset in the cache of keys of element `element` of key head `head` at `position`, in bytes.
     pub fn key_offset(&self, position: u32, head: u32, element: u32) -> u64 {
-        let (group, quarter) = (position % 8, element % 8 / 2);
-        let within = element / 16 * 256
-            + (group * 4 + quarter) * 8
-            + position / 8 % 2 * 4
-            + element / 8 % 2 * 2
-            + element % 2;
+        let within = match self.kv {
+            KvType::F16 => self.core_matrix(position, element) * 64 + position % 8 * 8 + element % 8,
+            KvType::Q8_0 => {
+                let (group, quarter) = (position % 8, element % 8 / 2);
+                element / 16 * 256
+                    + (group * 4 + quarter) * 8
+                    + position / 8 % 2 * 4
+                    + element / 8 % 2 * 2
+                    + element % 2
+            }
+        };
         self.tile_offset(position, head) + u64::from(within * self.kv.element_bytes())
+    }
+
+    /// Index in its tile of the core matrix that has an element of a position.
+    fn core_matrix(&self, position: u32, element: u32) -> u32 {
+        position / 8 % 2 * (self.head_dim / 8) + element / 8
     }
 
     /// Offset in the cache of values of element `element` of value head `head` at `position`, in bytes.
     pub fn value_offset(&self, position: u32, head: u32, element: u32) -> u64 {
-        let (group, quarter) = (element % 8, position % 8 / 2);
-        let within = element / 16 * 256
-            + (group * 4 + quarter) * 8
-            + element / 8 % 2 * 4
-            + position / 8 % 2 * 2
-            + position % 2;
+        let within = match self.kv {
+            KvType::F16 => self.core_matrix(position, element) * 64 + element % 8 * 8 + position % 8,
+            KvType::Q8_0 => {
+                let (group, quarter) = (element % 8, position % 8 / 2);
+                element / 16 * 256
+                    + (group * 4 + quarter) * 8
+                    + element / 8 % 2 * 4
+                    + position / 8 % 2 * 2
+                    + position % 2
+            }
+        };
         self.tile_offset(position, head) + u64::from(within * self.kv.element_bytes())
     }
 
@@ -170,15 +197,25 @@ fn tile_index(page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
     mul_wide(page * WARPS + token.position % PAGE / TILE, s.tile_bytes() / s.kv.element_bytes())
 }
 
+/// Device version of [`AttentionShape::core_matrix`].
+fn core_matrix(element: Val<u32>, position: Val<u32>, s: &AttentionShape) -> Val<u32> {
+    ((position >> 3) & 1) * (s.head_dim / 8) + (element >> 3)
+}
+
 /// Device version of [`AttentionShape::key_offset`] for element `element` of the CTA's key head at the current
 /// position, in units of an element.
 fn key_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
     let position = token.position;
-    let within = (element >> 4) * 256
-        + ((position & 7) * 4 + ((element >> 1) & 3)) * 8
-        + ((position >> 3) & 1) * 4
-        + ((element >> 3) & 1) * 2
-        + (element & 1);
+    let within = match s.kv {
+        KvType::F16 => core_matrix(element, position, s) * 64 + (position & 7) * 8 + (element & 7),
+        KvType::Q8_0 => {
+            (element >> 4) * 256
+                + ((position & 7) * 4 + ((element >> 1) & 3)) * 8
+                + ((position >> 3) & 1) * 4
+                + ((element >> 3) & 1) * 2
+                + (element & 1)
+        }
+    };
     tile_index(page, token, s) + within.cast::<u64>()
 }
 
@@ -186,11 +223,16 @@ fn key_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShap
 /// position, in units of an element.
 fn value_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
     let position = token.position;
-    let within = (element >> 4) * 256
-        + ((element & 7) * 4 + ((position >> 1) & 3)) * 8
-        + ((element >> 3) & 1) * 4
-        + ((position >> 3) & 1) * 2
-        + (position & 1);
+    let within = match s.kv {
+        KvType::F16 => core_matrix(element, position, s) * 64 + (element & 7) * 8 + (position & 7),
+        KvType::Q8_0 => {
+            (element >> 4) * 256
+                + ((element & 7) * 4 + ((position >> 1) & 3)) * 8
+                + ((element >> 3) & 1) * 4
+                + ((position >> 3) & 1) * 2
+                + (position & 1)
+        }
+    };
     tile_index(page, token, s) + within.cast::<u64>()
 }
 
@@ -317,10 +359,12 @@ fn append_element(element: Val<u32>, page: Val<u32>, operands: &Operands, token:
 
 /// A tile of keys or values in shared memory, as this lane reads it.
 pub(super) struct TileReader {
-    /// The lane's first fragments.
-    fragments: Ptr<Shared, u8>,
+    /// The tile, or of type q8_0 the lane's first fragments.
+    at: Ptr<Shared, u8>,
     /// The lane's scales of the first block, if the type has scales.
     scales: Option<Ptr<Shared, u8>>,
+    /// Bytes from a core matrix of a tile of type f16 to the next, along the positions.
+    half_tile_bytes: u32,
     /// Whether the tile has keys.
     of_keys: bool,
     /// The lane's scales of the block that was read last: pairs for the first and the second register of a fragment,
@@ -334,17 +378,18 @@ pub(super) const BLOCK_SCALES: u32 = TILE * 2;
 impl TileReader {
     /// Reader of the tile of keys at `at`.
     pub fn of_keys(at: Ptr<Shared, u8>, s: &AttentionShape) -> TileReader {
-        let fragments = at.bytes(lane() * (8 * s.kv.element_bytes()));
+        let fragments = if s.kv == KvType::Q8_0 { at.bytes(lane() * 8) } else { at };
         let scales = (s.scales() > 0).then(|| at.bytes(lane() / 4 * 4).bytes(s.element_bytes()));
-        TileReader { fragments, scales, of_keys: true, block: Cell::new(None) }
+        let half_tile_bytes = s.half_tile_bytes();
+        TileReader { at: fragments, scales, half_tile_bytes, of_keys: true, block: Cell::new(None) }
     }
 
     /// Reader of the tile of values that belongs to a tile of keys; `at` is the address of the tile of keys.
     pub fn of_values(&self, at: Ptr<Shared, u8>, s: &AttentionShape) -> TileReader {
-        let fragments = self.fragments.bytes(s.part_bytes());
         let scales =
             (s.scales() > 0).then(|| at.bytes(lane() % 4 * 8).bytes(s.part_bytes() + s.element_bytes()));
-        TileReader { fragments, scales, of_keys: false, block: Cell::new(None) }
+        let values = self.at.bytes(s.part_bytes());
+        TileReader { at: values, scales, of_keys: false, block: Cell::new(None), ..*self }
     }
 
     /// The lane's two B fragments for 16 elements of the head dimension: of keys for positions 0 to 7 and 8 to 15, of
@@ -352,11 +397,13 @@ impl TileReader {
     pub fn fragments(&self, step: u32) -> [FragmentB<f16, 2>; 2] {
         match self.scales {
             None => {
-                let words = self.fragments.bytes(step * 512).cast::<u32>().load_vector::<4>();
-                [0, 2].map(|at| FragmentB::from_registers([words[at], words[at + 1]]))
+                let at = self.at.bytes(step * 256).cast::<f16>();
+                let (along_k, along_columns) =
+                    if self.of_keys { (128, self.half_tile_bytes) } else { (self.half_tile_bytes, 128) };
+                FragmentB::load_core_matrices(at, along_k, along_columns)
             }
             Some(scales) => {
-                let words = self.fragments.bytes(step * 256).cast::<u32>().load_vector::<2>();
+                let words = self.at.bytes(step * 256).cast::<u32>().load_vector::<2>();
                 let (block, first) = (step * 16 / BLOCK, (step * 16).is_multiple_of(BLOCK));
                 let loaded = match self.block.get() {
                     Some(loaded) if !first => loaded,

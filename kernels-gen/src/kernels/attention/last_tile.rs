@@ -44,7 +44,6 @@ pub(super) fn complete(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionS
     let values = keys.bytes(s.part_bytes());
     match s.kv {
         KvType::F16 => {
-            // A lane writes only elements that itself reads.
             complete_keys(keys, position, s);
             complete_values(values, position, s);
         }
@@ -52,41 +51,44 @@ pub(super) fn complete(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionS
             complete_key_bytes(keys, position, s);
             complete_value_bytes(values, position, s);
             complete_scales(keys.bytes(s.element_bytes()), values.bytes(s.element_bytes()), position, s);
-            warp_barrier(ALL_LANES);
         }
     }
+    warp_barrier(ALL_LANES);
 }
 
-/// Writes the new key of type f16: lane 4g + t has the elements 2t, 2t+1, 2t+8 and 2t+9 of positions g and g + 8.
+/// Writes the new key of type f16: a lane writes a row of a core matrix, which has eight elements.
 #[device]
 fn complete_keys(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
-    if (lane() >> 2) == (position & 7) {
-        let from = NewEntry::new(s).halves(0, s).cast::<u32>().at(lane() & 3);
-        let to = keys.bytes(lane() * 16 + (position >> 3) * 8).cast::<u32>();
-        for step in 0..s.steps() {
-            let pairs = from.at(step * 8);
-            to.bytes(step * 512).store_vector([pairs.load(), pairs.at(4).load()]);
+    let rows = s.head_dim / 8;
+    for pass in 0..rows.div_ceil(WARP) {
+        let row = lane() + pass * WARP;
+        if row < rows {
+            let from = NewEntry::new(s).halves(0, s).cast::<u32>().at(row * 4);
+            let to = keys.bytes((position >> 3) * s.half_tile_bytes() + (position & 7) * 16);
+            to.bytes(row * 128).cast::<u32>().store_vector(from.load_vector::<4>());
         }
     }
 }
 
-/// Writes the new value of type f16, and zeros behind: lane 4g + t has the elements g and g + 8 of positions 2t, 2t+1,
-/// 2t+8 and 2t+9.
+/// Writes the new value of type f16, and zeros behind: a lane writes rows of core matrices, which have an element of eight
+/// positions.
 #[device]
 fn complete_values(values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
-    let first = (lane() & 3) * 2;
-    let pairs = [Pair::new(first, position), Pair::new(first + 8, position)];
-    let from = NewEntry::new(s).halves(1, s).cast::<u16>().at(lane() >> 2);
-    let at = values.bytes(lane() * 16).cast::<u32>();
-    for step in 0..s.steps() {
-        let words = at.bytes(step * 512).load_vector::<4>();
-        let new = [0u32, 8].map(|half| from.at(step * 16 + half).load().cast::<u32>());
-        let replaced = std::array::from_fn(|i| pairs[i % 2].replace(words[i], new[i / 2]));
-        at.bytes(step * 512).store_vector::<4>(replaced);
+    for half in 0..2u32 {
+        let pairs: [Pair; 4] = std::array::from_fn(|i| Pair::new(val(half * 8 + 2 * i as u32), position));
+        for pass in 0..s.head_dim.div_ceil(WARP) {
+            let element = lane() + pass * WARP;
+            if element < s.head_dim {
+                let new = NewEntry::new(s).halves(1, s).cast::<u16>().at(element).load().cast::<u32>();
+                let at = values.bytes(half * s.half_tile_bytes()).bytes(element * 16).cast::<u32>();
+                let words = at.load_vector::<4>();
+                at.store_vector::<4>(std::array::from_fn(|i| pairs[i].replace(words[i], new)));
+            }
+        }
     }
 }
 
-/// Writes the new key of type q8_0, in the order of [`complete_keys`].
+/// Writes the new key of type q8_0: lane 4g + t has the elements 2t, 2t+1, 2t+8 and 2t+9 of positions g and g + 8.
 #[device]
 fn complete_key_bytes(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     if (lane() >> 2) == (position & 7) {
@@ -99,7 +101,8 @@ fn complete_key_bytes(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionSh
     }
 }
 
-/// Writes the new value of type q8_0, and the byte of zero behind, in the order of [`complete_values`].
+/// Writes the new value of type q8_0, and the byte of zero behind, of which lane 4g + t has the elements g and g + 8 of positions
+/// 2t, 2t+1, 2t+8 and 2t+9.
 #[device]
 fn complete_value_bytes(values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     let first = (lane() & 3) * 2;

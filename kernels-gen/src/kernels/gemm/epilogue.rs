@@ -3,7 +3,7 @@
 use bespoke_codegen::prelude::*;
 
 use super::halve::MISSING;
-use super::shape::{BlockOfRows, GROUP, GemmShape, WARP_TILES};
+use super::shape::{BlockOfRows, GROUP, GemmShape};
 use super::weights::down;
 use super::{Operands, Sums, first_tile};
 use crate::kernels::gemv::{Output, bias, scaled};
@@ -69,7 +69,7 @@ impl Epilogue<'_> {
         if self.s.product.is_gated() {
             return (0..4).map(|i| output(0, i, product(0, i), Some(product(1, i)))).collect();
         }
-        let tiles = 0..WARP_TILES as usize;
+        let tiles = 0..self.s.tiling.warp_tiles as usize;
         tiles
             .flat_map(|tile| (0..4).map(move |i| (tile, i)))
             .map(|(tile, i)| output(tile, i, product(tile, i), None))

@@ -33,8 +33,17 @@ pub struct HalveShape {
 /// The factor of a token that does not exist. Other factors are not negative.
 pub(super) const MISSING: f32 = -1.0;
 
-/// Threads of a CTA, which has one token.
+/// Threads of a CTA.
 const THREADS: u32 = 256;
+
+/// Tokens of a CTA. Half of a warp has a token, and stores of both fill sectors of 32 bytes of core matrices.
+const TOKENS: u32 = 2;
+
+/// Lanes of a warp with the same token.
+const LANES: u32 = WARP / TOKENS;
+
+/// Threads with the same token.
+const TOKEN_THREADS: u32 = THREADS / TOKENS;
 
 impl HalveShape {
     /// Threads of a CTA.
@@ -47,14 +56,14 @@ impl HalveShape {
         self.tokens.next_multiple_of(self.block_tokens)
     }
 
-    /// Static shared memory of a CTA in bytes: a number of each warp for the sum, if there is a norm, and the maximum.
+    /// Static shared memory of a CTA in bytes: a number of each warp and token for the sum, if there is a norm, and the maximum.
     pub fn static_shared(&self) -> u32 {
-        THREADS / WARP * 4 * if self.eps.is_some() { 2 } else { 1 }
+        THREADS / LANES * 4 * if self.eps.is_some() { 2 } else { 1 }
     }
 
     /// Number of CTAs.
     pub fn grid(&self) -> u32 {
-        self.padded_tokens()
+        self.padded_tokens() / TOKENS
     }
 
     /// Number of chunks of 32 columns.
@@ -109,8 +118,8 @@ pub fn halve(
     state: Ptr<Global, u32>,
     s: &HalveShape,
 ) {
-    let token = block_index();
-    let first = token / s.block_tokens * s.block_tokens;
+    let token = block_index() * TOKENS + lane() / LANES;
+    let first = block_index() * TOKENS / s.block_tokens * s.block_tokens;
     if state::exists(state, first) {
         // Rows past the step's last one have no record.
         let existing = token.min(s.tokens - 1);
@@ -120,7 +129,8 @@ pub fn halve(
         let (mut squares, mut largest) = (val(0.0f32), val(0.0f32));
         // A row that does not exist is not read.
         let end = select(exists, units, 0u32);
-        let mut unit = thread_index();
+        let first_unit = warp_index() * LANES + lane() % LANES;
+        let mut unit = first_unit;
         while unit < end {
             let values = load_unit(x, unit, s.cols);
             if s.eps.is_some() {
@@ -129,22 +139,22 @@ pub fn halve(
             for value in normalised(values, norm, unit, s) {
                 largest = largest.max(value.abs());
             }
-            unit += THREADS;
+            unit += TOKEN_THREADS;
         }
-        let largest = largest_of_block(largest);
+        let largest = largest_of_token(largest);
         // 2^(14 − e) for a largest magnitude of 2^e to 2^(e + 1), and its inverse.
         let exponent = (largest.bitcast::<u32>() >> 23).max(15u32);
         let up = ((268u32 - exponent) << 23).bitcast::<f32>();
         let mut factor = ((exponent - 14) << 23).bitcast::<f32>();
         if let Some(eps) = s.eps {
-            let mean = sum_of_block(squares) * (1.0 / s.cols as f32);
+            let mean = sum_of_token(squares) * (1.0 / s.cols as f32);
             factor *= (mean + eps).rsqrt_approx();
         }
-        if thread_index() == 0 {
+        if first_unit == 0 {
             let factor = select(exists, factor, MISSING);
             y.bytes(s.factors()).cast::<f32>().at(token).store(factor);
         }
-        let mut unit = thread_index();
+        let mut unit = first_unit;
         while unit < units {
             let mut words = [val(0u32); 4];
             if exists {
@@ -154,7 +164,7 @@ pub fn halve(
                 }
             }
             store(&words, token, unit, y, s);
-            unit += THREADS;
+            unit += TOKEN_THREADS;
         }
     }
 }
@@ -214,31 +224,33 @@ fn store_core_matrices(words: &[Val<u32>], at: Ptr<Global, u8>, part: Val<u32>, 
     }
 }
 
-/// The largest of the values of a CTA's threads.
+/// The largest of the values of the threads with the same token.
 #[device]
-fn largest_of_block(value: Val<f32>) -> Val<f32> {
-    let parts = exchange(warp_max(value));
-    parts.into_iter().reduce(|a, b| a.max(b)).expect("at least one warp")
+fn largest_of_token(value: Val<f32>) -> Val<f32> {
+    reduce(value, |a, b| a.max(b))
 }
 
-/// The sum of the values of a CTA's threads, in the order of warps.
+/// The sum of the values of the threads with the same token, in the order of warps.
 #[device]
-fn sum_of_block(value: Val<f32>) -> Val<f32> {
-    let parts = exchange(warp_sum(value));
-    parts.into_iter().reduce(|a, b| a + b).expect("at least one warp")
+fn sum_of_token(value: Val<f32>) -> Val<f32> {
+    reduce(value, |a, b| a + b)
 }
 
-/// The values of all warps.
+/// Combines the values of the lanes with the same token, then those of all warps.
 #[device]
-fn exchange(value: Val<f32>) -> Vec<Val<f32>> {
-    let parts = shared_array::<f32>(THREADS / WARP);
-    if lane() == 0 {
-        parts.at(warp_index()).store(value);
+fn reduce(mut value: Val<f32>, combine: fn(Val<f32>, Val<f32>) -> Val<f32>) -> Val<f32> {
+    for step in [8u32, 4, 2, 1] {
+        value = combine(value, shuffle_xor(value, step));
+    }
+    let parts = shared_array::<f32>(THREADS / LANES);
+    let of_token = parts.at(lane() / LANES * (THREADS / WARP));
+    if lane() % LANES == 0 {
+        of_token.at(warp_index()).store(value);
     }
     barrier();
-    let mut out = Vec::new();
-    for warp in 0..THREADS / WARP {
-        out.push(parts.at(warp).load());
+    let mut all = of_token.load();
+    for warp in 1..THREADS / WARP {
+        all = combine(all, of_token.at(warp).load());
     }
-    out
+    all
 }

@@ -4,8 +4,8 @@
 //! decodes the packed weights in registers to f16 fragments and multiplies. Sums are f32.
 //!
 //! A CTA has a *block of rows* of a matrix (the same rows of gate and up, if they are combined) and a *block of tokens*. The
-//! producer warp streams the weights and the inputs, each through a ring. A consumer warp has two tiles of 16 rows and
-//! a part of the tokens: it decodes 32 columns of its tiles, and multiplies them with groups of eight tokens.
+//! producer warp streams the weights and the inputs, each through a ring. A consumer warp has one or two tiles of 16 rows
+//! and a part of the tokens: it decodes 32 columns of its tiles, and multiplies them with groups of eight tokens.
 //!
 //! An output is one sum in the order of columns, 16 at a time, so its bits depend on the matrix and on the token's inputs
 //! alone: neither on the other tokens, nor on their number, nor on the division of the work.
@@ -24,7 +24,7 @@ pub use shape::{GemmShape, Tiling};
 use crate::kernels::gemv::LaneMap;
 use crate::kernels::state;
 use epilogue::Epilogue;
-use shape::{BlockOfRows, GROUP, WARP_TILES};
+use shape::{BlockOfRows, GROUP};
 use weights::BlockDecoder;
 
 /// The sums of a warp: `[tile][group of tokens]`, each a fragment of 16 rows and 8 tokens.
@@ -163,11 +163,11 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     }
 }
 
-/// Consumer warps: the sums of this warp's two tiles and its part of the tokens.
+/// Consumer warps: the sums of this warp's tiles and its part of the tokens.
 #[device]
 fn multiply(rings: Rings, block: &BlockOfRows, s: &GemmShape) -> Sums {
     let groups = s.tiling.warp_tokens / GROUP;
-    let mut sums: Sums = vec![FragmentC::zero(); (WARP_TILES * groups) as usize];
+    let mut sums: Sums = vec![FragmentC::zero(); (s.tiling.warp_tiles * groups) as usize];
     let map = LaneMap::new();
     let (mut weights, mut inputs) = (rings.weights.consumer(), rings.inputs.consumer());
     let mut column = val(0u32);
@@ -218,7 +218,7 @@ fn add_columns(
     }
 }
 
-/// Decoders of the two tiles of the warps at position `row` along rows, for a block of columns whose weights are at `weights`.
+/// Decoders of the tiles of the warps at position `row` along rows, for a block of columns whose weights are at `weights`.
 fn decoders<'a>(
     weights: Ptr<Shared, u8>,
     row: Val<u32>,
@@ -231,5 +231,5 @@ fn decoders<'a>(
         let at = tiles.bytes(tile * s.tile_stride() * s.tile_bytes());
         BlockDecoder::new(at, block.type_of(tile), map)
     };
-    (0..WARP_TILES).map(decoder).collect()
+    (0..s.tiling.warp_tiles).map(decoder).collect()
 }

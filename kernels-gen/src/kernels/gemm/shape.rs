@@ -9,9 +9,6 @@ use crate::kernels::gemv::{GemvShape, Input};
 use crate::kernels::launching::CopyEngine;
 use crate::weights::{Layout, WeightType};
 
-/// Tiles of 16 rows per warp. With a gated output, one of gate and one of up.
-pub(super) const WARP_TILES: u32 = 2;
-
 /// Tokens of a fragment.
 pub(super) const GROUP: u32 = 8;
 
@@ -20,6 +17,9 @@ pub(super) const GROUP: u32 = 8;
 pub struct Tiling {
     /// Consumer warps of a CTA: along rows, and along tokens.
     pub warps: [u32; 2],
+    /// Tiles of 16 rows of a warp: 1 or 2. With a gated output 2, one of gate and one of up.
+    #[serde(default = "two", skip_serializing_if = "is_two")]
+    pub warp_tiles: u32,
     /// Tokens of a warp, a multiple of 8.
     pub warp_tokens: u32,
     /// Stages of the ring of weights, and of the ring of inputs.
@@ -32,6 +32,14 @@ pub struct Tiling {
     /// are then a multiple of four.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warpgroups: bool,
+}
+
+fn two() -> u32 {
+    2
+}
+
+fn is_two(tiles: &u32) -> bool {
+    *tiles == 2
 }
 
 /// A product of the stack of matrices of a [`GemvShape`] with many tokens.
@@ -94,7 +102,7 @@ impl GemmShape {
 
     /// Tiles of a CTA.
     pub(super) fn tiles(&self) -> u32 {
-        self.tiling.warps[0] * WARP_TILES
+        self.tiling.warps[0] * self.tiling.warp_tiles
     }
 
     /// Tiles of a CTA of each matrix of its block of rows.
@@ -114,7 +122,7 @@ impl GemmShape {
 
     /// The tile of a stage that is the first of warp `row` along rows.
     pub(super) fn first_tile_of_warp(&self, row: Val<u32>) -> Val<u32> {
-        if self.product.is_gated() { row } else { row * WARP_TILES }
+        if self.product.is_gated() { row } else { row * self.tiling.warp_tiles }
     }
 
     /// A warp's position along rows and along tokens.

@@ -2,15 +2,15 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::shape::{BlockOfRows, GemmShape, WARP_TILES};
+use super::shape::{BlockOfRows, GemmShape};
 use super::{Rings, Sums, decoders};
 use crate::kernels::gemv::LaneMap;
 
-/// Consumer warps: the sums of this warp's two tiles and its warpgroup's part of the tokens. Each tile of a warp belongs to
+/// Consumer warps: the sums of this warp's tiles and its warpgroup's part of the tokens. Each tile of a warp belongs to
 /// a tile of 64 rows of the warpgroup.
 #[device]
 pub(super) fn multiply(rings: Rings, block: &BlockOfRows, s: &GemmShape) -> Sums {
-    let mut sums = vec![WarpgroupSums::zero(s.tiling.warp_tokens); WARP_TILES as usize];
+    let mut sums = vec![WarpgroupSums::zero(s.tiling.warp_tokens); s.tiling.warp_tiles as usize];
     let map = LaneMap::new();
     let (mut weights, mut inputs) = (rings.weights.consumer(), rings.inputs.consumer());
     let mut column = val(0u32);

@@ -136,7 +136,7 @@ pub(crate) fn append(s: &AppendShape) -> Vec<Case> {
         trigger: Trigger::Never,
         appended: true,
     };
-    chunk(&ChunkShape { attention, row_groups: 1 })
+    chunk(&ChunkShape { attention, row_groups: 1, warpgroups: false })
 }
 
 /// The sequence of each row of a decode step, which has no two rows of one sequence, or of a verify step, which has up to

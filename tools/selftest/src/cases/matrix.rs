@@ -296,6 +296,7 @@ pub(crate) fn halve(s: &HalveShape) -> Vec<Case> {
     };
     let tiling = Tiling {
         warps: [1, 1],
+        warp_tiles: 2,
         warp_tokens: s.block_tokens,
         stages: [2, 2],
         stage_cols: 32,
