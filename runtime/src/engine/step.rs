@@ -59,7 +59,7 @@ pub(super) fn plans(
         }
     }
     if options.prefill {
-        let sizes = StepKind::Prefill.sizes().iter();
+        let sizes = prefill_sizes(base.params.context).iter();
         let prefill: Result<Vec<Step>, EngineError> =
             sizes.map(|&rows| tuned(base.params.clone().prefill(rows))).collect();
         match prefill {
@@ -89,6 +89,13 @@ pub(super) fn plans(
     Ok((merged, steps))
 }
 
+/// Numbers of rows of the prefill steps of an engine with a context: up to the first that holds it.
+fn prefill_sizes(context: u32) -> &'static [u32] {
+    let sizes = StepKind::Prefill.sizes();
+    let enough = sizes.iter().position(|&rows| rows >= context).map_or(sizes.len(), |at| at + 1);
+    &sizes[..enough]
+}
+
 /// Number of pages of the pool: enough for every slot's context, or what `--kv-memory` or the free memory allows.
 pub(super) fn pool_pages(
     params: &PlanParams,
@@ -114,7 +121,7 @@ pub(super) fn pool_pages(
         None => {
             let MemoryInfo { free, .. } = device.memory()?;
             // Steps of the most rows need the most memory besides the pool.
-            let rows = StepKind::Prefill.sizes().iter().copied().max().unwrap_or(1);
+            let rows = prefill_sizes(params.context).last().copied().unwrap_or(1);
             let largest = PlanParams { pages: 1, ..params.clone() }.prefill(rows);
             let others = base(largest)?.total_bytes();
             let left = (free - free / RESERVE).saturating_sub(others);

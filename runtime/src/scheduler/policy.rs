@@ -15,6 +15,9 @@ use crate::speculation::{Kind, Offer, Source, StepSizes, drafts};
 /// slot whose sequence has ended would be wasted for more steps, and a draft would come later.
 const FEW_STEPS_AHEAD: usize = 2;
 
+/// Most tokens of a prefill step while sequences decode: more would delay their next tokens.
+const PREFILL_BETWEEN_DECODES: u32 = 512;
+
 /// Rows of a sequence in the next step besides the first one.
 #[derive(Clone, Copy, Default)]
 struct FurtherRows {
@@ -214,9 +217,22 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(true)
     }
 
-    /// Enqueues a step with the next tokens of prompts but for their last ones, up to the rows of the largest step.
+    /// Most tokens of the next prefill step: those of the largest step, or [`PREFILL_BETWEEN_DECODES`] while sequences
+    /// decode.
+    fn prefill_budget(&self) -> Option<u32> {
+        let decodes = |id| {
+            let Some(sequence) = self.sequences.get(id) else { return false };
+            let slot = sequence.slot.and_then(|index| self.slots[index as usize].as_ref());
+            slot.is_some_and(|slot| slot.enqueued + 1 >= sequence.prompt)
+        };
+        let sizes = &self.limits.prefill;
+        let most = if self.running.iter().any(decodes) { PREFILL_BETWEEN_DECODES } else { u32::MAX };
+        sizes.iter().copied().rfind(|&size| size <= most).or_else(|| sizes.first().copied())
+    }
+
+    /// Enqueues a step with the next tokens of prompts but for their last ones, up to [`Scheduler::prefill_budget`].
     fn enqueue_prefill(&mut self) -> Result<bool, EngineError> {
-        let Some(&(mut left)) = self.limits.prefill.last() else { return Ok(false) };
+        let Some(mut left) = self.prefill_budget() else { return Ok(false) };
         let mut rows = Vec::new();
         let mut entries = Vec::new();
         let mut processed = Vec::new();

@@ -7,7 +7,6 @@ use bespoke::device::{self, Journal};
 use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots};
 use bespoke::scheduler::{PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
 use bespoke_gguf::Gguf;
-use bespoke_kernels::plan::StepKind;
 use bespoke_kernels::shape::ModelShape;
 
 use super::kernels::Progress;
@@ -64,7 +63,7 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
         .collect();
     slots.set_pages(&table)?;
 
-    let sizes = StepKind::Prefill.sizes();
+    let sizes = &limits.prefill;
     // Each sequence has a group of rows in a prefill step.
     let needed = rows * ROW_GROUP;
     let size = sizes.iter().find(|&&size| size >= needed).or(sizes.last()).copied().unwrap_or(needed);
