@@ -27,6 +27,9 @@ enum Transfer {
     Prefetch,
 }
 
+/// Bytes of which the beginning of a box along dimension 0 must be a multiple.
+const START_ALIGNMENT: i64 = 16;
+
 const TRANSFERS: [Transfer; 3] = [Transfer::Load, Transfer::Store, Transfer::Prefetch];
 
 /// Positions in the operand list, after the address of the tensor map: number of the transfer, whether the target must be
@@ -53,6 +56,9 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             .iter()
             .map(|&slot| cx.warp.regs.lanes::<u32>(slot)[lane] as i32)
             .collect();
+        if let Some(detail) = refused(&map, &coordinates, transfer) {
+            return cx.fault(FindingKind::TensorMap, lane as u32, detail);
+        }
         let reduction = match list[REDUCTION] {
             0 => None,
             operation => match reduction::of_elements(operation, map.element) {
@@ -104,6 +110,27 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         }
     }
     Flow::Next
+}
+
+/// Why devices refuse a box at some coordinates, if they do: an H100 ends a kernel with an illegal instruction.
+fn refused(map: &TensorMap, coordinates: &[i32], transfer: Transfer) -> Option<String> {
+    let bytes = i64::from(map.element.bytes());
+    let at = i64::from(coordinates[0]) * bytes;
+    if transfer != Transfer::Prefetch && at % START_ALIGNMENT != 0 {
+        return Some(format!(
+            "the box begins at byte {at} of dimension 0 (element {} of {}): devices refuse boxes that do not begin at a \
+             multiple of {START_ALIGNMENT} bytes, here {} elements",
+            coordinates[0],
+            quantity(bytes as usize, "byte"),
+            START_ALIGNMENT / bytes
+        ));
+    }
+    let dimension = coordinates.iter().position(|&at| at < 0).filter(|_| transfer == Transfer::Store)?;
+    Some(format!(
+        "the box begins at element {} of dimension {dimension}: devices refuse stores and reductions with a negative \
+         coordinate, while loads fill what is outside the tensor",
+        coordinates[dimension]
+    ))
 }
 
 /// Reads the tensor map at a generic address; `None` if a check reports a finding.

@@ -126,7 +126,7 @@ fn window(
 #[test]
 fn boxes_are_loaded_with_zeros_outside_the_tensor() {
     let data = bytes(64 * 6);
-    for (x, y) in [(0, 0), (16, 2), (40, 4), (-5, -3), (64, 0), (0, -4), (-32, 0), (63, 5)] {
+    for (x, y) in [(0, 0), (16, 2), (48, 4), (-16, -3), (64, 0), (0, -4), (-32, 0), (48, 5)] {
         let map = |address| TensorMap::dense(TensorType::U8, address, &[64, 6], &[32, 4]);
         loads(&data, map, &format!("{x}, {y}"), &window(&data, 64, (x, y), (32, 4), 0));
     }
@@ -138,8 +138,8 @@ fn floats_outside_the_tensor_may_be_nan() {
     let map =
         |address| TensorMap { fills_nan: true, ..TensorMap::dense(TensorType::Bf16, address, &[32], &[64]) };
     let nan = [0xff, 0x7f];
-    let expected = [&nan.repeat(4)[..], &data, &nan.repeat(28)].concat();
-    loads(&data, map, "-4", &expected);
+    let expected = [&nan.repeat(8)[..], &data, &nan.repeat(24)].concat();
+    loads(&data, map, "-8", &expected);
 }
 
 #[test]
@@ -246,6 +246,7 @@ fn reductions_combine_the_elements_of_the_tensor() {
     }
     assert_eq!(device.read(device.tensor, expected.len()), expected);
     let bytes = TensorMap::dense(TensorType::U8, device.tensor, &[64, 3], &[32, 4]);
+    let text = text.replace("{8, 1}", "{16, 1}");
     let found = device.run(&text, &bytes.encode().expect("valid"), 1).expect_err("bytes are not added");
     expect!["the emulator has no reduction `add` of U8 elements"].assert_eq(&found.detail);
 }
@@ -328,6 +329,45 @@ fn misuse_of_loads_is_found() {
 }
 
 #[test]
+fn boxes_that_devices_refuse_are_found() {
+    // As an H100 does; loads may begin at negative multiples of 16 bytes.
+    for (text, expected) in [
+        (
+            load(2, "8, 0", 512),
+            expect![
+                "the box begins at byte 8 of dimension 0 (element 8 of 1 byte): devices refuse boxes that do not begin at a multiple of 16 bytes, here 16 elements"
+            ],
+        ),
+        (
+            load(2, "-1, 0", 512),
+            expect![
+                "the box begins at byte -1 of dimension 0 (element -1 of 1 byte): devices refuse boxes that do not begin at a multiple of 16 bytes, here 16 elements"
+            ],
+        ),
+        (
+            kernel("", &store("33, 1", PROXY_FENCE, STORED)),
+            expect![
+                "the box begins at byte 33 of dimension 0 (element 33 of 1 byte): devices refuse boxes that do not begin at a multiple of 16 bytes, here 16 elements"
+            ],
+        ),
+        (
+            kernel("", &store("-16, 0", PROXY_FENCE, STORED)),
+            expect![
+                "the box begins at element -16 of dimension 0: devices refuse stores and reductions with a negative coordinate, while loads fill what is outside the tensor"
+            ],
+        ),
+        (
+            kernel("", &store("0, -1", PROXY_FENCE, STORED)),
+            expect![
+                "the box begins at element -1 of dimension 1: devices refuse stores and reductions with a negative coordinate, while loads fill what is outside the tensor"
+            ],
+        ),
+    ] {
+        finds(&text, FindingKind::TensorMap, expected);
+    }
+}
+
+#[test]
 fn stores_read_only_the_part_of_the_box_that_is_in_the_tensor() {
     // Threads from `first` to `last` fill 16 bytes of the box each.
     let outcome = |map: TensorMap, (first, last): (u32, u32), at: &str| {
@@ -347,9 +387,9 @@ fn stores_read_only_the_part_of_the_box_that_is_in_the_tensor() {
         (&plain, (0, 11), "0, 0", Ok(())),
         (&plain, (1, 11), "0, 0", uninitialised),
         (&plain, (0, 10), "0, 0", uninitialised),
-        // The last six rows.
-        (&plain, (20, 31), "0, -10", Ok(())),
-        (&plain, (21, 31), "0, -10", uninitialised),
+        // The first four rows.
+        (&plain, (0, 7), "0, 2", Ok(())),
+        (&plain, (0, 6), "0, 2", uninitialised),
         // Nothing is in the tensor.
         (&plain, (1, 0), "64, 0", Ok(())),
         (&swizzled, (0, 11), "0, 0", Ok(())),

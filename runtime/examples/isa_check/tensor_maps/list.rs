@@ -40,7 +40,15 @@ pub struct Form {
     tile: Vec<u32>,
     steps: Vec<u32>,
     strides: Vec<u64>,
+    /// Coordinates of the boxes, in elements.
     pub coordinates: Vec<Vec<i32>>,
+}
+
+/// Number of a type in `cuda.h`, and its size in bytes.
+fn element_type(name: &str) -> (u32, u64) {
+    let at = TYPES.iter().position(|&(known, _)| known == name);
+    let at = at.unwrap_or_else(|| panic!("`{name}` is no type of elements of `tensor_maps.txt`"));
+    (at as u32, TYPES[at].1)
 }
 
 /// Value of an option among words `name=value`.
@@ -70,28 +78,34 @@ impl Form {
             stride *= size + gaps.get(dimension).unwrap_or(&0);
             stride
         });
+        let element = option(name, "type").unwrap_or_default();
+        let coordinates = coordinates.split('|').map(|place| {
+            let mut place: Vec<i32> = numbers(place);
+            if let Some(first) = place.first_mut() {
+                *first /= element_type(element).1 as i32;
+            }
+            place
+        });
         let mut steps: Vec<u32> = numbers(option(name, "step").unwrap_or_default());
         steps.resize(size.len(), 1);
         Form {
             name: name.to_string(),
             mnemonic: name.split(' ').next().unwrap_or_default().to_string(),
-            element: option(name, "type").unwrap_or_default().to_string(),
+            element: element.to_string(),
             swizzle: number("swizzle").and_then(u32::checked_ilog2).map_or(0, |power| power - 4),
             fill: u32::from(option(name, "fill") == Some("nan")),
             l2_promotion: number("l2").and_then(u32::checked_ilog2).map_or(0, |power| power - 5),
             strides: strides.collect(),
             tile: list("box").iter().map(|&elements| elements as u32).collect(),
             steps,
-            coordinates: coordinates.split('|').map(numbers).collect(),
+            coordinates: coordinates.collect(),
             size,
         }
     }
 
     /// Number of the type in `cuda.h`, and its size in bytes.
     fn element(&self) -> (u32, u64) {
-        let at = TYPES.iter().position(|&(name, _)| name == self.element);
-        let at = at.unwrap_or_else(|| panic!("{}: no such type", self.name));
-        (at as u32, TYPES[at].1)
+        element_type(&self.element)
     }
 
     /// Arguments of the tensor map of a tensor at an address.
