@@ -274,20 +274,14 @@ impl TensorMap {
 
     /// 16 bytes of the elements that are outside the tensor.
     pub(crate) fn fill(&self) -> [u8; 16] {
-        let mut fill = [0; 16];
-        if self.fills_nan {
-            fill.fill(0xff);
-            // A quiet NaN without sign. For bf16 and f16 alike this is 0x7fff.
-            fill.iter_mut()
-                .skip(self.element.bytes() as usize - 1)
-                .step_by(self.element.bytes() as usize)
-                .for_each(|byte| *byte = 0x7f);
-        }
-        fill
+        // An H100 fills with 0x7ff7, whatever the type: a quiet NaN of each.
+        let pair = if self.fills_nan { [0xf7, 0x7f] } else { [0; 2] };
+        std::array::from_fn(|at| pair[at % 2])
     }
 
-    /// The parts of the tensor that are in the box at some coordinates: address, offset in the box, and size in bytes.
-    pub(crate) fn parts(&self, coordinates: &[i32]) -> Vec<BoxPart> {
+    /// The parts of the tensor that are in the box at some coordinates: address, offset in the box, and size in bytes. Those
+    /// that are stored have whole units of 16 bytes: an H100 writes what is behind the end of a row in its last unit.
+    pub(crate) fn parts(&self, coordinates: &[i32], stores: bool) -> Vec<BoxPart> {
         let inside = |dimension: usize, at: i64| (0..self.sizes[dimension] as i64).contains(&at);
         let element = i64::from(self.element.bytes());
         let first = i64::from(coordinates[0]);
@@ -297,6 +291,8 @@ impl TensorMap {
             return Vec::new();
         }
         let rows = self.box_bytes() / self.row_bytes();
+        let bytes = ((to - from) * element) as u64;
+        let bytes = if stores { bytes.next_multiple_of(UNIT) } else { bytes };
         let part = |row: u64| {
             let (mut rest, mut address) = (row, self.address);
             for (dimension, &first) in coordinates.iter().enumerate().skip(1) {
@@ -311,7 +307,7 @@ impl TensorMap {
             Some(BoxPart {
                 address: address.wrapping_add((from * element) as u64),
                 offset: row * self.row_bytes() + ((from - first) * element) as u64,
-                bytes: ((to - from) * element) as u64,
+                bytes,
             })
         };
         (0..rows).filter_map(part).collect()

@@ -70,7 +70,9 @@ pub(super) fn of_elements(operation: u32, element: TensorType) -> Result<Reducti
     let bits = matches!(name, "and" | "or" | "xor");
     let ty = match element {
         TensorType::U32 | TensorType::I32 if bits => Ty::B32,
-        TensorType::U64 | TensorType::I64 if bits => Ty::B64,
+        TensorType::U64 if bits => Ty::B64,
+        // An H100 ends the kernel with an illegal instruction.
+        TensorType::I64 if bits => return Err(name),
         TensorType::I64 if name == "add" => Ty::U64,
         TensorType::U32 => Ty::U32,
         TensorType::I32 => Ty::S32,

@@ -76,7 +76,7 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             Transfer::Store => Access::Store,
             Transfer::Prefetch => Access::Prefetch,
         };
-        let parts = map.parts(&coordinates);
+        let parts = map.parts(&coordinates, transfer == Transfer::Store);
         let Some(tile) = resolve_parts(cx, lane, access, &map, &parts) else { return Flow::Fault };
         if transfer == Transfer::Prefetch {
             continue;

@@ -137,7 +137,7 @@ fn floats_outside_the_tensor_may_be_nan() {
     let data = bytes(64);
     let map =
         |address| TensorMap { fills_nan: true, ..TensorMap::dense(TensorType::Bf16, address, &[32], &[64]) };
-    let nan = [0xff, 0x7f];
+    let nan = [0xf7, 0x7f];
     let expected = [&nan.repeat(8)[..], &data, &nan.repeat(24)].concat();
     loads(&data, map, "-8", &expected);
 }
@@ -226,6 +226,23 @@ fn stores_write_only_the_tensor_and_undo_the_swizzle() {
     let mut expected = vec![0xee; 144 * 3];
     for (row, column) in [0, 1].into_iter().flat_map(|row| (0..112).map(move |column| (row, column))) {
         expected[(row + 1) * 144 + 32 + column] = (row * 8 + ((column / 16) ^ row)) as u8;
+    }
+    assert_eq!(device.read(device.tensor, expected.len()), expected);
+}
+
+/// A row of 40 bytes ends in the middle of a unit of 16 bytes, which an H100 writes whole.
+#[test]
+fn stores_write_whole_units_of_16_bytes() {
+    let device = Device::new(&[0xee; 64 * 2], 0);
+    let map = TensorMap {
+        strides: vec![64],
+        ..TensorMap::dense(TensorType::U8, device.tensor, &[40, 2], &[32, 4])
+    };
+    let text = kernel("", &store("16, 0", PROXY_FENCE, STORED));
+    device.run(&text, &map.encode().expect("valid"), 1).unwrap_or_else(|finding| panic!("{finding}"));
+    let mut expected = vec![0xee; 64 * 2];
+    for (row, at) in [0, 1].into_iter().flat_map(|row| (0..32).map(move |at| (row, at))) {
+        expected[row * 64 + 16 + at] = (row * 2 + at / 16) as u8;
     }
     assert_eq!(device.read(device.tensor, expected.len()), expected);
 }
