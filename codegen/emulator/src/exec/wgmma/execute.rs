@@ -19,6 +19,8 @@ use crate::lanes::LANES;
 pub(crate) trait Accumulator: 'static {
     /// Elements per 32-bit register.
     const COUNT: usize;
+    /// Exponent of the smallest normal number.
+    const LOWEST_EXPONENT: i32;
     fn get(register: u32, index: usize) -> f64;
     /// The register with rounded sums.
     fn pack(sums: &[f64], saturates: bool) -> u32;
@@ -30,6 +32,7 @@ pub(crate) struct Integer;
 
 impl Accumulator for Single {
     const COUNT: usize = 1;
+    const LOWEST_EXPONENT: i32 = -126;
     #[inline(always)]
     fn get(register: u32, _: usize) -> f64 {
         f32::from_bits(register) as f64
@@ -42,6 +45,7 @@ impl Accumulator for Single {
 
 impl Accumulator for HalfPair {
     const COUNT: usize = 2;
+    const LOWEST_EXPONENT: i32 = -14;
     #[inline(always)]
     fn get(register: u32, index: usize) -> f64 {
         F16::to_f32((register >> (16 * index)) as u16) as f64
@@ -54,6 +58,7 @@ impl Accumulator for HalfPair {
 
 impl Accumulator for Integer {
     const COUNT: usize = 1;
+    const LOWEST_EXPONENT: i32 = 0;
     #[inline(always)]
     fn get(register: u32, _: usize) -> f64 {
         register as i32 as f64
@@ -121,7 +126,12 @@ lane_loop! {
                 }
             }
         }
-        matrices.multiply(depth, columns);
+        match (EA::LOWEST_EXPONENT, EB::LOWEST_EXPONENT) {
+            (Some(a), Some(b)) => {
+                matrices.multiply_float8((depth, columns), [a, b], (D::LOWEST_EXPONENT, D::COUNT == 1));
+            }
+            _ => matrices.multiply(depth, columns),
+        }
         let saturates = flags & list::SATURATE != 0;
         for (index, &(_, number)) in d.iter().enumerate() {
             let mut values = [0; LANES];

@@ -1,8 +1,8 @@
 //! Products of `wgmma`: one warp's 16 rows of `D = A · B + D`.
 //!
 //! A sum adds the exact products in the order of K to the accumulator in double precision, and is rounded once. Integer
-//! sums are exact; they wrap, or saturate once at the end. Devices add floating-point products in an order and precision
-//! of their own.
+//! sums are exact; they wrap, or saturate once at the end. Sums of 8-bit floats are those of Hopper, bit by bit; it also cuts
+//! the terms of other floats, but at 25 bits (`benches/tensor-core-sums.py`).
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -25,15 +25,18 @@ pub(super) const DEPTH_BYTES: usize = 32;
 pub(crate) trait Operand: 'static {
     /// Bytes of an element.
     const BYTES: usize;
+    /// Exponent of the smallest normal number of an 8-bit float.
+    const LOWEST_EXPONENT: Option<i32> = None;
     /// Value of an element's bits, in the low bits of `bits`.
     fn value(bits: u32) -> f64;
 }
 
 macro_rules! operands {
-    ($($name:ident $bytes:literal: ($bits:ident) $value:expr;)*) => { $(
+    ($($name:ident $bytes:literal $($lowest:literal)?: ($bits:ident) $value:expr;)*) => { $(
         pub(crate) struct $name;
         impl Operand for $name {
             const BYTES: usize = $bytes;
+            $(const LOWEST_EXPONENT: Option<i32> = Some($lowest);)?
             #[inline(always)]
             fn value($bits: u32) -> f64 { $value }
         }
@@ -44,8 +47,8 @@ operands! {
     BfloatOperand 2: (bits) Bf16::to_f32(bits as u16) as f64;
     // The lower 13 bits are ignored.
     Tf32Operand 4: (bits) f32::from_bits(bits & !0x1fff) as f64;
-    E4m3Operand 1: (bits) E4M3_VALUES[bits as u8 as usize];
-    E5m2Operand 1: (bits) E5M2_VALUES[bits as u8 as usize];
+    E4m3Operand 1 -6: (bits) E4M3_VALUES[bits as u8 as usize];
+    E5m2Operand 1 -14: (bits) E5M2_VALUES[bits as u8 as usize];
     SignedOperand 1: (bits) bits as u8 as i8 as f64;
     UnsignedOperand 1: (bits) bits as u8 as f64;
 }
@@ -116,6 +119,37 @@ impl Matrices {
         }
     }
 
+    /// As [`Matrices::multiply`], for 8-bit floats whose smallest exponents are `lowest`, as Hopper does: the significands of the
+    /// products, in [1, 4), and the accumulator are aligned to the largest exponent among them and cut toward zero
+    /// [`CUT_BITS`] bits below it. Their sum is exact; in single precision it keeps as many bits, cut toward zero.
+    pub(super) fn multiply_float8(
+        &mut self,
+        (depth, columns): (usize, usize),
+        lowest: [i32; 2],
+        (accumulator_lowest, single): (i32, bool),
+    ) {
+        for row in 0..ROWS {
+            for column in 0..columns {
+                let sum = &mut self.sums[row][column];
+                let factors = || (0..depth).map(|k| [self.a[k][row], self.b[k][column]]);
+                let exact = factors().fold(*sum, |sum, [a, b]| sum + a * b);
+                let largest = factors().filter(|[a, b]| a * b != 0.0);
+                let largest = largest.map(|[a, b]| exponent(a, lowest[0]) + exponent(b, lowest[1]));
+                let largest = largest.chain((*sum != 0.0).then(|| exponent(*sum, accumulator_lowest))).max();
+                let Some(largest) = largest.filter(|_| exact.is_finite()) else {
+                    *sum = exact;
+                    continue;
+                };
+                let unit = ((largest - CUT_BITS) as f64).exp2();
+                let cut = factors().fold(0.0, |total, [a, b]| total + (a * b / unit).trunc());
+                *sum = (cut + (*sum / unit).trunc()) * unit;
+                if single {
+                    *sum = f64::from_bits(sum.to_bits() & (u64::MAX << (52 - CUT_BITS)));
+                }
+            }
+        }
+    }
+
     /// Reads `A` from four registers: register `r` of lane `l` has row `l / 4 + 8 · (r mod 2)`, and the 4 bytes of K at
     /// `16 · (r / 2) + 4 · (l mod 4)`.
     pub(super) fn set_a_registers<E: Operand>(&mut self, registers: [&[u32; LANES]; 4]) {
@@ -164,10 +198,62 @@ impl Matrices {
     }
 }
 
+/// Bits behind the point that sums of 8-bit floats keep.
+const CUT_BITS: i32 = 13;
+
+/// Exponent of a number whose format has no smaller one than `lowest`.
+fn exponent(value: f64, lowest: i32) -> i32 {
+    ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(lowest)
+}
+
 /// Element number `index` of 16 bytes.
 #[inline(always)]
 fn element_of<E: Operand>(chunk: &[u8; 16], index: usize) -> f64 {
     let mut bytes = [0; 4];
     bytes[..E::BYTES].copy_from_slice(&chunk[index * E::BYTES..(index + 1) * E::BYTES]);
     E::value(u32::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sum of products of E4M3 in an accumulator of single or half precision.
+    fn sum(products: &[[f64; 2]], accumulator: f64, single: bool) -> f64 {
+        let mut matrices = Matrices::take();
+        for (k, &[a, b]) in products.iter().enumerate() {
+            matrices.a[k][0] = a;
+            matrices.b[k][0] = b;
+        }
+        matrices.sums[0][0] = accumulator;
+        let lowest = if single { -126 } else { -14 };
+        matrices.multiply_float8((products.len(), 1), [-6, -6], (lowest, single));
+        matrices.sums[0][0]
+    }
+
+    #[test]
+    fn terms_of_8_bit_floats_are_cut() {
+        let power = |exponent: i32| (exponent as f64).exp2();
+        let (one, bit) = ([1.0, 1.0], [power(-6), power(-7)]);
+        for (products, accumulator, single, expected) in [
+            (&[one, bit][..], 0.0, true, 1.0 + power(-13)),
+            (&[one, [power(-7), power(-7)]], 0.0, true, 1.0),
+            (&[one, [-power(-7), power(-7)]], 0.0, true, 1.0),
+            // The accumulator has the largest exponent.
+            (&[[power(-6), power(-6)]], 4.0, true, 4.0),
+            (&[one], power(-14), true, 1.0),
+            // In single precision a sum keeps 14 bits, in half precision it is rounded later.
+            (&[one, one, bit], 0.0, true, 2.0),
+            (&[one, one, bit], 0.0, false, 2.0 + power(-13)),
+            // The significand of a product is not normalised.
+            (&[[1.5, 1.5], bit], 0.0, false, 2.25 + power(-13)),
+            // Neither is that of a subnormal number, which has the exponent -6.
+            (&[[power(-9), power(-6)]], power(-26), true, power(-15)),
+            (&[[power(-6), power(-9)]], power(-24), true, power(-15) + power(-24)),
+            (&[one, [1.0, -1.0]], 0.0, true, 0.0),
+            (&[one], f64::INFINITY, true, f64::INFINITY),
+        ] {
+            assert_eq!(sum(products, accumulator, single), expected, "{products:?} {accumulator} {single}");
+        }
+    }
 }
