@@ -7,9 +7,9 @@
 //! | f16 | f16 | core matrices | |
 //! | q8_0 | byte q + 128 | fragments | f16 [blocks of 32 elements][16 positions]: scales d |
 //!
-//! *Core matrices* are those of `wgmma` and `ldmatrix`, eight by eight elements. A tile of keys is [half of the
-//! positions][eight elements][position][element], a tile of values [half of the positions][eight elements][element][position].
-//! The distance between the halves is the same within a tile and from tile to tile, so that the tiles of a page are one
+//! *Core matrices* are those of `wgmma` and `ldmatrix`, eight by eight elements. A tile of keys is
+//! `[half of the positions][eight elements][position][element]`, a tile of values
+//! `[half of the positions][eight elements][element][position]`. The distance between the halves is the same within a tile and from tile to tile, so that the tiles of a page are one
 //! operand of `wgmma`.
 //!
 //! *Fragments* are the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"), eight elements per
