@@ -160,9 +160,8 @@ impl<'a> Cache<'a> {
                 let queries = upload(self.device, &vec![0; append.query_bytes() as usize]);
                 args.extend([&queries].into_iter().chain(cache).chain([&state]));
                 let append = self.launch(&KernelSpec::Append(append), &args);
-                let warpgroups = s.kv == KvType::F16
-                    && s.copy == CopyEngine::Bulk
-                    && (2 * s.heads_per_block).is_multiple_of(4);
+                let warpgroups =
+                    s.kv == KvType::F16 && s.copy == CopyEngine::Bulk && s.heads_per_block.is_multiple_of(4);
                 let attention = AttentionShape { stage_tiles, ..s };
                 let chunk = ChunkShape { attention, row_groups: 2, warpgroups };
                 let args: Vec<&Allocation> =
@@ -326,6 +325,16 @@ fn normed(span: NormSpan, shape: AttentionShape) -> AttentionShape {
 #[test]
 fn f16() {
     check(shape([4, 2], [64, 64]));
+}
+
+#[test]
+fn f16_by_warpgroups() {
+    check(shape([4, 1], [64, 64]));
+}
+
+#[test]
+fn window_by_warpgroups() {
+    check(AttentionShape { window: Some(70), ..shape([4, 1], [32, 32]) });
 }
 
 #[test]

@@ -198,11 +198,11 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorMap<T, RANK, S> {
     /// - PTX: `cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`, by the rank `.1d` to
     ///   `.5d`, with a policy `.L2::cache_hint`
     /// - Target: sm_90
-    /// - Requires: `to` aligned to its swizzle pattern; `done` expects the bytes
+    /// - Requires: `to` aligned to its swizzle pattern; `done` expects the bytes; the first coordinate at a multiple of 16 bytes
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // The tile begins one element before the tensor.
+    /// // The tile begins one row before the tensor.
     /// #[kernel(threads = 4)]
     /// fn loaded(#[tile([4, 2])] x: TensorMap<u32, 2>, out: Ptr<Global, u32>) {
     ///     let (tile, done) = (x.shared_tile(), mbarrier_array(1).at(0));
@@ -210,15 +210,15 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorMap<T, RANK, S> {
     ///         done.init(1);
     ///         fence_mbarrier_init();
     ///         done.arrive_expect(tile.size());
-    ///         x.load(tile, (-1, 1), done, Some(CachePolicy::evict_first()));
+    ///         x.load(tile, (0, -1), done, Some(CachePolicy::evict_first()));
     ///     }
     ///     barrier();
     ///     done.wait(0, Wait::Try);
-    ///     out.at(thread_index()).store(tile.at((thread_index(), 0)).load());
+    ///     out.at(thread_index()).store(tile.at((thread_index() % 2, thread_index() / 2)).load());
     /// }
     /// let kernel = loaded()?;
     /// let done = Launch::of(&kernel).tensor(&[1u32, 2, 3, 4, 5, 6, 7, 8], [4, 2]).uninitialised::<u32>(4).run()?;
-    /// assert_eq!(done.buffer::<u32>(1), [0, 5, 6, 7]);
+    /// assert_eq!(done.buffer::<u32>(1), [0, 0, 1, 2]);
     /// assert!(done.has("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -304,7 +304,8 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorMap<T, RANK, S> {
     ///   `.L2::cache_hint`
     /// - Target: sm_90
     /// - Requires: `from` aligned to its swizzle pattern; [`fence_async_shared`](super::fence_async_shared) after the
-    ///   elements were written
+    ///   elements were written; coordinates that are not negative, the first at a multiple of 16 bytes. If a row of the tensor
+    ///   ends within 16 bytes, all of them are written
     /// - Example: [`TensorMap`]
     #[track_caller]
     pub fn store(
@@ -323,7 +324,7 @@ impl<T: Scalar, const RANK: usize, S: TileSwizzle> TensorMap<T, RANK, S> {
     ///   policy `.L2::cache_hint`
     /// - Target: sm_90
     /// - Requires: as [`TensorMap::store`]; `Add` of u32, i32, u64, f16, bf16 or f32, `Min` and `Max` of integers of 32 or
-    ///   64 bits, f16 or bf16, `And`, `Or` and `Xor` of integers of 32 or 64 bits
+    ///   64 bits, f16 or bf16, `And`, `Or` and `Xor` of u32, i32 or u64
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};

@@ -291,11 +291,7 @@ const CHUNK_STAGES: u32 = 4;
 pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
     let (most, group) = (CHUNK_WARPS, one.group());
     let divisors = (1..=most.min(group)).filter(|n| group.is_multiple_of(*n));
-    let warpgroups = gpu.warpgroups && one.kv == KvType::F16;
-    // Warpgroups have four warps.
-    let fits = |heads: u32, groups: u32| !warpgroups || (heads * groups).is_multiple_of(4);
-    let warps =
-        |heads: u32| (1..=most / heads).rev().find(|&groups| fits(heads, groups)).unwrap_or(0) * heads;
+    let warps = |heads: u32| most / heads * heads;
     let heads_per_block = divisors.max_by_key(|&heads| (warps(heads), heads)).unwrap_or(1);
     let attention = AttentionShape {
         tokens: rows,
@@ -306,7 +302,9 @@ pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
         stage_tiles: AttentionShape::PAGE_TILES,
         ..one
     };
-    let row_groups = warps(heads_per_block) / heads_per_block;
+    // The rows of a warpgroup are of one sequence, as those of a warp.
+    let warpgroups = gpu.warpgroups && one.kv == KvType::F16 && heads_per_block.is_multiple_of(4);
+    let row_groups = most / heads_per_block;
     let mut shape = ChunkShape { attention, row_groups, warpgroups };
     let fitting = gpu.shared_budget(1) / shape.attention.stage_bytes();
     shape.attention.stages = fitting.clamp(1, CHUNK_STAGES);

@@ -595,16 +595,7 @@ fn chunks() -> Vec<ChunkShape> {
         let attention = AttentionShape { copy: CopyEngine::Bulk, ..chunk.attention };
         ChunkShape { attention, warpgroups: true, ..chunk }
     };
-    let multiplied = [
-        of(37, 2, 2, 0),
-        of(20, 8, 1, 2),
-        of(100, 2, 4, 4),
-        of(50, 1, 4, 6),
-        of(70, 3, 4, 7),
-        of(20, 2, 2, 8),
-        of(33, 2, 2, 9),
-        of(64, 4, 2, 10),
-    ];
+    let multiplied = [of(20, 8, 1, 2), of(100, 4, 2, 4), of(33, 4, 1, 4), of(64, 4, 2, 10)];
     shapes.extend(multiplied.map(warpgroups));
     shapes
 }

@@ -71,8 +71,8 @@ fn tiles_of_every_rank_and_swizzle() {
     check::<2, Swizzle32>([8, 24], [8, 16], [0, 8]);
     check::<2, Swizzle64>([16, 24], [16, 8], [0, 20]);
     check::<2, Swizzle128>([64, 12], [32, 8], [32, 2]);
-    check::<2, Unswizzled>([20, 6], [8, 4], [-3, 4]);
-    check::<3, Swizzle32>([8, 3, 4], [8, 2, 3], [0, 2, -1]);
+    check::<2, Unswizzled>([20, 6], [8, 4], [16, 4]);
+    check::<3, Swizzle32>([8, 3, 4], [8, 2, 3], [0, 2, 2]);
     check::<4, Unswizzled>([4, 3, 2, 5], [4, 2, 2, 2], [0, 1, 0, 4]);
     check::<5, Unswizzled>([4, 2, 3, 2, 3], [4, 2, 2, 1, 2], [0, 0, 1, 1, 1]);
 }

@@ -7,7 +7,7 @@
 //! keep values that are not finite from other rows of a product.
 //!
 //! On devices of compute capability 9.0 the products of four warps are those of a warpgroup, with `wgmma`, if the cache has
-//! elements of type f16.
+//! elements of type f16 and a CTA a multiple of four heads: its rows are of one sequence, too.
 //!
 //! A row attends to a unit of 32 positions at a time, or 64 with `wgmma`, from the first page of the pass on, with a running
 //! maximum for each row. Masked positions change nothing, so that a row's bits depend on its position, its query and the
@@ -41,7 +41,7 @@ pub struct ChunkShape {
     /// Groups of 16 rows of a CTA; at most 8.
     pub row_groups: u32,
     /// Whether warpgroups multiply, with `wgmma`, instead of warps: on devices of compute capability 9.0 only, with elements of
-    /// type f16 and a multiple of four warps.
+    /// type f16 and a multiple of four heads, so that a warpgroup has the same 16 rows as its warps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warpgroups: bool,
 }
