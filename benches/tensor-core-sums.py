@@ -2,8 +2,8 @@
 """Compares sums of Hopper's tensor cores with a model of their rounding, bit by bit.
 
 Needs the driver and a GPU of compute capability 9.0; no other package. For each instruction it runs 12 products of
-random matrices, with small and large spreads of the exponents, subnormal elements and accumulators, and prints how many sums the model
-gives bit by bit.
+random matrices, with small and large spreads of the exponents, subnormal elements and accumulators, and prints how
+many sums the model gives bit by bit.
 
 The model: the significands of the products, in [1, 4), and the accumulator are aligned to the largest exponent among
 them, and cut toward zero a number of bits below it. Their sum is exact, then rounded.
@@ -21,20 +21,23 @@ import sys
 
 TILES = 12
 
-WGMMA = """
+HEADER = """
 .version 8.7
 .target sm_90a
 .address_size 64
 .visible .entry probe(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd)
 {{
-    .reg .pred %p;
-    .reg .b32 %t, %n, %s, %w, %a<4>, %d<4>;
-    .reg .b64 %x, %pa, %pb, %pc, %pd, %b;
-    .shared .align 128 .b8 tile[256];
+    .reg .b64 %pa, %pb, %pc, %pd;
     ld.param.u64 %pa, [pa];
     ld.param.u64 %pb, [pb];
     ld.param.u64 %pc, [pc];
     ld.param.u64 %pd, [pd];
+"""
+
+WGMMA = HEADER + """    .reg .pred %p;
+    .reg .b32 %t, %n, %s, %w, %a<4>, %d<4>;
+    .reg .b64 %x, %b;
+    .shared .align 128 .b8 tile[256];
     mov.u32 %t, %tid.x;
     mov.u32 %w, %ctaid.x;
     mad.lo.u32 %n, %w, 128, %t;
@@ -68,18 +71,8 @@ WGMMA = """
 }}
 """
 
-MMA = """
-.version 8.7
-.target sm_90a
-.address_size 64
-.visible .entry probe(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd)
-{{
-    .reg .b32 %n, %w, %a<4>, %b<2>, %d<4>;
-    .reg .b64 %x, %pa, %pb, %pc, %pd;
-    ld.param.u64 %pa, [pa];
-    ld.param.u64 %pb, [pb];
-    ld.param.u64 %pc, [pc];
-    ld.param.u64 %pd, [pd];
+MMA = HEADER + """    .reg .b32 %n, %w, %a<4>, %b<2>, %d<4>;
+    .reg .b64 %x;
     mov.u32 %n, %tid.x;
     mov.u32 %w, %ctaid.x;
     mad.lo.u32 %n, %w, 32, %n;

@@ -279,8 +279,8 @@ impl TensorMap {
         std::array::from_fn(|at| pair[at % 2])
     }
 
-    /// The parts of the tensor that are in the box at some coordinates: address, offset in the box, and size in bytes. Those
-    /// that are stored have whole units of 16 bytes: an H100 writes what is behind the end of a row in its last unit.
+    /// The runs of bytes that a box at some coordinates shares with the tensor. If it is stored (`stores`), runs are rounded up to
+    /// multiples of 16 bytes: an H100 writes the last unit of a row whole, even if the row ends within it.
     pub(crate) fn parts(&self, coordinates: &[i32], stores: bool) -> Vec<BoxPart> {
         let inside = |dimension: usize, at: i64| (0..self.sizes[dimension] as i64).contains(&at);
         let element = i64::from(self.element.bytes());

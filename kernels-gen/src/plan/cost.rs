@@ -134,7 +134,10 @@ const LARGE_STEP: ([u32; 2], u32) = ([4, 2], 64);
 
 /// As [`SMALL_STEP`] and [`LARGE_STEP`], for warpgroups. A warpgroup decodes weights once for all of its tokens; with two CTAs on a
 /// multiprocessor, one decodes while the other multiplies.
-const SMALL_STEP_OF_WARPGROUPS: ([u32; 2], u32) = ([4, 1], 64);
+const SMALL_STEP_OF_WARPGROUPS: ([u32; 2], u32) = (WARPGROUP, 64);
+
+/// Warps of a CTA with one warpgroup.
+const WARPGROUP: [u32; 2] = [4, 1];
 
 /// Tiles and tokens of a warp of a large step of warpgroups: the first with more CTAs than multiprocessors.
 const TILES_OF_WARPGROUPS: [(u32, u32); 3] = [(2, 128), (1, 128), (1, 64)];
@@ -146,8 +149,7 @@ const SMALL_STEP_TOKENS: u32 = 64;
 const STAGES_OF_PRODUCTS: [(u32, [u32; 2]); 5] =
     [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
 
-/// Divides a product of many tokens. Products of warpgroups whose stages leave no room for a second CTA on a multiprocessor have
-/// two warpgroups in a CTA.
+/// Divides a product of many tokens.
 pub(super) fn gemm(gpu: &Gpu, product: GemvShape) -> GemmShape {
     let is_small = product.tokens <= SMALL_STEP_TOKENS;
     let warpgroups = gpu.warpgroups;
@@ -158,21 +160,10 @@ pub(super) fn gemm(gpu: &Gpu, product: GemvShape) -> GemmShape {
     };
     let shape = |division, stages| tiled(2, division, stages);
     if warpgroups && !is_small {
-        let ctas = |shape: &GemmShape| shape.grid().iter().product::<u32>();
-        let two_fit = |shape: &GemmShape| shape.shared_bytes() <= gpu.shared_budget(2);
-        let (warps, _) = SMALL_STEP_OF_WARPGROUPS;
-        let candidates =
-            TILES_OF_WARPGROUPS.map(|(tiles, tokens)| tiled(tiles, (warps, tokens), (128, [2, 2])));
-        let [whole, ..] = &candidates;
-        // With as many CTAs, two warpgroups that decode the same rows are faster than two CTAs with half of the rows each.
-        if two_fit(whole) || ctas(whole) <= 2 * gpu.multiprocessors {
-            let fits =
-                |shape: &&GemmShape| (shape.tiling.warp_tiles == 2 || !product.is_gated()) && two_fit(shape);
-            let fills = |shape: &&GemmShape| ctas(shape) > gpu.multiprocessors;
-            let mut fitting = candidates.iter().filter(fits);
-            if let Some(found) = fitting.clone().find(fills).or_else(|| fitting.next_back()) {
-                return found.clone();
-            }
+        let of_one =
+            TILES_OF_WARPGROUPS.map(|(tiles, tokens)| tiled(tiles, (WARPGROUP, tokens), (128, [2, 2])));
+        if let Some(found) = one_warpgroup(gpu, of_one) {
+            return found;
         }
     }
     let division = match (is_small, warpgroups) {
@@ -185,6 +176,29 @@ pub(super) fn gemm(gpu: &Gpu, product: GemvShape) -> GemmShape {
     // If nothing fits, the smallest; the plan's check reports its size.
     let fitting = all.clone().find(|shape| shape.shared_bytes() <= budget);
     fitting.or_else(|| all.next_back()).expect("at least one kind of stage")
+}
+
+/// The division with one warpgroup in a CTA, of those of [`TILES_OF_WARPGROUPS`]: the first of which a multiprocessor holds two
+/// CTAs and that has more CTAs than multiprocessors, else the last. None if none fits, or if the first does not but has two
+/// CTAs for each multiprocessor: then two warpgroups that decode the same rows are faster.
+fn one_warpgroup(gpu: &Gpu, divisions: [GemmShape; TILES_OF_WARPGROUPS.len()]) -> Option<GemmShape> {
+    let ctas = |shape: &GemmShape| shape.grid().iter().product::<u32>();
+    let two_fit = |shape: &GemmShape| shape.shared_bytes() <= gpu.shared_budget(2);
+    if !two_fit(&divisions[0]) && ctas(&divisions[0]) > 2 * gpu.multiprocessors {
+        return None;
+    }
+    // Gate and up need two tiles.
+    let fits =
+        |shape: &GemmShape| (shape.tiling.warp_tiles == 2 || !shape.product.is_gated()) && two_fit(shape);
+    let mut fitting = divisions.into_iter().filter(fits);
+    let mut found = fitting.next()?;
+    for next in fitting {
+        if ctas(&found) > gpu.multiprocessors {
+            break;
+        }
+        found = next;
+    }
+    Some(found)
 }
 
 /// Divides a product of a few tokens, if a ring fits beside their inputs: as a product of one token, or into more warps with
@@ -291,8 +305,7 @@ const CHUNK_STAGES: u32 = 4;
 pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
     let (most, group) = (CHUNK_WARPS, one.group());
     let divisors = (1..=most.min(group)).filter(|n| group.is_multiple_of(*n));
-    let warps = |heads: u32| most / heads * heads;
-    let heads_per_block = divisors.max_by_key(|&heads| (warps(heads), heads)).unwrap_or(1);
+    let heads_per_block = divisors.max_by_key(|heads| (most / heads * heads, *heads)).unwrap_or(1);
     let attention = AttentionShape {
         tokens: rows,
         heads_per_block,

@@ -238,3 +238,21 @@ impl Engine {
         (&mut *step.sequence, step.captured)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_prefill_step_holds_the_context() {
+        for (context, sizes) in [
+            (1, &[64][..]),
+            (64, &[64]),
+            (65, &[64, 512]),
+            (513, &[64, 512, 2048]),
+            (100_000, &[64, 512, 2048]),
+        ] {
+            assert_eq!(prefill_sizes(context), sizes, "{context}");
+        }
+    }
+}

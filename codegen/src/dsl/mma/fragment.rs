@@ -171,7 +171,7 @@ impl<T: MmaElement> FragmentB<T, 2> {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // Core matrix m has 64 times the number m; core matrices 0 and 2 have columns 0 to 7.
+    /// // The 64 elements of core matrix m are m. Columns 0 to 7 are in core matrices 0 and 2, the others in 1 and 3.
     /// #[kernel(threads = 32)]
     /// fn products(x: Ptr<Global, f32>) {
     ///     let tile = shared_array::<f16>(256);

@@ -9,8 +9,8 @@
 //!
 //! *Core matrices* are those of `wgmma` and `ldmatrix`, eight by eight elements. A tile of keys is
 //! `[half of the positions][eight elements][position][element]`, a tile of values
-//! `[half of the positions][eight elements][element][position]`. The distance between the halves is the same within a tile and from tile to tile, so that the tiles of a page are one
-//! operand of `wgmma`.
+//! `[half of the positions][eight elements][element][position]`. The distance between the halves is the same within a tile
+//! and from tile to tile, so that the tiles of a page are one operand of `wgmma`.
 //!
 //! *Fragments* are the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"), eight elements per
 //! lane for every 16 elements of the head dimension. Of a tile of keys, lane 4g + t has elements 2t, 2t+1, 2t+8 and 2t+9

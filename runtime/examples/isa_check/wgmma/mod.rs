@@ -113,7 +113,7 @@ impl Form {
         }
     }
 
-    /// Descriptor of the operand at `at` in shared memory, to which the kernel adds the address of shared memory.
+    /// Matrix descriptor of the operand at offset `at` in the CTA's shared memory; the kernel adds the address of the shared memory.
     fn descriptor(&self, at: u64, transposed: bool) -> u64 {
         // Bytes of a pattern of eight rows. Core matrices without swizzle are such patterns.
         let pattern = 8 * self.swizzle.max(16);

@@ -210,6 +210,22 @@ fn of_sequences_that_find_no_page_the_youngest_is_processed_again_later() {
 }
 
 #[test]
+fn steps_of_prompts_are_small_while_sequences_decode() {
+    // Prefill steps of a prompt of 2,000 tokens, alone and beside a sequence that decodes.
+    for (neighbour, steps) in [(None, 1), (Some(200), 4)] {
+        let mut scheduler = scheduler(Fake::new(4, 60, 2500, &[64, 512, 2048]));
+        if let Some(max_tokens) = neighbour {
+            // A prompt of one token has no prefill step.
+            add(&mut scheduler, &prompt(3, 1), max_tokens);
+            scheduler.step().unwrap();
+        }
+        add(&mut scheduler, &prompt(0, 2000), 5);
+        finish(&mut scheduler);
+        assert_eq!(scheduler.step_counts().prefill_steps, steps, "{neighbour:?}");
+    }
+}
+
+#[test]
 fn a_grammar_decides_among_tokens_and_certain_tokens_do_not_wait() {
     let grammar = Toy { length: 40 };
     for (neighbours, logprobs) in [(0, None), (3, None), (0, Some(1))] {

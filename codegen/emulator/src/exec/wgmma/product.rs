@@ -201,7 +201,7 @@ impl Matrices {
 /// Bits behind the point that sums of 8-bit floats keep.
 const CUT_BITS: i32 = 13;
 
-/// Exponent of a number whose format has no smaller one than `lowest`.
+/// Exponent of a number; subnormal ones have the exponent of the smallest normal number, `lowest`.
 fn exponent(value: f64, lowest: i32) -> i32 {
     ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(lowest)
 }

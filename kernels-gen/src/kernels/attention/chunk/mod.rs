@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::shape::{AttentionShape, PAGE, TILE};
 use crate::kernels::state;
 use pass::{Feed, Pass, begins, load_next};
-use ranges::{Ranges, Team};
+use ranges::Ranges;
 use unit::{Running, attend_to_unit, clear_stale_values};
 
 /// Rows of a warp: those of an A fragment. In a prefill step they are of one sequence.
@@ -59,7 +59,7 @@ impl ChunkShape {
     }
 
     /// Warps of a CTA.
-    pub(crate) fn warps(&self) -> u32 {
+    fn warps(&self) -> u32 {
         self.attention.heads_per_block * self.row_groups
     }
 
@@ -192,15 +192,16 @@ fn attend(block: &Block<'_>, ring: Pipeline) {
         load_next(&mut feed, block);
     }
     let head = block_index() * a.heads_per_block + warp_index() % a.heads_per_block;
-    let team = Team::new(s);
-    let query = load_query(block.first_row + team.own_row(), head, operands, a);
+    // This warp's first row of the CTA.
+    let own_row = warp_index() / a.heads_per_block * ROW_GROUP;
+    let query = load_query(block.first_row + own_row, head, operands, a);
     let mut running = Running::new(a);
     let unit = s.unit();
     let mut consumer = ring.consumer();
     let mut row = val(0u32);
     while begins(row, block) {
         let pass = Pass::new(row, block);
-        let ranges = Ranges::new(&pass, &team, s);
+        let ranges = Ranges::new(&pass, own_row, s);
         let [mut page, end] = pass.page_range(s);
         while page < end {
             consumer.wait();
@@ -230,7 +231,7 @@ fn attend(block: &Block<'_>, ring: Pipeline) {
         }
         row = pass.next_row();
     }
-    store(&running, block.first_row + team.own_row(), head, operands, a);
+    store(&running, block.first_row + own_row, head, operands, a);
 }
 
 /// The queries of 16 rows and a head: an A fragment for every 16 elements.

@@ -14,63 +14,34 @@ pub(super) struct Ranges {
     ends: Bounds,
 }
 
-/// First positions to which rows attend, or positions after the last.
+/// Starts, or exclusive ends, of the positions to which rows attend.
 #[derive(Clone, Copy, Carry)]
 struct Bounds {
     /// Of this lane's rows.
     own: [Val<u32>; 2],
-    /// Smallest and largest of the rows that are multiplied together.
-    of_team: [Val<u32>; 2],
+    /// Smallest and largest of the warp's rows.
+    of_warp: [Val<u32>; 2],
     /// Of all rows of the pass. The cache may have stale entries outside of these.
     of_pass: Val<u32>,
 }
 
-/// Rows of the CTA that are multiplied together: those of a warp, or of a warpgroup.
-#[derive(Clone, Copy, Carry)]
-pub(super) struct Team {
-    /// First row of this warp.
-    own_row: Val<u32>,
-    /// Half-open range of the rows.
-    rows: [Val<u32>; 2],
-}
-
-impl Team {
-    /// The team of this warp.
-    #[device]
-    pub fn new(s: &ChunkShape) -> Team {
-        let heads = s.attention.heads_per_block;
-        let group_of = |warp: Val<u32>| warp / heads * ROW_GROUP;
-        let size = if s.warpgroups { 4 } else { 1 };
-        let first = warp_index() / size * size;
-        Team {
-            own_row: group_of(warp_index()),
-            rows: [group_of(first), group_of(first + (size - 1)) + ROW_GROUP],
-        }
-    }
-
-    /// First row of this warp.
-    pub fn own_row(&self) -> Val<u32> {
-        self.own_row
-    }
-}
-
 impl Ranges {
-    /// The ranges of a pass.
+    /// The ranges of a pass for the warp whose first row of the CTA is `own_row`.
     #[device]
-    pub fn new(pass: &Pass, team: &Team, s: &ChunkShape) -> Ranges {
-        let rows = [0u32, 8].map(|half| team.own_row + (lane() >> 2) + half);
+    pub fn new(pass: &Pass, own_row: Val<u32>, s: &ChunkShape) -> Ranges {
+        let rows = [0u32, 8].map(|half| own_row + (lane() >> 2) + half);
         let within = rows.map(|row| (pass.rows[0] <= row) & (row < pass.rows[1]));
         // Rows of a pass have consecutive positions.
         let position = |row: Val<u32>| pass.first + (row - pass.rows[0]);
         let positions = rows.map(position);
         let ends = [0, 1].map(|i| select(within[i], positions[i] + 1, 0u32));
-        let first = team.rows[0].max(pass.rows[0]);
-        let last = team.rows[1].min(pass.rows[1]) - 1;
-        let any = team.rows[0].max(pass.rows[0]) < team.rows[1].min(pass.rows[1]);
-        let all = (pass.rows[0] <= team.rows[0]) & (team.rows[1] <= pass.rows[1]);
+        let end = own_row + ROW_GROUP;
+        let (first, last) = (own_row.max(pass.rows[0]), end.min(pass.rows[1]) - 1);
+        let any = own_row.max(pass.rows[0]) < end.min(pass.rows[1]);
+        let all = (pass.rows[0] <= own_row) & (end <= pass.rows[1]);
         let ends = Bounds {
             own: ends,
-            of_team: [select(all, position(first) + 1, 0u32), select(any, position(last) + 1, 0u32)],
+            of_warp: [select(all, position(first) + 1, 0u32), select(any, position(last) + 1, 0u32)],
             of_pass: pass.last + 1,
         };
         let starts = s.attention.window.map(|window| {
@@ -79,29 +50,29 @@ impl Ranges {
             };
             Bounds {
                 own: [0, 1].map(|i| start(within[i], positions[i])),
-                of_team: [start(any, position(first)), start(all, position(last))],
+                of_warp: [start(any, position(first)), start(all, position(last))],
                 of_pass: window_start(pass.first, window),
             }
         });
         Ranges { starts, ends }
     }
 
-    /// Whether a row of the team attends to some of `count` positions from `first` on.
+    /// Whether a row of the warp attends to some of `count` positions from `first` on.
     #[device]
     pub fn some_attend(&self, first: Val<u32>, count: u32) -> Val<bool> {
-        let mut attend = first < self.ends.of_team[1];
+        let mut attend = first < self.ends.of_warp[1];
         if let Some(starts) = &self.starts {
-            attend &= first + count > starts.of_team[0];
+            attend &= first + count > starts.of_warp[0];
         }
         attend
     }
 
-    /// Whether all rows of the team attend to all of `count` positions from `first` on.
+    /// Whether all rows of the warp attend to all of `count` positions from `first` on.
     #[device]
     pub fn all_attend(&self, first: Val<u32>, count: u32) -> Val<bool> {
-        let mut attend = first + count <= self.ends.of_team[0];
+        let mut attend = first + count <= self.ends.of_warp[0];
         if let Some(starts) = &self.starts {
-            attend &= first >= starts.of_team[1];
+            attend &= first >= starts.of_warp[1];
         }
         attend
     }
