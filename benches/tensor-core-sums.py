@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares sums of Hopper's tensor cores with a model of their rounding, bit by bit.
 
-Needs the driver and a GPU of compute capability 9.0; no other package. For each instruction it runs 12 products of
-random matrices, with small and large spreads of the exponents, subnormal elements and accumulators, and prints how
-many sums the model gives bit by bit.
+Needs the driver and a GPU of compute capability 9.0; no other package. For each instruction it runs 14 products of
+random matrices, with small and large spreads of the exponents, subnormal elements and accumulators, and zeros of both
+signs, and prints how many sums the model gives bit by bit.
 
 The model: the significands of the products, in [1, 4), and the accumulator are aligned to the largest exponent among
 them, and cut toward zero a number of bits below it. Their sum is exact, then rounded.
@@ -19,7 +19,9 @@ import random
 import struct
 import sys
 
-TILES = 12
+# Spreads of the exponents of products, without and with accumulators; `None` for zeros.
+SPREADS = (0, 1, 3, 6, 9, 15, None)
+TILES = 2 * len(SPREADS)
 
 HEADER = """
 .version 8.7
@@ -205,8 +207,10 @@ def model(ptx, ty, sum_ty, row, column, accumulator):
 
 
 def random_element(ty, spread, generator):
-    """Bits of a number with an exponent of −1 to −1 − `spread`, or of a subnormal one."""
+    """Bits of a number with an exponent of −1 to −1 − `spread`, or of a subnormal one; of a zero if there is no spread."""
     exponent_bits, fraction, _ = FORMATS[ty]
+    if spread is None:
+        return generator.getrandbits(1) << (exponent_bits + fraction + (13 if ty == "tf32" else 0))
     exponent = max((1 << (exponent_bits - 1)) - 2 - generator.randrange(spread + 1), 0)
     bits = generator.getrandbits(1) << exponent_bits | exponent
     return (bits << fraction | generator.getrandbits(fraction)) << (13 if ty == "tf32" else 0)
@@ -221,7 +225,9 @@ def random_accumulator(ty, spread, generator):
     count = FORMATS[ty][2]
     word = 0
     for at in range(count):
-        value = generator.uniform(0.5, 1.0) * 2.0 ** generator.randrange(-spread - 4, 6) * generator.choice((-1, 1))
+        value = generator.choice((-1, 1)) * 0.0
+        if spread is not None:
+            value = generator.uniform(0.5, 1.0) * 2.0 ** generator.randrange(-spread - 4, 6) * generator.choice((-1, 1))
         word |= int.from_bytes(struct.pack("<f" if ty == "f32" else "<e", value), "little") << (16 * at)
     return word
 
@@ -290,14 +296,13 @@ def compare(device, ptx, name, ty, sum_ty, generator):
     registers = 4 // FORMATS[sum_ty][2]
     sums = ", ".join(f"%d{at}" for at in range(registers))
     text = ptx.format(name=name, sums=sums, transposed=", 0" if ty in ("f16", "bf16") else "")
-    spreads = (0, 1, 3, 6, 9, 15)
     a, b, c = [], [], []
     for tile in range(TILES):
-        spread = spreads[tile % len(spreads)]
+        spread = SPREADS[tile % len(SPREADS)]
         a += [random_word(ty, spread, generator) for _ in range(4 * lanes)]
         b += [random_word(ty, spread, generator) for _ in range(64)]
         accumulators = [random_accumulator(sum_ty, spread, generator) for _ in range(4 * lanes)]
-        c += accumulators if tile >= len(spreads) else [0] * (4 * lanes)
+        c += accumulators if tile >= len(SPREADS) else [0] * (4 * lanes)
     found = device.run(text, lanes, [a, b, c, [0] * len(c)])
     total = equal = 0
     for tile in range(TILES):

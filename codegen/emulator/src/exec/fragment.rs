@@ -5,8 +5,8 @@
 //! - in register `r` of `B`: column `l / 4`, rows `4e · r + e · (l mod 4) ..+ e`;
 //! - of the 16 × 8 accumulators: rows `l / 4` and `l / 4 + 8`, columns `2 · (l mod 4)` and `2 · (l mod 4) + 1`.
 
-use super::rounding::{Bf16, F16, Format};
-use super::wgmma::product::{E4m3Operand, E5m2Operand, Operand as _};
+use super::element::Element;
+use super::tensor_sum::{MAX_DEPTH, ROWS};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::D;
 use crate::context::ExecutionContext;
@@ -15,8 +15,6 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// Rows of `A` and of the accumulators in an `mma`.
-pub(super) const ROWS: usize = 16;
 /// Columns of `B` and of the accumulators in an `mma`.
 pub(super) const COLUMNS: usize = 8;
 /// Accumulator registers per lane, for 32-bit accumulators.
@@ -41,68 +39,10 @@ fn lanes_missing(cx: &mut ExecutionContext<'_>) -> bool {
     false
 }
 
-/// Type in which an `mma` computes products and sums.
-pub(crate) trait Value: Copy + Default + 'static {
-    fn multiply_add(self, a: Self, b: Self) -> Self;
-}
-
-// Multiplies and adds in two steps: a fused multiply-add is slow on CPUs without that instruction, and the products are
-// exact either way.
-impl Value for f32 {
-    #[inline(always)]
-    fn multiply_add(self, a: f32, b: f32) -> f32 {
-        self + a * b
-    }
-}
-
-impl Value for f64 {
-    #[inline(always)]
-    fn multiply_add(self, a: f64, b: f64) -> f64 {
-        self + a * b
-    }
-}
-
-/// Element type of `A` or `B`, packed into 32-bit registers.
-pub(crate) trait Element: 'static {
-    /// Elements per 32-bit register.
-    const COUNT: usize;
-    type Value: Value;
-    fn get(register: u32, index: usize) -> Self::Value;
-}
-
-macro_rules! elements {
-    ($($name:ident $count:literal $value:ty: ($register:ident, $index:ident) $get:expr;)*) => { $(
-        pub(crate) struct $name;
-        impl Element for $name {
-            const COUNT: usize = $count;
-            type Value = $value;
-            #[inline(always)]
-            fn get($register: u32, $index: usize) -> $value { $get }
-        }
-    )* };
-}
-elements! {
-    // A sum of 32 products of bytes is below 2^24, so an `f32` holds it exactly.
-    Signed8 4 f32: (register, index) ((register as i32) << (24 - 8 * index) >> 24) as f32;
-    Unsigned8 4 f32: (register, index) (register >> (8 * index) & 0xff) as i32 as f32;
-    Half 2 f64: (register, index) F16::to_f32((register >> (16 * index)) as u16) as f64;
-    Bfloat 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
-    Float8E4m3 4 f64: (register, index) E4m3Operand::value(register >> (8 * index));
-    Float8E5m2 4 f64: (register, index) E5m2Operand::value(register >> (8 * index));
-    // `mma` ignores the low 13 bits of a tf32 register.
-    Tf32 1 f64: (register, _index) f32::from_bits(register & !0x1fff) as f64;
-}
-
-/// Largest depth `k` of the shapes of `mma`.
-pub(super) const MAX_DEPTH: usize = 32;
-
 /// Reads the elements of `A` from its registers, as a list of columns.
 #[inline(always)]
-pub(super) fn gather_a<E: Element>(
-    cx: &ExecutionContext<'_>,
-    slots: &[u32],
-) -> [[E::Value; ROWS]; MAX_DEPTH] {
-    let mut a = [[E::Value::default(); ROWS]; MAX_DEPTH];
+pub(super) fn gather_a<E: Element>(cx: &ExecutionContext<'_>, slots: &[u32]) -> [[f32; ROWS]; MAX_DEPTH] {
+    let mut a = [[0.0; ROWS]; MAX_DEPTH];
     for (pair, slots) in slots.chunks(2).enumerate() {
         let [upper, lower] = [0, 1].map(|half| cx.warp.regs.lanes::<u32>(slots[half]));
         for t in 0..4 {
@@ -123,11 +63,8 @@ pub(super) fn gather_a<E: Element>(
 
 /// Reads the elements of `B` from its registers, as a list of rows.
 #[inline(always)]
-pub(super) fn gather_b<E: Element>(
-    cx: &ExecutionContext<'_>,
-    slots: &[u32],
-) -> [[E::Value; COLUMNS]; MAX_DEPTH] {
-    let mut b = [[E::Value::default(); COLUMNS]; MAX_DEPTH];
+pub(super) fn gather_b<E: Element>(cx: &ExecutionContext<'_>, slots: &[u32]) -> [[f32; COLUMNS]; MAX_DEPTH] {
+    let mut b = [[0.0; COLUMNS]; MAX_DEPTH];
     for (r, &slot) in slots.iter().enumerate() {
         let values = cx.warp.regs.lanes::<u32>(slot);
         for t in 0..4 {

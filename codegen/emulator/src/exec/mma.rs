@@ -1,16 +1,16 @@
 //! `mma`: matrix products whose operands are fragments in registers.
 //!
-//! Integer sums are exact. A floating-point sum adds the exact products and the accumulator in double precision and
-//! rounds once to the result type; devices add in an unspecified order and precision.
+//! Integer sums are exact. Sums of floats are those of [`super::tensor_sum`], of doubles those of [`super::mma_double`].
 
-use super::fragment::{ACCUMULATORS, COLUMNS, ROWS};
-use super::fragment::{Bfloat, Element, Float8E4m3, Float8E5m2, Half, Signed8, Tf32, Unsigned8, Value};
+use super::element::{Bfloat, Element, Float8E4m3, Float8E5m2, Half, Signed8, Tf32, Unsigned8};
+use super::fragment::{ACCUMULATORS, COLUMNS};
 use super::fragment::{accumulator_position, gather_a, gather_b, register_slots, whole_warp};
 use super::lane_loop::lane_loop;
 #[cfg(target_arch = "x86_64")]
 use super::mma_avx2;
 use super::mma_double;
 use super::rounding::{F16, Format, canonical};
+use super::tensor_sum::{ALL_BITS, Addition, CUT, MAX_DEPTH, ROWS, SINGLE_BITS, add_products};
 use crate::code::cursor::InstructionCursor;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::lanes::LANES;
@@ -20,35 +20,89 @@ use crate::load::types::Ty;
 /// Flag in `imm` of an integer `mma`: `.satfinite`. The other bits of `imm` are the index of the operand list.
 const SATURATES: u64 = 1 << 63;
 
-/// Adds `A · B` to `sums`; `A` and `B` are fragments in registers.
+/// `A · B` of 8-bit integers; `A` and `B` are fragments in registers. A sum of 32 products of bytes is below 2^24, so an `f32`
+/// holds it exactly.
 #[inline(always)]
-fn product<EA: Element<Value = V>, EB: Element<Value = V>, V: Value>(
+fn integer_product<EA: Bytes, EB: Bytes>(
     cx: &ExecutionContext<'_>,
     (a, b): (&[u32], &[u32]),
-    mut sums: [[V; COLUMNS]; ROWS],
-) -> [[V; COLUMNS]; ROWS] {
-    // Rows whose sums fit into the vector registers of the CPU.
-    const BLOCK: usize = 8;
+) -> [[f32; COLUMNS]; ROWS] {
     let depth = EA::COUNT * 2 * a.len();
     let (a, b) = (gather_a::<EA>(cx, a), gather_b::<EB>(cx, b));
-    for block in 0..ROWS / BLOCK {
-        let rows: &mut [[V; COLUMNS]] = &mut sums[block * BLOCK..(block + 1) * BLOCK];
-        let mut local: [[V; COLUMNS]; BLOCK] = std::array::from_fn(|row| rows[row]);
-        for k in 0..depth {
-            for row in 0..BLOCK {
-                for column in 0..COLUMNS {
-                    local[row][column] =
-                        local[row][column].multiply_add(a[k][block * BLOCK + row], b[k][column]);
-                }
+    let mut sums = [[0.0; COLUMNS]; ROWS];
+    for (a, b) in a.iter().zip(&b).take(depth) {
+        for (sums, a) in sums.iter_mut().zip(a) {
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum += a * b;
             }
         }
-        rows.copy_from_slice(&local);
     }
     sums
 }
 
+/// Adds `A · B` to `sums`, numbers of type `C`; `A` and `B` are fragments in registers. The caller rounds the sums to nearest.
+#[inline(always)]
+fn add_product<A: Element, B: Element, C: Sum>(
+    cx: &ExecutionContext<'_>,
+    (a, b): (&[u32], &[u32]),
+    sums: &mut [[f64; COLUMNS]; ROWS],
+) {
+    let depth = A::COUNT * 2 * a.len();
+    let (a, b) = (gather_a::<A>(cx, a), gather_b::<B>(cx, b));
+    let lowest = [A::LOWEST_EXPONENT, B::LOWEST_EXPONENT].map(Option::unwrap_or_default);
+    let addition = Addition { lowest, lowest_accumulator: C::LOWEST_EXPONENT, cut: CUT, kept: C::KEPT };
+    if A::BYTES > 1 {
+        return add_products((&a[..depth], &b[..depth]), sums, COLUMNS, addition);
+    }
+    // Two products of f16: of the first and of the last two of every four elements along K. The accumulator comes last.
+    let mut totals = [[0.0; COLUMNS]; ROWS];
+    for first in [0, 2] {
+        let half = |at: usize| 4 * (at / 2) + first + at % 2;
+        let a: [_; MAX_DEPTH / 2] = std::array::from_fn(|at| a[half(at)]);
+        let b: [_; MAX_DEPTH / 2] = std::array::from_fn(|at| b[half(at)]);
+        add_products((&a[..depth / 2], &b[..depth / 2]), &mut totals, COLUMNS, addition);
+        totals.iter_mut().flatten().for_each(|total| *total = C::round(*total));
+    }
+    for (sums, totals) in sums.iter_mut().zip(totals) {
+        for (sum, total) in sums.iter_mut().zip(totals) {
+            *sum += total;
+        }
+    }
+}
+
+/// Type of the sums of floats.
+trait Sum: 'static {
+    /// Exponent of the smallest normal number.
+    const LOWEST_EXPONENT: i32;
+    /// Bits behind the point that are not cut.
+    const KEPT: i32;
+    /// The nearest number of the type.
+    fn round(sum: f64) -> f64;
+}
+
+struct Single;
+struct HalfSum;
+
+impl Sum for Single {
+    const LOWEST_EXPONENT: i32 = -126;
+    const KEPT: i32 = SINGLE_BITS;
+    #[inline(always)]
+    fn round(sum: f64) -> f64 {
+        sum as f32 as f64
+    }
+}
+
+impl Sum for HalfSum {
+    const LOWEST_EXPONENT: i32 = -14;
+    const KEPT: i32 = ALL_BITS;
+    #[inline(always)]
+    fn round(sum: f64) -> f64 {
+        F16::to_f32(F16::from_f64(sum)) as f64
+    }
+}
+
 /// 8-bit element type.
-pub(crate) trait Bytes: Element<Value = f32> {
+pub(crate) trait Bytes: Element {
     const SIGNED: bool;
 }
 
@@ -64,7 +118,7 @@ impl Bytes for Unsigned8 {
 fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
     fn portable<EA: Bytes, EB: Bytes, const RA: usize>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         integer_sum::<RA>(cx, i, |cx, a, b| {
-            let sums = product::<EA, EB, f32>(cx, (a, b), Default::default());
+            let sums = integer_product::<EA, EB>(cx, (a, b));
             let sum = |index, lane| {
                 let (row, column) = accumulator_position(lane, index);
                 sums[row][column] as i32
@@ -122,7 +176,7 @@ fn integer_sum<const RA: usize>(
 
 lane_loop! {
     /// `D = A · B + C` with `f32` accumulators.
-    fn single_mma[A: Element<Value = f64>, B: Element<Value = f64>, const RA: usize][A, B, RA](cx, i) {
+    fn single_mma[A: Element, B: Element, const RA: usize][A, B, RA](cx, i) {
         if !whole_warp(cx) {
             return Flow::Fault;
         }
@@ -138,7 +192,7 @@ lane_loop! {
                 sums[row][column] = values[lane] as f64;
             }
         }
-        let sums = product::<A, B, f64>(cx, (a, b), sums);
+        add_product::<A, B, Single>(cx, (a, b), &mut sums);
         for index in 0..ACCUMULATORS {
             let values = cx.warp.regs.lanes_mut::<f32>(d[index]);
             for lane in 0..LANES {
@@ -152,7 +206,7 @@ lane_loop! {
 
 lane_loop! {
     /// `D = A · B + C` with `f16` accumulators, two per register.
-    fn half_mma[A: Element<Value = f64>, B: Element<Value = f64>, const RA: usize][A, B, RA](cx, i) {
+    fn half_mma[A: Element, B: Element, const RA: usize][A, B, RA](cx, i) {
         if !whole_warp(cx) {
             return Flow::Fault;
         }
@@ -165,10 +219,10 @@ lane_loop! {
             let values = cx.warp.regs.lanes::<u32>(c[index / 2]);
             for lane in 0..LANES {
                 let (row, column) = accumulator_position(lane, index);
-                sums[row][column] = Half::get(values[lane], index & 1);
+                sums[row][column] = Half::get(values[lane], index & 1) as f64;
             }
         }
-        let sums = product::<A, B, f64>(cx, (a, b), sums);
+        add_product::<A, B, HalfSum>(cx, (a, b), &mut sums);
         for half in 0..ACCUMULATORS / 2 {
             let values = cx.warp.regs.lanes_mut::<u32>(d[half]);
             for lane in 0..LANES {
@@ -182,7 +236,7 @@ lane_loop! {
 }
 
 /// Function for `D = A · B + C` with accumulators of type `sum`: f32 or f16.
-fn float_mma<A: Element<Value = f64>, B: Element<Value = f64>, const RA: usize>(sum: &str) -> Exec {
+fn float_mma<A: Element, B: Element, const RA: usize>(sum: &str) -> Exec {
     if sum == "f16" { half_mma::<A, B, RA>() } else { single_mma::<A, B, RA>() }
 }
 

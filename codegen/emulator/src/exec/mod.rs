@@ -28,6 +28,7 @@ pub(crate) mod convert;
 pub(crate) mod convert_packed;
 pub(crate) mod copy;
 pub(crate) mod double;
+mod element;
 pub(crate) mod float;
 pub(crate) mod float_special;
 mod fragment;
@@ -59,5 +60,8 @@ pub(crate) mod rounding;
 mod shared_access;
 pub(crate) mod stack;
 mod tensor;
+mod tensor_sum;
+#[cfg(target_arch = "x86_64")]
+mod tensor_sum_avx2;
 pub(crate) mod wgmma;
 pub(crate) mod wmma;

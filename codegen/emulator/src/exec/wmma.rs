@@ -1,8 +1,7 @@
 //! `wmma`: matrix products of fragments whose layout PTX leaves unspecified.
 //!
 //! The emulator stores the elements of a fragment row by row: in the lanes of the first register, then in the lanes of
-//! the next. Registers beyond the last element are zero. Sums are computed as in [`super::mma`]: exact for integers,
-//! rounded once for floats.
+//! the next. Registers beyond the last element are zero. Sums are computed as in [`super::mma`].
 
 use super::addresses::addresses;
 use super::fragment::{registers_of, whole_warp};
@@ -10,6 +9,7 @@ use super::load_store::{address_operand, take_space};
 use super::resolve::{resolve_cluster_range, resolve_range};
 use super::rounding::{Bf16, F16, Format, canonical};
 use super::shared_access::SharedAccess;
+use super::tensor_sum::{ALL_BITS, Addition, CUT, SINGLE_BITS, add};
 use crate::code::access::{Access, FLAGS, StateSpace, classify};
 use crate::code::cursor::InstructionCursor;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
@@ -200,6 +200,18 @@ fn transfer(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
+/// Largest depth of the shapes.
+const MAX_DEPTH: usize = 16;
+
+/// Exponent of the smallest normal number of a type whose sums are those of [`super::tensor_sum`].
+fn lowest_exponent(ty: Ty) -> Option<i32> {
+    match ty {
+        Ty::F16 => Some(-14),
+        Ty::Bf16 | Ty::Tf32 | Ty::F32 => Some(-126),
+        _ => None,
+    }
+}
+
 /// `wmma.mma`. Operand list: whether to saturate, then the fragments of `d`, `a`, `b` and `c`.
 fn multiply(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(cx) {
@@ -214,11 +226,24 @@ fn multiply(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let mut sums = vec![0.0; d.rows * d.columns];
     for row in 0..d.rows {
         for column in 0..d.columns {
-            let mut sum = c.get(cx, c_slots, row, column);
-            for k in 0..a.columns {
-                sum += a.get(cx, a_slots, row, k) * b.get(cx, b_slots, k, column);
-            }
-            sums[row * d.columns + column] = sum;
+            let accumulator = c.get(cx, c_slots, row, column);
+            let factors: [[f64; 2]; MAX_DEPTH] = std::array::from_fn(|k| match k < a.columns {
+                true => [a.get(cx, a_slots, row, k), b.get(cx, b_slots, k, column)],
+                false => [0.0; 2],
+            });
+            sums[row * d.columns + column] = match lowest_exponent(a.ty) {
+                Some(lowest) => {
+                    let kept = if d.ty == Ty::F16 { ALL_BITS } else { SINGLE_BITS };
+                    let lowest_accumulator = lowest_exponent(c.ty).unwrap_or_default();
+                    let addition = Addition { lowest: [lowest; 2], lowest_accumulator, cut: CUT, kept };
+                    // Devices compute a product of tf32 in two steps.
+                    let step = if a.ty == Ty::Tf32 { 4 } else { MAX_DEPTH };
+                    factors[..a.columns].chunks(step).fold(accumulator, |sum, factors| {
+                        add(factors.iter().map(|factors| factors.map(|x| x as f32)), sum, addition)
+                    })
+                }
+                None => factors.iter().fold(accumulator, |sum, [a, b]| sum + a * b),
+            };
         }
     }
     for (at, sum) in sums.into_iter().enumerate() {

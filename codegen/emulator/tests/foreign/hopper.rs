@@ -114,7 +114,8 @@ fn fp8(device: &Device) -> Result<Run, Box<Finding>> {
     launch(device, "matmul_t", grid([1, 2], [128, 1], 18432), &arguments)?;
     let [a, b] = [&a, &b].map(|bytes| bytes.iter().map(|&bits| e4m3(bits)).collect::<Vec<f64>>());
     let expected = product(&a, &transposed(&b, k), k, n);
-    Ok(Run { got: doubles(&device.read::<f32>(c, m * n)), expected, tolerance: 1e-6 })
+    // Hopper cuts the terms of a sum 13 bits below the largest, six times along K.
+    Ok(Run { got: doubles(&device.read::<f32>(c, m * n)), expected, tolerance: 2e-3 })
 }
 
 fn int8(device: &Device) -> Result<Run, Box<Finding>> {

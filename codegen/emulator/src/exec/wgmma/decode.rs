@@ -2,12 +2,10 @@
 
 use super::execute::{HalfPair, Integer, Single, commit, fence, multiply, wait};
 use super::operands::list;
-use super::product::{
-    BfloatOperand, E4m3Operand, E5m2Operand, HalfOperand, SignedOperand, Tf32Operand, UnsignedOperand,
-};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::NONE;
 use crate::context::Exec;
+use crate::exec::element::{Bfloat, Float8E4m3, Float8E5m2, Half, Signed8, Tf32, Unsigned8};
 use crate::exec::fragment::registers_of;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
@@ -51,22 +49,22 @@ fn product(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let types = [take_type(op), take_type(op), take_type(op)];
     let [Some(d), Some(a), Some(b)] = types else { return Err(op.unsupported()) };
     let exec = match (d, a, b, depth) {
-        ("f32", "f16", "f16", 16) => multiply::<Single, HalfOperand, HalfOperand>(),
-        ("f16", "f16", "f16", 16) => multiply::<HalfPair, HalfOperand, HalfOperand>(),
-        ("f32", "bf16", "bf16", 16) => multiply::<Single, BfloatOperand, BfloatOperand>(),
-        ("f32", "tf32", "tf32", 8) => multiply::<Single, Tf32Operand, Tf32Operand>(),
-        ("f32", "e4m3", "e4m3", 32) => multiply::<Single, E4m3Operand, E4m3Operand>(),
-        ("f32", "e4m3", "e5m2", 32) => multiply::<Single, E4m3Operand, E5m2Operand>(),
-        ("f32", "e5m2", "e4m3", 32) => multiply::<Single, E5m2Operand, E4m3Operand>(),
-        ("f32", "e5m2", "e5m2", 32) => multiply::<Single, E5m2Operand, E5m2Operand>(),
-        ("f16", "e4m3", "e4m3", 32) => multiply::<HalfPair, E4m3Operand, E4m3Operand>(),
-        ("f16", "e4m3", "e5m2", 32) => multiply::<HalfPair, E4m3Operand, E5m2Operand>(),
-        ("f16", "e5m2", "e4m3", 32) => multiply::<HalfPair, E5m2Operand, E4m3Operand>(),
-        ("f16", "e5m2", "e5m2", 32) => multiply::<HalfPair, E5m2Operand, E5m2Operand>(),
-        ("s32", "s8", "s8", 32) => multiply::<Integer, SignedOperand, SignedOperand>(),
-        ("s32", "s8", "u8", 32) => multiply::<Integer, SignedOperand, UnsignedOperand>(),
-        ("s32", "u8", "s8", 32) => multiply::<Integer, UnsignedOperand, SignedOperand>(),
-        ("s32", "u8", "u8", 32) => multiply::<Integer, UnsignedOperand, UnsignedOperand>(),
+        ("f32", "f16", "f16", 16) => multiply::<Single, Half, Half>(),
+        ("f16", "f16", "f16", 16) => multiply::<HalfPair, Half, Half>(),
+        ("f32", "bf16", "bf16", 16) => multiply::<Single, Bfloat, Bfloat>(),
+        ("f32", "tf32", "tf32", 8) => multiply::<Single, Tf32, Tf32>(),
+        ("f32", "e4m3", "e4m3", 32) => multiply::<Single, Float8E4m3, Float8E4m3>(),
+        ("f32", "e4m3", "e5m2", 32) => multiply::<Single, Float8E4m3, Float8E5m2>(),
+        ("f32", "e5m2", "e4m3", 32) => multiply::<Single, Float8E5m2, Float8E4m3>(),
+        ("f32", "e5m2", "e5m2", 32) => multiply::<Single, Float8E5m2, Float8E5m2>(),
+        ("f16", "e4m3", "e4m3", 32) => multiply::<HalfPair, Float8E4m3, Float8E4m3>(),
+        ("f16", "e4m3", "e5m2", 32) => multiply::<HalfPair, Float8E4m3, Float8E5m2>(),
+        ("f16", "e5m2", "e4m3", 32) => multiply::<HalfPair, Float8E5m2, Float8E4m3>(),
+        ("f16", "e5m2", "e5m2", 32) => multiply::<HalfPair, Float8E5m2, Float8E5m2>(),
+        ("s32", "s8", "s8", 32) => multiply::<Integer, Signed8, Signed8>(),
+        ("s32", "s8", "u8", 32) => multiply::<Integer, Signed8, Unsigned8>(),
+        ("s32", "u8", "s8", 32) => multiply::<Integer, Unsigned8, Signed8>(),
+        ("s32", "u8", "u8", 32) => multiply::<Integer, Unsigned8, Unsigned8>(),
         _ => return Err(op.unsupported()),
     };
     let integer = d == "s32";

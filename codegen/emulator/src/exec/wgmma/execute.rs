@@ -2,16 +2,18 @@
 
 use super::descriptor::Descriptor;
 use super::operands::{check_issue, list, misuse, registers};
-use super::product::{DEPTH_BYTES, Matrices, Operand, ROWS};
+use super::product::{DEPTH_BYTES, Matrices};
 use crate::asynchronous::{CHUNK, CommonOperands, Operation, WARPS_PER_WARPGROUP as WARPGROUP};
 use crate::code::access::Access;
 use crate::code::operands::NONE;
 use crate::context::{ExecutionContext, Flow, Inst};
+use crate::exec::element::Element;
 use crate::exec::fragment::whole_warp;
 use crate::exec::lane_loop::lane_loop;
 use crate::exec::races;
 use crate::exec::resolve::resolve_range;
 use crate::exec::rounding::{F16, Format, canonical};
+use crate::exec::tensor_sum::{ALL_BITS, Addition, CUT, CUT_FLOAT8, ROWS, SINGLE_BITS};
 use crate::finding::Space;
 use crate::lanes::LANES;
 
@@ -72,7 +74,7 @@ impl Accumulator for Integer {
 
 lane_loop! {
     /// `wgmma.mma_async`.
-    fn multiply[D: Accumulator, EA: Operand, EB: Operand][D, EA, EB](cx, i) {
+    fn multiply[D: Accumulator, EA: Element, EB: Element][D, EA, EB](cx, i) {
         let list = cx.launch.program.list(i.imm);
         let Some((mut operation, common)) = begin(cx, list) else { return Flow::Fault };
         let (a, d) = registers(list);
@@ -126,12 +128,7 @@ lane_loop! {
                 }
             }
         }
-        match (EA::LOWEST_EXPONENT, EB::LOWEST_EXPONENT) {
-            (Some(a), Some(b)) => {
-                matrices.multiply_float8((depth, columns), [a, b], (D::LOWEST_EXPONENT, D::COUNT == 1));
-            }
-            _ => matrices.multiply(depth, columns),
-        }
+        matrices.multiply(depth, columns, addition::<D, EA, EB>());
         let saturates = flags & list::SATURATE != 0;
         for (index, &(_, number)) in d.iter().enumerate() {
             let mut values = [0; LANES];
@@ -145,6 +142,15 @@ lane_loop! {
         issue(cx, operation, list[list::SHAPE]);
         Flow::Next
     }
+}
+
+/// How floats are added; `None` for integers.
+#[inline(always)]
+fn addition<D: Accumulator, EA: Element, EB: Element>() -> Option<Addition> {
+    let lowest = [EA::LOWEST_EXPONENT?, EB::LOWEST_EXPONENT?];
+    let cut = if EA::BYTES == 1 { CUT_FLOAT8 } else { CUT };
+    let kept = if D::COUNT == 1 { cut.min(SINGLE_BITS) } else { ALL_BITS };
+    Some(Addition { lowest, lowest_accumulator: D::LOWEST_EXPONENT, cut, kept })
 }
 
 /// Row and column of element number `index` of a lane's accumulators. Column pairs alternate between two rows.

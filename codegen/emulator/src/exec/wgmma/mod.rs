@@ -8,4 +8,4 @@ pub(crate) mod decode;
 mod descriptor;
 mod execute;
 pub(crate) mod operands;
-pub(crate) mod product;
+mod product;
