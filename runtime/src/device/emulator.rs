@@ -7,7 +7,7 @@ use std::time::Instant;
 use bespoke_codegen::launch::DriverArguments;
 use bespoke_emulator as emulator;
 
-use super::signature::signatures;
+use super::signature::{KernelSignature, Parameter};
 use super::system_memory::SystemMemory;
 use super::{
     Address, Allocation, Checks, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Journal,
@@ -187,12 +187,14 @@ impl Device for EmulatorDevice {
             journal.loaded(parsed.kernels().map(emulator::Kernel::name), ptx);
         }
         let mut module = Module::new(name, String::new(), None);
-        for entry in signatures(ptx).map_err(refused)? {
-            let position = parsed.kernels().position(|kernel| kernel.name() == entry.name);
-            let Some(position) = position else {
-                return Err(refused(format!("the emulator does not find kernel `{}`", entry.name)));
+        for (position, kernel) in parsed.kernels().enumerate() {
+            let parameter = |param: &emulator::Param| Parameter {
+                offset: param.offset as usize,
+                bytes: param.size as usize,
             };
-            module.add(entry, None, EmulatedKernel { module: parsed.clone(), position });
+            let parameters = kernel.params().iter().map(parameter).collect();
+            let signature = KernelSignature { name: kernel.name().to_owned(), parameters };
+            module.add(signature, None, EmulatedKernel { module: parsed.clone(), position });
         }
         Ok(module)
     }

@@ -15,8 +15,12 @@ pub(super) fn fill(launch: &Launch<'_>, cluster: &ClusterState, warp: &mut Warp)
         if is_in_image(uniform, rank) {
             continue;
         }
-        let value = |lane: usize| value(launch, cluster, uniform, (rank, first + lane as u32));
-        let values: [u64; LANES] = std::array::from_fn(value);
+        let values = match uniform {
+            Uniform::Special(Special::Tid(axis)) => {
+                thread_indices(launch.geometry.block, first, axis as usize)
+            }
+            _ => [value(launch, cluster, uniform, (rank, first)); LANES],
+        };
         match width {
             Width::W64 => *warp.regs.lanes_mut(slot) = values,
             Width::W32 => *warp.regs.lanes_mut(slot) = values.map(|value| value as u32),
@@ -44,7 +48,23 @@ fn is_in_image(uniform: Uniform, rank: usize) -> bool {
     }
 }
 
-/// Value of a uniform in thread `thread` of the CTA of rank `rank`.
+/// Indices along an axis of the threads of a warp whose first thread has the linear index `first`.
+fn thread_indices([x, y, _]: [u32; 3], first: u32, axis: usize) -> [u64; LANES] {
+    let mut at = [first % x, first / x % y, first / x / y];
+    std::array::from_fn(|_| {
+        let index = at[axis] as u64;
+        at[0] += 1;
+        if at[0] == x {
+            at = [0, at[1] + 1, at[2]];
+        }
+        if at[1] == y {
+            at = [at[0], 0, at[2] + 1];
+        }
+        index
+    })
+}
+
+/// Value of a uniform, other than an index of a thread, in the warp that starts with thread `thread` of the CTA of rank `rank`.
 fn value(launch: &Launch<'_>, cluster: &ClusterState, uniform: Uniform, (rank, thread): (usize, u32)) -> u64 {
     let geometry = &launch.geometry;
     let special = match uniform {
@@ -52,10 +72,7 @@ fn value(launch: &Launch<'_>, cluster: &ClusterState, uniform: Uniform, (rank, t
         Uniform::SharedAddress(offset) => return offset.wrapping_add(cluster.layout.base(rank)),
         Uniform::Special(special) => special,
     };
-    let [x, y, _] = geometry.block;
-    let tid = [thread % x, thread / x % y, thread / x / y];
     let value = match special {
-        Special::Tid(axis) => tid[axis as usize],
         Special::Ntid(axis) => geometry.block[axis as usize],
         Special::Ctaid(axis) => cluster.at[rank][axis as usize],
         Special::Nctaid(axis) => geometry.grid[axis as usize],

@@ -1,3 +1,4 @@
+use super::super::signature::signatures;
 use super::*;
 
 /// `sum[i] = a[i] + b[i]` and `data[i] *= 2` for `i < n`, one thread for each element.
