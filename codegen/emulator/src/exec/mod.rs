@@ -61,7 +61,5 @@ mod shared_access;
 pub(crate) mod stack;
 mod tensor;
 mod tensor_sum;
-#[cfg(target_arch = "x86_64")]
-mod tensor_sum_avx2;
 pub(crate) mod wgmma;
 pub(crate) mod wmma;

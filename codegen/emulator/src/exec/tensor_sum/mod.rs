@@ -4,72 +4,25 @@
 //! accumulators, are aligned to the largest exponent among the terms and cut toward zero a number of bits below it. The sum
 //! of what is left is exact. `benches/tensor-core-sums.py` compares this with a device.
 
-/// Rows of `A`.
-pub(super) const ROWS: usize = 16;
-/// Maximum number of elements along K.
-pub(super) const MAX_DEPTH: usize = 32;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod portable;
+mod terms;
 
-/// How an instruction adds products of the elements of `A` and `B` to an accumulator.
-#[derive(Clone, Copy)]
-pub(super) struct Addition {
-    /// Exponents of the smallest normal numbers of the types of `A` and `B`.
-    pub(super) lowest: [i32; 2],
-    /// Exponent of the smallest normal number of the accumulators' type.
-    pub(super) lowest_accumulator: i32,
-    /// Number of bits below the largest exponent at which terms are cut.
-    pub(super) cut: i32,
-    /// Number of bits behind the point that a sum keeps; the others are cut toward zero. [`ALL_BITS`] if the caller rounds.
-    pub(super) kept: i32,
-}
+pub(super) use terms::{ALL_BITS, Addition, CUT, CUT_FLOAT8, MAX_DEPTH, ROWS, SINGLE_BITS};
+use terms::{Left, WIDTH, ZERO, exponent};
 
-/// All bits of a sum in double precision behind the point.
-pub(super) const ALL_BITS: i32 = 52;
-/// Bits of the fraction of single precision.
-pub(super) const SINGLE_BITS: i32 = 23;
-
-/// Bits below the largest exponent that terms keep, of f16, bf16 and tf32.
-pub(super) const CUT: i32 = 25;
-/// The same of 8-bit floats in `wgmma`.
-pub(super) const CUT_FLOAT8: i32 = 13;
-
-/// Exponents of zeros, and of infinities and NaNs: any sum with one of them is outside of [`FAST`].
-pub(super) const ZERO: i32 = -4096;
-pub(super) const NOT_FINITE: i32 = 1 << 20;
-
-/// Largest exponents of sums whose terms single precision holds, after and before they are aligned.
-pub(super) const FAST: std::ops::RangeInclusive<i32> = -80..=100;
-
-/// Exponent of a number; subnormal ones have that of the smallest normal number, `lowest`.
-#[inline(always)]
-fn exponent(value: f32, lowest: i32) -> i32 {
-    let exponent = (value.to_bits() >> 23 & 0xff) as i32 - 127;
-    let exponent = if exponent == 128 { NOT_FINITE } else { exponent.max(lowest) };
-    if value == 0.0 { ZERO } else { exponent }
-}
-
-/// Columns of sums that are computed together: as many as a vector register of the CPU has.
-pub(super) const WIDTH: usize = 8;
-/// Products whose sum 32 bits hold.
-pub(super) const GROUP: usize = 8;
-
-/// Columns of `A`, and the exponents of their elements.
-#[derive(Clone, Copy)]
-pub(super) struct Left<'a> {
-    pub(super) values: &'a [[f32; ROWS]],
-    pub(super) exponents: &'a [[i32; ROWS]; MAX_DEPTH],
-}
-
-/// Calls a function of this file, or that of the same name with AVX2 if the CPU has it.
+/// Calls a function with AVX2 if the CPU has it, or else the portable one of the same name.
 macro_rules! vectorised {
     ($function:ident($($argument:expr),*)) => {{
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the CPU has AVX2.
         let result = match crate::lanes::wide() {
-            true => unsafe { super::tensor_sum_avx2::$function($($argument),*) },
-            false => $function($($argument),*),
+            true => unsafe { avx2::$function($($argument),*) },
+            false => portable::$function($($argument),*),
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let result = $function($($argument),*);
+        let result = portable::$function($($argument),*);
         result
     }};
 }
@@ -94,65 +47,6 @@ pub(super) fn add_products<const N: usize>(
             }
         }
     }
-}
-
-/// Exponents of the elements of `A`.
-fn exponents(a: &[[f32; ROWS]], lowest: i32) -> [[i32; ROWS]; MAX_DEPTH] {
-    let mut exponents = [[0; ROWS]; MAX_DEPTH];
-    for (exponents, values) in exponents.iter_mut().zip(a) {
-        *exponents = values.map(|value| exponent(value, lowest));
-    }
-    exponents
-}
-
-/// Adds products in [`WIDTH`] columns from `column` on. Returns the rows to which nothing was added, since a sum is not in the
-/// range of single precision, as bits.
-fn add_block<const N: usize>(
-    a: Left<'_>,
-    (b, column): (&[[f32; N]], usize),
-    sums: &mut [[f64; N]; ROWS],
-    addition: Addition,
-) -> u32 {
-    let mut outside = 0;
-    for row in 0..ROWS {
-        let mut row_sums = [0.0; WIDTH];
-        for x in column..column + WIDTH {
-            let accumulator = sums[row][x] as f32;
-            let mut largest = exponent(accumulator, addition.lowest_accumulator);
-            for (b, exponents) in b.iter().zip(a.exponents) {
-                largest = largest.max(exponents[row] + exponent(b[x], addition.lowest[1]));
-            }
-            // Any exponent will do for a sum of zeros.
-            let largest = if largest < ZERO / 2 { 0 } else { largest };
-            if !FAST.contains(&largest) {
-                outside |= 1 << row;
-                break;
-            }
-            let scale = power(addition.cut - largest);
-            let mut total = (accumulator * scale).trunc() as f64;
-            for (a, b) in a.values.chunks(GROUP).zip(b.chunks(GROUP)) {
-                let mut group = 0;
-                for (a, b) in a.iter().zip(b) {
-                    // Less than 2^27, since a product is less than 4 · 2^largest.
-                    group += (a[row] * b[x] * scale) as i32;
-                }
-                total += group as f64;
-            }
-            // A multiple of 2^-105, so not subnormal in single precision.
-            let sum = total * power(largest - addition.cut) as f64;
-            row_sums[x - column] = f64::from_bits(sum.to_bits() & (u64::MAX << (ALL_BITS - addition.kept)));
-        }
-        if outside >> row & 1 == 0 {
-            sums[row][column..column + WIDTH].copy_from_slice(&row_sums);
-        }
-    }
-    outside
-}
-
-/// 2^`exponent`, a normal number of single precision.
-#[inline(always)]
-fn power(exponent: i32) -> f32 {
-    f32::from_bits(((127 + exponent) as u32) << 23)
 }
 
 /// The sum of products of pairs of elements and an accumulator.
@@ -187,6 +81,7 @@ pub(super) fn add(
 
 #[cfg(test)]
 mod tests {
+    use super::terms::power;
     use super::*;
 
     const HALVES: Addition =
@@ -203,9 +98,9 @@ mod tests {
         add_products((&a, &b), &mut sums, WIDTH, addition);
         let expected = add(products.iter().copied(), accumulator, addition);
         let mut portable = [[accumulator; WIDTH]; ROWS];
-        let exponents = exponents(&a, addition.lowest[0]);
+        let exponents = portable::exponents(&a, addition.lowest[0]);
         let left = Left { values: &a, exponents: &exponents };
-        if add_block(left, (&b, 0), &mut portable, addition) != 0 {
+        if portable::add_block(left, (&b, 0), &mut portable, addition) != 0 {
             assert_eq!(portable, [[accumulator; WIDTH]; ROWS]);
             portable = sums;
         }

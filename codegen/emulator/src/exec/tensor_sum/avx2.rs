@@ -1,4 +1,4 @@
-//! The sums of [`super::tensor_sum`] with AVX2: left to itself, the compiler vectorises the loops along K.
+//! The sums with AVX2: left to itself, the compiler vectorises the loops along K.
 
 use std::arch::x86_64::{
     __m256, __m256d, __m256i, _CMP_EQ_OQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_ZERO, _mm256_add_epi32,
@@ -12,9 +12,9 @@ use std::arch::x86_64::{
     _mm256_sub_epi32, _mm256_testz_si256,
 };
 
-use super::tensor_sum::{ALL_BITS, Addition, FAST, GROUP, Left, MAX_DEPTH, NOT_FINITE, ROWS, WIDTH, ZERO};
+use super::terms::{ALL_BITS, Addition, FAST, GROUP, Left, MAX_DEPTH, NOT_FINITE, ROWS, WIDTH, ZERO};
 
-/// As [`super::tensor_sum::exponent`], of eight numbers.
+/// As [`super::terms::exponent`], of eight numbers.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn exponents_of(values: __m256, lowest: i32) -> __m256i {
@@ -51,7 +51,7 @@ pub(super) fn exponents(a: &[[f32; ROWS]], lowest: i32) -> [[i32; ROWS]; MAX_DEP
     exponents
 }
 
-/// As [`super::tensor_sum::power`].
+/// As [`super::terms::power`].
 #[target_feature(enable = "avx2")]
 #[inline]
 fn power(exponent: __m256i) -> __m256 {
@@ -66,7 +66,7 @@ fn doubles(values: __m256) -> [__m256d; 2] {
     [_mm256_cvtps_pd(_mm256_castps256_ps128(values)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(values))]
 }
 
-/// As [`super::tensor_sum::add_block`].
+/// As [`super::portable::add_block`].
 #[target_feature(enable = "avx2")]
 pub(super) fn add_block<const N: usize>(
     a: Left<'_>,
