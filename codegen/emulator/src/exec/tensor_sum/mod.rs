@@ -178,11 +178,7 @@ mod tests {
             (&[[power(-100), power(-40)], [power(-100), power(-50)]], 0.0, f32::from_bits(1 << 9)),
             (&[[power(100), power(100)], [-power(100), power(100)]], 1.0, 0.0),
         ] {
-            assert_eq!(
-                sum(products, accumulator as f64, BFLOATS),
-                expected as f64,
-                "{products:?} {accumulator}"
-            );
+            assert_eq!(sum(products, accumulator, BFLOATS), expected as f64, "{products:?} {accumulator}");
         }
         for factors in [[f32::INFINITY, 0.0], [f32::NAN, 1.0]] {
             assert!(add([factors].into_iter(), 1.0, BFLOATS).is_nan());
