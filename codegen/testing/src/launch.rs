@@ -281,13 +281,13 @@ impl<'k> Launch<'k> {
     ///         tile.at((column, row)).store(1.0);
     ///     }
     ///     fence_async_shared();
-    ///     x.store((2, 1), tile, None);
+    ///     x.store((0, 1), tile, None);
     ///     commit_bulk_stores();
     ///     wait_bulk_stores_read(0);
     /// }
     /// // Elements of the tile outside the tensor are not stored.
     /// let done = Launch::of(&ones()?).tensor(&[0.0f32; 8], [4, 2]).run()?;
-    /// assert_eq!(done.buffer::<f32>(0), [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+    /// assert_eq!(done.buffer::<f32>(0), [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
