@@ -149,7 +149,7 @@ const SMALL_STEP_TOKENS: u32 = 64;
 const STAGES_OF_PRODUCTS: [(u32, [u32; 2]); 5] =
     [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
 
-/// Divides a product of many tokens.
+/// Divides a product of a prefill step into tiles of rows and tokens, and the tiles among warps.
 pub(super) fn gemm(gpu: &Gpu, product: GemvShape) -> GemmShape {
     let is_small = product.tokens <= SMALL_STEP_TOKENS;
     let warpgroups = gpu.warpgroups;

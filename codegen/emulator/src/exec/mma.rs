@@ -1,6 +1,6 @@
 //! `mma`: matrix products whose operands are fragments in registers.
 //!
-//! Integer sums are exact. Sums of floats are those of [`super::tensor_sum`], of doubles those of [`super::mma_double`].
+//! Integer sums are exact. Floats are added as on Hopper ([`super::tensor_sum`]), doubles by [`super::mma_double`].
 
 use super::element::{Bfloat, Element, Float8E4m3, Float8E5m2, Half, Signed8, Tf32, Unsigned8};
 use super::fragment::{ACCUMULATORS, COLUMNS};

@@ -1,4 +1,4 @@
-//! The sums in any CPU's instructions.
+//! The sums on any CPU.
 
 use super::terms::{ALL_BITS, Addition, FAST, GROUP, Left, MAX_DEPTH, ROWS, WIDTH, ZERO, exponent, power};
 

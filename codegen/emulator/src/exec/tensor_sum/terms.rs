@@ -28,23 +28,24 @@ pub(in crate::exec) const CUT: i32 = 25;
 /// The same of 8-bit floats in `wgmma`.
 pub(in crate::exec) const CUT_FLOAT8: i32 = 13;
 
-/// Exponents of zeros, and of infinities and NaNs: any sum with one of them is outside of [`FAST`].
-pub(in crate::exec) const ZERO: i32 = -4096;
-pub(in crate::exec) const NOT_FINITE: i32 = 1 << 20;
+/// What stands for the exponent of zero, and of infinities and NaNs. Added to any exponent, either is outside of [`FAST`].
+pub(super) const ZERO: i32 = -4096;
+pub(super) const NOT_FINITE: i32 = 1 << 20;
 
-/// Largest exponents of sums whose terms single precision holds, after and before they are aligned.
-pub(in crate::exec) const FAST: std::ops::RangeInclusive<i32> = -80..=100;
+/// Largest exponents of sums that may be computed in single precision: no product overflows, and one that is subnormal is cut
+/// to zero.
+pub(super) const FAST: std::ops::RangeInclusive<i32> = -80..=100;
 
 /// Columns of sums that are computed together: as many as a vector register of the CPU has.
-pub(in crate::exec) const WIDTH: usize = 8;
-/// Products whose sum 32 bits hold.
-pub(in crate::exec) const GROUP: usize = 8;
+pub(super) const WIDTH: usize = 8;
+/// Number of products, cut to integers below 2^27, whose sum 32 bits hold.
+pub(super) const GROUP: usize = 8;
 
 /// Columns of `A`, and the exponents of their elements.
 #[derive(Clone, Copy)]
-pub(in crate::exec) struct Left<'a> {
-    pub(in crate::exec) values: &'a [[f32; ROWS]],
-    pub(in crate::exec) exponents: &'a [[i32; ROWS]; MAX_DEPTH],
+pub(super) struct Left<'a> {
+    pub(super) values: &'a [[f32; ROWS]],
+    pub(super) exponents: &'a [[i32; ROWS]; MAX_DEPTH],
 }
 
 /// Exponent of a number; subnormal ones have that of the smallest normal number, `lowest`.

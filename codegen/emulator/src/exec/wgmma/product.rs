@@ -1,6 +1,6 @@
 //! Products of `wgmma`: one warp's 16 rows of `D = A · B + D`.
 //!
-//! Sums of floats are those of [`super::super::tensor_sum`]. Sums of integers are exact; they wrap, or saturate once at the end.
+//! Floats are added as on Hopper ([`crate::exec::tensor_sum`]). Sums of integers are exact: they wrap, or saturate once, at the end.
 
 use std::cell::Cell;
 
