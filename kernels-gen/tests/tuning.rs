@@ -236,8 +236,8 @@ fn malformed_tunings_are_errors() {
             "rows = 3: decode steps have 1, 2, 4, 8, 16, 32, 64 rows",
         ),
         (
-            "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 8\nwarpgroups = 3",
-            "ffn_down with 8 rows: warpgroups = 3: must be 0 to 2",
+            "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 8\nwarpgroups = 4",
+            "ffn_down with 8 rows: warpgroups = 4: must be 0 to 3",
         ),
         (
             "version = 1\n[[rule]]\nrole = 'output'\nsplits = 8",

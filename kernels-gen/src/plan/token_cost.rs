@@ -10,7 +10,7 @@ use super::gpu::Gpu;
 use super::tuning::Rule;
 use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{FEW, GemvShape, Output};
-use crate::weights::Layout;
+use crate::weights::{Layout, WeightType};
 
 /// Largest number of inputs of all tokens that each CTA quantises itself. With more, a launch that quantises them once costs
 /// less. Measured on an H100: with 4 tokens, the down projections of Llama-3.1-8B (57,344 inputs) and Qwen2.5-7B (75,776) take 4
@@ -25,6 +25,8 @@ struct Constants {
     /// Fourths of a cycle by which a scheduler's time grows when a warp decodes 32 columns of a tile, and when it multiplies them
     /// with four tokens, for types whose scaled products are added up as integers.
     exact: [u64; 2],
+    /// The same for Q6_K, whose weights have 16 bits with their scales.
+    wide: [u64; 2],
     /// The same for other types.
     other: [u64; 2],
     /// A stage besides its instructions: a warp waits for weights, decodes them, and multiplies the first group.
@@ -51,6 +53,7 @@ const LATENCY_BOUND_TOKENS: u32 = 16;
 const LATENCY_BOUND: Constants = Constants {
     warps: &[8, 12],
     exact: [20, 5],
+    wide: [40, 11],
     other: [40, 11],
     stage: 310,
     first_stage: 93,
@@ -65,6 +68,7 @@ const LATENCY_BOUND: Constants = Constants {
 const INSTRUCTION_BOUND: Constants = Constants {
     warps: &[8],
     exact: [64, 36],
+    wide: [96, 48],
     other: [128, 68],
     stage: 500,
     first_stage: 0,
@@ -230,9 +234,15 @@ fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
     let chunks = u64::from(unit.div_ceil(32));
     let strips = (slice / unit).max(1).div_ceil(strip);
     let groups_of_tokens = u64::from(layout.groups().div_ceil(several.parts));
-    let exact = shape.layouts().iter().all(|layout| layout.ty.exact_groups() > 0);
     let constants = Constants::of(shape.tokens);
-    let [decode, multiply] = if exact { constants.exact } else { constants.other };
+    let layouts = shape.layouts();
+    let of_type = |ty: WeightType| match (ty.exact_groups() > 0, ty.has_wide_integers()) {
+        (true, _) => constants.exact,
+        (_, true) => constants.wide,
+        _ => constants.other,
+    };
+    let slowest = layouts.iter().map(|layout| of_type(layout.ty)).max();
+    let [decode, multiply] = slowest.unwrap_or(constants.other);
     let instructions = u64::from(schedule.warps) * chunks * (decode + multiply * groups_of_tokens);
     let item = constants.stage + instructions / (4 * SCHEDULERS);
     let rounds = |tiles: u32| u64::from((tiles * segments * strips).div_ceil(schedule.groups));

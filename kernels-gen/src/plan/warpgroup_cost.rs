@@ -6,24 +6,28 @@ use crate::kernels::gemv::tokens::{QUAD, TokenSchedule};
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::launching::CopyEngine;
 
-/// Fewest tokens for which warpgroups are faster than warps, on an H200 with the matrices of Llama-3.1-8B; and fewest if a CTA
-/// has [`MANY_QUADS`], on an H100: with gate and up a step of 32 tokens is 5 to 6% faster for Llama-3.2-1B and 3B.
+/// Fewest tokens for which warpgroups are faster than warps, on an H200 with the matrices of Llama-3.1-8B; and fewest if there are
+/// [`TENTHS_OF_TILES`] of tiles for each multiprocessor, on an H100: with gate and up a step of 32 tokens is 5 to 6% faster for
+/// Llama-3.2-1B and 3B, and with QKV 3% for Llama-3.1-8B (29 tenths), but 1% slower for Qwen2.5-7B (22) and 8% for Llama-3.2-3B (24).
 const FEWEST_TOKENS: u32 = 33;
-const FEWEST_OF_MANY_QUADS: u32 = 32;
-const MANY_QUADS: u32 = 2;
+const FEWEST_OF_MANY_TILES: u32 = 32;
+const TENTHS_OF_TILES: u32 = 28;
 
 /// Columns of a step.
 const STEP: u32 = 256;
 
-/// Consumer warpgroups of a CTA. With three, 128 columns of operand B would leave too few registers.
-const WARPGROUPS: u32 = 2;
+/// Consumer warpgroups of a CTA, unless a rule sets another number: the first that fits. With three instead of two, gate and up are 1.5
+/// to 4% of a step of 64 tokens faster on an H100, and other products 0 to 2%, for Llama-3.1-8B, 3.2-1B and 3.2-3B and Qwen2.5-7B
+/// and 1.5B.
+const WARPGROUPS: [u32; 2] = [3, 2];
 
-/// Slices of the inputs in shared memory: one for each warpgroup, and one that is being loaded, if they fit.
-const BUFFERS: [u32; 2] = [3, 2];
+/// Fewest tiles of a CTA: with fewer, most warps of a quad have none. Measured on an H100 with 64 tokens: for the down projection of
+/// Llama-3.2-1B and of Qwen2.5-1.5B, two tiles, warps are faster by 3 to 4% of a step.
+const FEWEST_TILES: u32 = 3;
 
-/// Largest number of stages of the ring of weights: two for each warpgroup. More fill shared memory that the next launch could
-/// use: with 8, a step of 64 tokens takes 2 to 3% longer on an H100 for Llama-3.2-3B, Llama-3.1-8B and Qwen2.5-7B.
-const MAX_STAGES: u32 = 4;
+/// Largest number of stages of the ring of weights for each warpgroup. More fill shared memory that the next launch could
+/// use: with four, a step of 64 tokens takes 2 to 3% longer on an H100 for Llama-3.2-3B, Llama-3.1-8B and Qwen2.5-7B.
+const MAX_STAGES: u32 = 2;
 
 /// Cycles in which a CTA multiplies a step of a quad: for each column of operand B, and besides. From times of launches on an H200
 /// with 64 and 128 columns; two CTAs that read the same weights are not slower than one.
@@ -33,8 +37,9 @@ const QUAD_STEP: u64 = 400;
 /// Divides `shape` among warpgroups, if they are faster than warps or the rule asks for them, and a division that the rule
 /// allows fits.
 pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvShape> {
-    let has_many_quads = segments(shape) * tiles(shape).div_ceil(QUAD) >= MANY_QUADS;
-    let fewest = if has_many_quads { FEWEST_OF_MANY_QUADS } else { FEWEST_TOKENS };
+    let all_tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).sum();
+    let has_many_tiles = 10 * all_tiles >= TENTHS_OF_TILES * gpu.multiprocessors;
+    let fewest = if has_many_tiles { FEWEST_OF_MANY_TILES } else { FEWEST_TOKENS };
     let is_worthwhile = rule.warpgroups.map_or(shape.tokens >= fewest, |warpgroups| warpgroups > 0);
     if !is_worthwhile
         || !gpu.warpgroups
@@ -45,22 +50,35 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
     }
     // An argmax has one CTA for each share of the rows.
     let most_blocks = if shape.output == Output::Argmax { 1 } else { 2.min(gpu.multiprocessors) };
-    let divisions = (1..=most_blocks).flat_map(|blocks| BUFFERS.map(|buffers| (blocks, buffers)));
-    let fitting = divisions.filter_map(|(blocks, buffers)| division(gpu, shape, blocks, buffers, rule));
-    fitting.min_by_key(time)
+    let into = |warpgroups: u32| {
+        // A slice of the inputs for each warpgroup, and one that is being loaded, if it fits.
+        let buffers = [warpgroups + 1, warpgroups];
+        let divisions = (1..=most_blocks).flat_map(|blocks| buffers.map(|it| [warpgroups, blocks, it]));
+        let fitting = divisions.filter_map(|division| divided(gpu, shape, division, rule));
+        fitting.min_by_key(time)
+    };
+    match rule.warpgroups {
+        Some(warpgroups) => into(warpgroups),
+        None => WARPGROUPS.into_iter().find_map(into).filter(|found| tiles(found) >= FEWEST_TILES),
+    }
 }
 
-/// The division with `blocks` blocks of tokens, if the rule allows it and it fits in shared memory: the largest batches of tiles with two stages for each
-/// warpgroup.
-fn division(gpu: &Gpu, shape: &GemvShape, blocks: u32, buffers: u32, rule: &Rule) -> Option<GemvShape> {
+/// The division into a number of warpgroups, blocks of tokens, and slices in shared memory, if the rule allows it and it fits: the largest
+/// batches of tiles with two stages for each warpgroup.
+fn divided(
+    gpu: &Gpu,
+    shape: &GemvShape,
+    [warpgroups, blocks, buffers]: [u32; 3],
+    rule: &Rule,
+) -> Option<GemvShape> {
     let mut shape = shape.clone();
     let most_tiles = shape.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
     shape.schedule.grid = rule.grid.unwrap_or((gpu.multiprocessors / blocks).min(most_tiles));
-    shape.schedule.warps = WARPGROUPS * QUAD;
-    shape.schedule.groups = WARPGROUPS;
+    shape.schedule.warps = warpgroups * QUAD;
+    shape.schedule.groups = warpgroups;
     let buffers = if shape.cols == STEP { 1 } else { buffers };
     let several = TokenSchedule { prepared: true, slice: STEP, buffers, ..TokenSchedule::ONE };
-    shape.schedule.several = TokenSchedule { warpgroups: WARPGROUPS, blocks, ..several };
+    shape.schedule.several = TokenSchedule { warpgroups, blocks, ..several };
     let tiles = tiles(&shape);
     for batches in 1..=tiles.div_ceil(QUAD) {
         let batch = tiles.div_ceil(batches);
@@ -68,9 +86,9 @@ fn division(gpu: &Gpu, shape: &GemvShape, blocks: u32, buffers: u32, rule: &Rule
         shape.schedule.several.tiles = if batches == 1 { batch } else { batch.next_multiple_of(QUAD) };
         shape.schedule.stages = 0;
         let Some(free) = gpu.shared_budget(1).checked_sub(shape.token_bytes()) else { continue };
-        let stages =
-            (free / shape.stage_bytes()).min(rule.stages.unwrap_or(MAX_STAGES)) / WARPGROUPS * WARPGROUPS;
-        if stages >= 2 * WARPGROUPS {
+        let most = rule.stages.unwrap_or(MAX_STAGES * warpgroups);
+        let stages = (free / shape.stage_bytes()).min(most) / warpgroups * warpgroups;
+        if stages >= 2 * warpgroups {
             (shape.schedule.stages, shape.schedule.in_flight) = (stages, stages);
             if rule.allows(&shape) {
                 return Some(shape);

@@ -76,6 +76,12 @@ impl WeightType {
         }
     }
 
+    /// Whether a weight times its scale is an integer of 16 bits, whose products with the bytes of the inputs are added up without
+    /// rounding over a superblock: Q6_K.
+    pub(crate) fn has_wide_integers(self) -> bool {
+        self.format().scales == Scales::HalfEightBit
+    }
+
     /// The parts of a block in memory order, with their offsets and sizes in bytes.
     pub(super) fn parts(self) -> impl Iterator<Item = (&'static Part, Range<usize>)> {
         let per_block = self.block_cols() as usize / self.ggml().block_elements();

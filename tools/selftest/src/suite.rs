@@ -327,6 +327,8 @@ fn several_tokens() -> Vec<KernelSpec> {
     let asynchronous = Schedule { copy: CopyEngine::Async, trigger: Trigger::Never, ..bulk };
     let wraps = Schedule { stages: 2, in_flight: 2, ..asynchronous };
     let two_warpgroups = Schedule { warps: 8, groups: 2, ..bulk };
+    let three_warpgroups = Schedule { warps: 12, groups: 3, stages: 6, in_flight: 6, ..bulk };
+    let of_three = TokenSchedule { warpgroups: 3, ..sliced(256, 3, 1, 4) };
     let mut specs = Vec::new();
     for ty in WeightType::ALL {
         let cols = 3 * ty.block_cols().max(128);
@@ -358,6 +360,8 @@ fn several_tokens() -> Vec<KernelSpec> {
         spec(32, 1024, &[(Q4_K, 40), (Q4_K, 40)], silu, in_turns(2), sliced(512, 2, 2, 1)),
         spec(40, 768, &[(Q4_K, 72), (Q5_K, 150)], Output::Residual, two_warpgroups, of_warpgroups(4, 1)),
         spec(64, 512, &[(Q4_K, 50), (Q4_K, 50)], silu, two_warpgroups, of_warpgroups(2, 2)),
+        spec(24, 768, &[(Q6_K, 150)], Output::Argmax, two_warpgroups, of_warpgroups(4, 1)),
+        spec(50, 1024, &[(Q6_K, 70), (Q4_K, 150)], Output::Store, three_warpgroups, of_three),
         // Rings that wrap.
         spec(6, 1536, &[(Q6_K, 150)], Output::Argmax, in_turns(2), sliced(512, 2, 1, 1)),
         spec(16, 3584, &[(Q4_K, 150)], Output::Residual, in_turns(2), sliced(1024, 2, 2, 2)),

@@ -136,10 +136,10 @@ fn outputs_do_not_depend_on_the_slices() {
 }
 
 /// Products of warpgroups: blocks of tokens, quads that are not full, slices of one step and of several, batches of tiles, each
-/// output; columns for which all operands of a step are in registers, and more.
+/// output; columns for which all operands of a step are in registers, and more; two types; producers that give registers.
 #[test]
 fn outputs_of_warpgroups_equal_those_of_one_token() {
-    use WeightType::{Q4_K, Q5_K};
+    use WeightType::{Q4_K, Q5_K, Q6_K};
     let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
     let silu = Output::Glu(Activation::Silu);
     let normed = Input::Normed { eps: 1e-5 };
@@ -148,7 +148,7 @@ fn outputs_of_warpgroups_equal_those_of_one_token() {
         TokenSchedule { warpgroups, blocks, ..several }
     };
     let mut cases = Vec::new();
-    for ty in [Q4_K, Q5_K] {
+    for ty in [Q4_K, Q5_K, Q6_K] {
         cases.push((8, several(256, 2, 4, 1, 1), shape(1280, &[(ty, 72)], normed, Output::Store)));
         cases.push((19, several(512, 2, 3, 2, 1), shape(1024, &[(ty, 100)], Input::Plain, Output::Residual)));
         cases.push((64, several(256, 2, 4, 2, 1), shape(512, &[(ty, 40)], normed, Output::Store)));
@@ -156,7 +156,13 @@ fn outputs_of_warpgroups_equal_those_of_one_token() {
     cases.push((64, several(256, 3, 8, 3, 2), shape(768, &[(Q4_K, 150)], normed, Output::Store)));
     cases.push((32, several(256, 3, 4, 2, 2), shape(768, &[(Q4_K, 64), (Q5_K, 40)], normed, Output::Store)));
     cases.push((12, several(512, 1, 2, 2, 1), shape(512, &[(Q5_K, 120), (Q4_K, 120)], normed, silu)));
-    cases.push((16, several(256, 2, 4, 4, 1), shape(512, &[(Q5_K, 300)], normed, Output::Argmax)));
+    cases.push((16, several(256, 2, 4, 3, 1), shape(512, &[(Q5_K, 300)], normed, Output::Argmax)));
+    cases.push((
+        64,
+        several(256, 3, 4, 3, 1),
+        shape(1024, &[(Q4_K, 100), (Q6_K, 40)], normed, Output::Store),
+    ));
+    cases.push((40, several(256, 2, 4, 2, 1), shape(512, &[(Q6_K, 200)], Input::Plain, Output::Argmax)));
     for (tokens, several, one) in cases {
         let (warps, groups) = (4 * several.warpgroups, several.warpgroups);
         let stages = 2 * groups;

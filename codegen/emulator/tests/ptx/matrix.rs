@@ -477,3 +477,32 @@ fn ldmatrix_rows_are_checked_like_loads() {
     assert_eq!(kind(8), Some(FindingKind::Misaligned));
     assert_eq!(kind(16), Some(FindingKind::OutOfBounds));
 }
+
+/// The element of C = A · B by `wmma` of tf32, where all rows of A have the elements of `rows`, and B has ones.
+fn wmma_of_tf32(row: [f32; 8]) -> f32 {
+    let body = ".reg .f32 %s<8>; add.u64 %x0, %data, 512; add.u64 %x1, %data, 1024;
+        wmma.load.a.sync.aligned.row.m16n16k8.global.tf32 {%r0, %r1, %r2, %r3}, [%data], 8;
+        wmma.load.b.sync.aligned.col.m16n16k8.global.tf32 {%r4, %r5, %r6, %r7}, [%x0], 8;
+        mov.f32 %f0, 0f00000000;
+        wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32 {%s0, %s1, %s2, %s3, %s4, %s5, %s6, %s7},
+            {%r0, %r1, %r2, %r3}, {%r4, %r5, %r6, %r7}, {%f0, %f0, %f0, %f0, %f0, %f0, %f0, %f0};
+        wmma.store.d.sync.aligned.row.m16n16k8.global.f32 [%x1], {%s0, %s1, %s2, %s3, %s4, %s5, %s6, %s7}, 16;\n";
+    let bits = row.map(f32::to_bits);
+    let mut data: Vec<u32> = bits.iter().copied().cycle().take(16 * 8).collect();
+    data.resize(2 * 16 * 8, 1.0f32.to_bits());
+    data.resize(2 * 16 * 8 + 16 * 16, 0);
+    launch(&kernel("", body), LaunchConfig::linear(1, 32), &mut data)
+        .unwrap_or_else(|finding| panic!("{finding}"));
+    let (first, others) = data[2 * 16 * 8..].split_first().expect("the elements of C");
+    assert!(others.iter().all(|other| other == first), "{others:x?}");
+    f32::from_bits(*first)
+}
+
+#[test]
+fn wmma_of_tf32_adds_four_products_at_a_time() {
+    let half_bit = 2.0f32.powi(-24);
+    // The first sum drops the half bit, and so does the second: eight products at a time would add a whole bit.
+    assert_eq!(wmma_of_tf32([1.0, half_bit, 0.0, 0.0, half_bit, 0.0, 0.0, 0.0]), 1.0);
+    assert_eq!(wmma_of_tf32([1.0, half_bit, half_bit, 0.0, 0.0, 0.0, 0.0, 0.0]), 1.0 + f32::EPSILON);
+    assert_eq!(wmma_of_tf32([1.0, 0.0, 0.0, 0.0, half_bit, half_bit, 0.0, 0.0]), 1.0 + f32::EPSILON);
+}

@@ -13,6 +13,7 @@ use super::decode::{
     nibbles_in_place, weight_fragments, weights_are_signed,
 };
 use super::inputs::Inputs;
+use super::scaled::{LaneScales, add_scaled, byte_factors};
 use crate::weights::WeightType;
 
 /// Parts of the sums of rows g and g + 8 of a tile, in lane 4g + t.
@@ -90,6 +91,12 @@ pub(super) fn dot_step(
         };
         return dot_exact(*block, ty, groups, map) * *scale;
     }
+    if ty.has_wide_integers() {
+        let (BlockInputs::HalfChunks(groups, scale), [block]) = (&inputs[0], blocks) else {
+            panic!("a step of {ty} is one block in half chunks")
+        };
+        return dot_wide(*block, ty, groups, map) * *scale;
+    }
     let mut sums = [val(0.0f32); 2];
     let mut scale = None;
     for (&block, inputs) in blocks.iter().zip(inputs) {
@@ -142,30 +149,43 @@ fn dot_exact(block: Ptr<Shared, u8>, ty: WeightType, groups: &[ChunkGroup], map:
     total.expect("a superblock has a group")
 }
 
+/// The sum of a superblock whose weights times their scales have 16 bits, of row g + 8·(t mod 2) in lane 4g + t; see
+/// [`scaled`](super::scaled).
+fn dot_wide(block: Ptr<Shared, u8>, ty: WeightType, groups: &[HalfChunkGroup], map: &LaneMap) -> Val<f32> {
+    let scales = LaneScales::load(block, ty, map);
+    let factor = lane_factor(&byte_factors(block, ty, map), map);
+    let mut bits = HalfChunkBits::default();
+    let mut sums = [[val(0i32); 2]; 2];
+    for (group, input) in (0u32..).zip(groups) {
+        let products = multiply_halves(bits.weights(block, ty, group), ty, &input.columns);
+        add_scaled(&mut sums, products, scales.of_group(group));
+    }
+    add_quad(sums[0], sums[1], factor, map)
+}
+
 /// A sum of chunk t as if its weights were in the low nibbles of their bytes.
 #[device]
 fn in_place(sum: Val<i32>, ty: WeightType, map: &LaneMap) -> Val<i32> {
     if nibbles_in_place(ty) { sum >> map.nibble_shift } else { sum }
 }
 
-/// The factor of what [`add_quad`] leaves in the lane: d or -dmin of its row.
+/// The factor of what [`add_quad`] leaves in the lane: the first or the second of its row.
 #[device]
 fn lane_factor(factors: &SuperFactors, map: &LaneMap) -> Val<f32> {
     let of_row = |factors: [Val<f32>; 2]| select((map.quarter & 1) == 0, factors[0], factors[1]);
-    select(map.quarter < 2, of_row(factors.d), of_row(factors.dmin))
+    select(map.quarter < 2, of_row(factors.first), of_row(factors.second))
 }
 
-/// Adds the integers of a quad: Σ products · d + Σ offsets · (-dmin), of row g + 8·(t mod 2) in lane 4g + t. `factor` is
+/// Adds the integers of a quad: Σ first · its factor + Σ second · its factor, of row g + 8·(t mod 2) in lane 4g + t. `factor` is
 /// that of [`lane_factor`].
 #[device]
-fn add_quad(products: [Val<i32>; 2], offsets: [Val<i32>; 2], factor: Val<f32>, map: &LaneMap) -> Val<f32> {
+fn add_quad(first: [Val<i32>; 2], second: [Val<i32>; 2], factor: Val<f32>, map: &LaneMap) -> Val<f32> {
     let (odd, upper) = ((map.quarter & 1) == 1, map.quarter >= 2);
-    // Even lanes keep row g, odd lanes row g + 8; then the lower two the products, the upper two the offsets.
-    let of_row = |[first, second]: [Val<i32>; 2]| {
-        select(odd, second, first) + shuffle_xor(select(odd, first, second), 1)
-    };
-    let (product, offset) = (of_row(products), of_row(offsets));
-    let own = select(upper, offset, product) + shuffle_xor(select(upper, product, offset), 2);
+    // Even lanes keep row g, odd lanes row g + 8; then the lower two the first sum, the upper two the second.
+    let of_row =
+        |[even, other]: [Val<i32>; 2]| select(odd, other, even) + shuffle_xor(select(odd, even, other), 1);
+    let (first, second) = (of_row(first), of_row(second));
+    let own = select(upper, second, first) + shuffle_xor(select(upper, first, second), 2);
     let scaled = own.cast::<f32>() * factor;
     scaled + shuffle_xor(scaled, 2)
 }
@@ -215,16 +235,10 @@ fn dot_half_chunks(
     sums: &mut Sums,
 ) {
     let scales = HalfChunkScales::load(block, ty, map);
-    let signed = weights_are_signed(ty);
     // Words that several groups share: bits of a weight of each.
     let mut shared = HalfChunkBits::default();
     for (group, input) in (0u32..).zip(groups) {
-        let [even, odd] = shared.weights(block, ty, group);
-        let column = input.columns;
-        let mut products = [val(0i32); 4];
-        products = mma_m16n8k32_i8(even, signed, [column[0], column[1]], true, products);
-        products = mma_m16n8k32_i8(odd, signed, [column[2], column[3]], true, products);
-        let products = join_bytes(products);
+        let products = join_bytes(multiply_halves(shared.weights(block, ty, group), ty, &input.columns));
         for (row, sum) in sums.iter_mut().enumerate() {
             let (scale, offset) = scales.of_row(row, group);
             *sum = fma(products[row].cast::<f32>(), scale, *sum);
@@ -233,6 +247,19 @@ fn dot_half_chunks(
             }
         }
     }
+}
+
+/// Multiplies a group of four half chunks, and returns the sums of half chunk t in lane 4g + t: those of the high and of the low
+/// bytes, of row g, then of row g + 8.
+fn multiply_halves(
+    [even, odd]: [[Val<u32>; 4]; 2],
+    ty: WeightType,
+    columns: &[Val<u32>; 4],
+) -> [Val<i32>; 4] {
+    let signed = weights_are_signed(ty);
+    let [a, b, c, d] = *columns;
+    let products = mma_m16n8k32_i8(even, signed, [a, b], true, [val(0i32); 4]);
+    mma_m16n8k32_i8(odd, signed, [c, d], true, products)
 }
 
 /// Float types: each lane multiplies 16 bytes of weights at a time, of rows g and g + 8.

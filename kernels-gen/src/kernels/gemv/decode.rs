@@ -45,7 +45,7 @@ impl LaneMap {
     }
 
     /// Lane whose words of scales this lane uses.
-    fn scales_lane(&self) -> Val<u32> {
+    pub(super) fn scales_lane(&self) -> Val<u32> {
         self.scales.unwrap_or_else(|| lane())
     }
 
@@ -184,7 +184,7 @@ impl ChunkScales {
             }
             Scales::SixBitMin => {
                 let integers = SixBitIntegers::load(block, ty, map);
-                let SuperFactors { d, dmin } = SuperFactors::load(block, ty, map);
+                let SuperFactors { first: d, second: dmin } = SuperFactors::load(block, ty, map);
                 ChunkScales::Super { integers, d: nibble_scaled(d), dmin }
             }
             Scales::SixBit => {
@@ -274,12 +274,12 @@ pub(super) fn scale_of_chunk(words: &[Val<u32>; 4], chunk: u32) -> [Val<u32>; 2]
     [0, 1].map(|row: u32| permute_bytes(word, 0u32, 0x4440 | (2 * (chunk % 2) + row)))
 }
 
-/// The f16 factors of a superblock with mins, for rows g and g + 8.
+/// The factors of the two integer sums of a superblock, for rows g and g + 8.
 pub(crate) struct SuperFactors {
-    /// Factor of the scales.
-    pub d: [Val<f32>; 2],
-    /// Factor of the mins: -dmin.
-    pub dmin: [Val<f32>; 2],
+    /// Factor of the products with the scaled codes: d.
+    pub first: [Val<f32>; 2],
+    /// Factor of the products with the mins: -dmin.
+    pub second: [Val<f32>; 2],
 }
 
 impl SuperFactors {
@@ -288,7 +288,7 @@ impl SuperFactors {
         let head = block.bytes(ty.part(BlockPart::Head));
         let words = head.bytes(map.group * 8).cast::<u32>().load_vector::<2>();
         let [first, second] = words.map(unpack);
-        SuperFactors { d: [first[0], second[0]], dmin: [-first[1], -second[1]] }
+        SuperFactors { first: [first[0], second[0]], second: [-first[1], -second[1]] }
     }
 }
 
@@ -316,7 +316,7 @@ fn byte_times(word: Val<u32>, index: u32, factor: Val<f32>) -> Val<f32> {
 
 /// Loads two f16 as f32.
 #[device]
-fn halves(at: Ptr<Shared, u8>) -> [Val<f32>; 2] {
+pub(super) fn halves(at: Ptr<Shared, u8>) -> [Val<f32>; 2] {
     unpack(at.cast::<u32>().load())
 }
 

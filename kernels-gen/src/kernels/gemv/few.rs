@@ -18,6 +18,7 @@ use super::decode::{
     nibbles_in_place, weight_fragments, weights_are_signed,
 };
 use super::inputs::Inputs;
+use super::scaled::{LaneScales, add_scaled, byte_factors};
 use super::shape::GemvShape;
 use crate::weights::WeightType;
 
@@ -165,6 +166,9 @@ impl<'a> FewInputs<'a> {
         if ty.exact_groups() > 0 {
             return self.dot_exact(blocks[0].1, ty, inputs);
         }
+        if ty.has_wide_integers() {
+            return self.dot_wide(blocks[0].1, ty, inputs);
+        }
         let mut chains = vec![[[val(0.0f32); 2]; 2]; self.pairs.len()];
         for (place, &(_, block)) in blocks.iter().enumerate() {
             let mut weights = BlockWeights::load(block, ty, &self.scales);
@@ -199,22 +203,20 @@ impl<'a> FewInputs<'a> {
     fn dot_exact(&self, block: Ptr<Shared, u8>, ty: WeightType, inputs: &[&[PairBlock]]) -> Vec<Val<f32>> {
         let integers = self.scales.each_ref().map(|map| SixBitIntegers::load(block, ty, map));
         let factors = SuperFactors::load(block, ty, &self.scales[0]);
-        let (d, dmin) = (self.own_row(factors.d), self.own_row(factors.dmin));
+        let factors = [self.own_row(factors.first), self.own_row(factors.second)];
         let mut totals: Vec<Option<Val<f32>>> = vec![None; inputs.len()];
         for first in (0..groups(ty)).step_by(ty.exact_groups() as usize) {
             let mut sums = vec![[[val(0i32); 2]; 2]; inputs.len()];
             for group in first..first + ty.exact_groups() {
                 let fragments = weight_fragments(block, ty, group);
-                let factors = [0, 1].map(|which| integers[which].of_group(group));
+                let integers = [0, 1].map(|which| integers[which].of_group(group));
                 for (inputs, sums) in inputs.iter().zip(&mut sums) {
                     let inputs = &inputs[0].groups[group as usize];
-                    add_exact(&fragments, ty, &factors, inputs, &self.scales[0], sums);
+                    add_exact(&fragments, ty, &integers, inputs, &self.scales[0], sums);
                 }
             }
             for (sums, total) in sums.iter().zip(&mut totals) {
-                let [product, offset] =
-                    sums.map(|sums| self.own_row(sums) + shuffle_xor(self.own_row([sums[1], sums[0]]), 2));
-                let sum = product.cast::<f32>() * d + offset.cast::<f32>() * dmin;
+                let sum = self.add_halves(sums, factors);
                 *total = Some(total.map_or(sum, |total| total + sum));
             }
         }
@@ -222,6 +224,39 @@ impl<'a> FewInputs<'a> {
             total.expect("a superblock has a group") * inputs[0].scale
         };
         totals.into_iter().zip(inputs).map(scaled).collect()
+    }
+
+    /// Adds the two lanes' parts of the integers of rows g and g + 8, and the first sum times its factor and the second times its:
+    /// that of the lane's row.
+    #[device]
+    fn add_halves(&self, sums: &[[Val<i32>; 2]; 2], factors: [Val<f32>; 2]) -> Val<f32> {
+        let [first, second] =
+            sums.map(|sums| self.own_row(sums) + shuffle_xor(self.own_row([sums[1], sums[0]]), 2));
+        first.cast::<f32>() * factors[0] + second.cast::<f32>() * factors[1]
+    }
+
+    /// The sums of a superblock whose weights times their scales have 16 bits, per pair of tokens; see
+    /// [`scaled`](super::scaled).
+    fn dot_wide(&self, block: Ptr<Shared, u8>, ty: WeightType, inputs: &[&[PairBlock]]) -> Vec<Val<f32>> {
+        let scales = self.scales.each_ref().map(|map| LaneScales::load(block, ty, map));
+        let factors = byte_factors(block, ty, &self.scales[0]);
+        let factors = [self.own_row(factors.first), self.own_row(factors.second)];
+        let mut bits = HalfChunkBits::default();
+        let mut sums = vec![[[val(0i32); 2]; 2]; inputs.len()];
+        for group in 0..groups(ty) {
+            let chunks = bits.weights(block, ty, group);
+            let scales = [0, 1].map(|which| scales[which].of_group(group));
+            for (inputs, sums) in inputs.iter().zip(&mut sums) {
+                let columns = &inputs[0].groups[group as usize].columns;
+                for (which, weights) in chunks.into_iter().enumerate() {
+                    let signed = weights_are_signed(ty);
+                    let products = mma_m16n8k32_i8(weights, signed, columns[which], true, [val(0i32); 4]);
+                    add_scaled(sums, products, scales[which]);
+                }
+            }
+        }
+        let total = |(sums, inputs): (_, &&[PairBlock])| self.add_halves(sums, factors) * inputs[0].scale;
+        sums.iter().zip(inputs).map(total).collect()
     }
 
     /// The sums of a step of a float type, whose first block is block `index` of a tile, per token.

@@ -16,6 +16,8 @@
 //!   The inputs of 256 columns have one scale. The sums of a row's steps are added in the order of columns.
 //! - Q4_K and Q5_K: scale · code · input and min · input are added up as integers, without rounding, over a superblock (Q4_K)
 //!   or half of one (Q5_K). These two sums, times d and -dmin, are added, then the halves; the scale of the inputs comes last.
+//! - Q6_K: scale · code · high byte and scale · code · low byte of the inputs are added up as integers over a superblock. These two
+//!   sums, times 256·d and d, are added (`scaled`); the scale of the inputs comes last.
 //! - Other types: a step has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for
 //!   types with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃), and multiplied by the scale of the inputs.
 //! - The sum of squares of RMSNorm is made of sums over 256 columns, which are added in the order of columns.
@@ -27,6 +29,7 @@ mod few;
 mod inputs;
 mod operands;
 mod ring;
+mod scaled;
 mod shape;
 pub mod tokens;
 
@@ -101,11 +104,14 @@ fn sliced(operands: &Operands, s: &GemvShape) {
     barrier();
     let tiles = tiles(s);
     if warp_index() >= s.schedule.warps {
+        if s.gives_registers() {
+            decrease_registers(tokens::PRODUCER_REGISTERS);
+        }
         if s.schedule.copy.takes_lane() {
             if s.is_prepared() {
                 if warp_index() == s.schedule.warps {
                     tokens::load_weights(operands, rings, &tiles, s);
-                } else {
+                } else if warp_index() == s.schedule.warps + 1 {
                     tokens::load_inputs(operands, rings, &tiles, s);
                 }
             } else {
@@ -113,6 +119,9 @@ fn sliced(operands: &Operands, s: &GemvShape) {
             }
         }
     } else {
+        if s.gives_registers() {
+            increase_registers(tokens::CONSUMER_REGISTERS);
+        }
         tokens::multiply(operands, rings, &tiles, s);
     }
 }

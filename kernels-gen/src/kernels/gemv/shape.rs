@@ -292,7 +292,7 @@ impl GemvShape {
     }
 
     /// Number of units per tile of a segment.
-    pub(super) fn units(&self, layout: &Layout) -> u32 {
+    pub(crate) fn units(&self, layout: &Layout) -> u32 {
         layout.blocks / self.depth()
     }
 

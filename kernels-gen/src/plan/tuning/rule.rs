@@ -23,7 +23,8 @@ pub(super) const MAX_THREADS: u32 = 1024;
 /// Maximum consumer warps of a CTA. The producer warp is one more.
 const MAX_WARPS: u32 = MAX_THREADS / 32 - 1;
 /// Maximum consumer warpgroups of a CTA, and blocks of its tokens.
-const MAX_WARPGROUPS: u32 = 2;
+const MAX_WARPGROUPS: u32 = 3;
+const MAX_BLOCKS: u32 = 2;
 
 /// Defines [`Rule`] and [`Knob`] from one list of the knobs whose values are numbers.
 macro_rules! rule {
@@ -120,7 +121,7 @@ rule! {
     /// Consumer warpgroups of a product of several rows, or 0 if warps multiply.
     Warpgroups warpgroups 0..=MAX_WARPGROUPS,
     /// Blocks into which the rows of a product are divided among CTAs, with warpgroups.
-    Blocks blocks 1..=MAX_WARPGROUPS,
+    Blocks blocks 1..=MAX_BLOCKS,
     /// Maximum number of splits of the context in attention.
     Splits splits 1..=MAX_SPLITS,
     /// Minimum number of pages per split in attention.

@@ -272,7 +272,8 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
         let blocks = s.layout.tokens.div_ceil(s.layout.block_tokens);
         let several = TokenSchedule { warpgroups: 1, blocks, slice: 256, ..product.schedule.several };
         let bulk = Schedule { warps: 4, copy: CopyEngine::Bulk, ..product.schedule };
-        product.segments = vec![Segment { ty: Q4_K, rows: 16 }];
+        let ty = if s.layout.forms.mins { Q4_K } else { Q6_K };
+        product.segments = vec![Segment { ty, rows: 16 }];
         product.schedule = Schedule { several, ..bulk };
     }
     gemv(&product)

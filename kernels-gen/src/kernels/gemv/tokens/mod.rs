@@ -39,6 +39,11 @@ use inputs::{GRANULE, GROUP, store_unit};
 use unit::StepWeights;
 use warpgroup::Turns;
 
+/// Registers of a thread of the producers and of the other warpgroups, where producers give them: those of three warpgroups and the
+/// producers' are all of a multiprocessor.
+pub(super) const PRODUCER_REGISTERS: u32 = 32;
+pub(super) const CONSUMER_REGISTERS: u32 = 160;
+
 /// The rings of a CTA, and its other mbarriers.
 #[derive(Clone, Copy)]
 pub(super) struct Rings {

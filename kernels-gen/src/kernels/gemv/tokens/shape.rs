@@ -237,8 +237,17 @@ impl GemvShape {
         self.token_map().bytes
     }
 
-    /// Threads of a CTA that stream data: a warp for the weights, and one for prepared inputs.
+    /// Threads of a CTA that stream data: a warp for the weights, and one for prepared inputs; a warpgroup if they give registers.
     pub(crate) fn producers(&self) -> u32 {
-        if self.is_prepared() { 2 * WARP } else { WARP }
+        match (self.is_prepared(), self.gives_registers()) {
+            (_, true) => QUAD * WARP,
+            (true, _) => 2 * WARP,
+            (false, _) => WARP,
+        }
+    }
+
+    /// Whether the producers give registers to the warpgroups that multiply: there are more than two of these.
+    pub(crate) fn gives_registers(&self) -> bool {
+        self.has_warpgroups() && self.schedule.several.warpgroups > 2
     }
 }

@@ -13,6 +13,7 @@ use crate::kernels::gemv::decode::{
     ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, float_runs,
     nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments, weights_are_signed,
 };
+use crate::kernels::gemv::scaled::{RowScales, add_scaled, byte_factors};
 use crate::weights::WeightType;
 
 /// Rows g and g + 8 of a tile.
@@ -22,6 +23,8 @@ type Pair = [Val<f32>; 2];
 pub(super) enum StepWeights {
     /// A superblock whose scaled products are added up as integers.
     Exact(Exact),
+    /// The same, of weights that have 16 bits with their scales.
+    Wide(Wide),
     /// Groups of four chunks.
     Chunks(Vec<Chunks>),
     /// Groups of four half chunks.
@@ -38,6 +41,15 @@ pub(super) struct Exact {
     scales: Vec<[Val<i32>; 2]>,
     /// Words of operand A with the mins of chunk t of each group of four chunks, for rows g and g + 8.
     mins: [[Val<u32>; 2]; 2],
+    factors: SuperFactors,
+}
+
+/// A decoded superblock of weights that have 16 bits with their scales; see [`scaled`](crate::kernels::gemv::scaled).
+pub(super) struct Wide {
+    /// A fragments of each chunk: the codes.
+    chunks: Vec<[Val<u32>; 4]>,
+    /// Scales of each half chunk, for rows g and g + 8.
+    scales: Vec<[Val<i32>; 2]>,
     factors: SuperFactors,
 }
 
@@ -112,15 +124,47 @@ impl Exact {
                 }
                 _ => multiply_half(self.mins[groups[0]], false, min_word[groups[0]]),
             });
-            let scaled = |sums: [Val<i32>; 2], factors: Pair| {
-                [sums[0].cast::<f32>() * factors[0], sums[1].cast::<f32>() * factors[1]]
-            };
-            let (product, offset) = (scaled(products, self.factors.d), scaled(offsets, self.factors.dmin));
-            let sums = [product[0] + offset[0], product[1] + offset[1]];
+            let sums = add_products(products, offsets, &self.factors);
             totals = Some(totals.map_or(sums, |totals| [totals[0] + sums[0], totals[1] + sums[1]]));
         }
         let scale = granules[0].scale;
         totals.expect("a superblock has a group").map(|total| total * scale)
+    }
+}
+
+/// The two sums of a superblock times their factors, added, for rows g and g + 8.
+#[device]
+fn add_products(first: [Val<i32>; 2], second: [Val<i32>; 2], factors: &SuperFactors) -> Sums {
+    std::array::from_fn(|row| {
+        first[row].cast::<f32>() * factors.first[row] + second[row].cast::<f32>() * factors.second[row]
+    })
+}
+
+impl Wide {
+    fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> Wide {
+        let words = RowScales::load(block, ty, map);
+        let mut bits = HalfChunkBits::default();
+        let groups = ty.block_cols() / 64;
+        let chunks = (0..groups).flat_map(|group| bits.weights(block, ty, group)).collect();
+        let scales = (0..groups).flat_map(|group| (0..4).map(move |half| (group, half)));
+        let scales = scales.map(|(group, half)| words.of_half_chunk(group, half)).collect();
+        Wide { chunks, scales, factors: byte_factors(block, ty, map) }
+    }
+
+    /// The products with a group of four tokens; see [`StepWeights::dot`].
+    #[device]
+    fn dot(&self, ty: WeightType, record: Ptr<Shared, u8>, layout: &InputLayout, map: &LaneMap) -> Sums {
+        let granules =
+            [0, 1].map(|index| Granule::load(record.bytes(index * layout.granule_bytes()), ty, layout, map));
+        let columns: Vec<_> = granules.iter().flat_map(|granule| granule.columns).collect();
+        let mut sums = [[val(0i32); 2]; 2];
+        for (chunk, &[a, b, c, d]) in self.chunks.iter().enumerate() {
+            for (half, weights) in [[a, b], [c, d]].into_iter().enumerate() {
+                let products = multiply_half(weights, weights_are_signed(ty), columns[chunk][half]);
+                add_scaled(&mut sums, products, self.scales[2 * chunk + half]);
+            }
+        }
+        add_products(sums[0], sums[1], &self.factors).map(|sum| sum * granules[0].scale)
     }
 }
 
@@ -129,6 +173,9 @@ impl StepWeights {
     pub fn load(at: Ptr<Shared, u8>, ty: WeightType, blocks: u32, map: &LaneMap) -> StepWeights {
         if ty.exact_groups() > 0 {
             return StepWeights::Exact(Exact::load(at, ty, map));
+        }
+        if ty.has_wide_integers() {
+            return StepWeights::Wide(Wide::load(at, ty, map));
         }
         let blocks = (0..blocks).map(|block| (block, at.bytes(block * ty.block_bytes())));
         if !ty.is_quantised() {
@@ -184,6 +231,7 @@ impl StepWeights {
         let mut scale = None;
         match self {
             StepWeights::Exact(exact) => return exact.dot(ty, record, layout, map),
+            StepWeights::Wide(wide) => return wide.dot(ty, record, layout, map),
             StepWeights::Floats(runs) => return dot_floats(runs, record, column, layout),
             StepWeights::Chunks(groups) => {
                 for (index, group) in (0u32..).zip(groups) {

@@ -11,6 +11,7 @@
 //! turn on. Mbarriers order the turns.
 //!
 //! Scale · code has up to 11 bits. A is bytes, so the scale is split: scale = 8·high + low, and high · code is multiplied first.
+//! Q6_K's have 16 bits: the upper byte is multiplied first ([`scaled`](crate::kernels::gemv::scaled)).
 
 use bespoke_codegen::prelude::*;
 
@@ -21,6 +22,7 @@ use crate::kernels::gemv::decode::{
     LaneMap, SixBitIntegers, SuperFactors, nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments,
 };
 use crate::kernels::gemv::ring::{RingProducer, policy};
+use crate::kernels::gemv::scaled::{RowScales, byte_factors};
 use crate::kernels::gemv::shape::{GemvShape, SQUARES_GROUP};
 use crate::weights::{Layout, WeightType};
 
@@ -39,7 +41,8 @@ type Pair = [Val<f32>; 2];
 impl GemvShape {
     /// Whether warpgroups can multiply the matrices: sums are exact, and steps have 256 columns.
     pub fn supports_warpgroups(&self) -> bool {
-        self.cols.is_multiple_of(STEP) && self.segments.iter().all(|segment| segment.ty.exact_groups() > 0)
+        let is_exact = |ty: WeightType| ty.exact_groups() > 0 || ty.has_wide_integers();
+        self.cols.is_multiple_of(STEP) && self.segments.iter().all(|segment| is_exact(segment.ty))
     }
 
     /// Whether several warpgroups add to the totals in turn.
@@ -209,7 +212,8 @@ impl Step<'_> {
         let scales = self.record.bytes(self.s.input_layout().block_scales()).cast::<f32>();
         let scales = scales.at(self.map.quarter);
         let scale = |group: usize| scales.at(group as u32 * GROUP).load();
-        let sums = self.exact().into_iter().enumerate();
+        let sums = if self.ty.has_wide_integers() { self.wide() } else { self.exact() };
+        let sums = sums.into_iter().enumerate();
         sums.map(|(group, pair)| pair.map(|sum| sum * scale(group))).collect()
     }
 
@@ -264,15 +268,17 @@ impl Step<'_> {
                 }
             };
             let a = FragmentA::<u8, 4>::from_registers(words);
-            // The products of the mins run beside those of the codes, if registers suffice for both.
-            let running = start_products(self.columns(), &[(a, b)]);
-            let (products, offsets) = if self.is_wide() {
-                let offsets = scaled(&running.wait(), factors.dmin);
-                (scaled(&self.scaled_codes(groups, scales), factors.d), offsets)
+            // The products of the mins run beside those of the codes, if registers suffice for both, or else after them.
+            let start = || start_products(self.columns(), &[(a, b)]);
+            let codes = || scaled(&self.scaled_codes(groups, scales), factors.first);
+            let (products, running) = if self.is_wide() {
+                let products = codes();
+                (products, start())
             } else {
-                let products = scaled(&self.scaled_codes(groups, scales), factors.d);
-                (products, scaled(&running.wait(), factors.dmin))
+                let running = start();
+                (codes(), running)
             };
+            let offsets = scaled(&running.wait(), factors.second);
             let sums = products.iter().zip(&offsets).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]);
             totals = Some(match totals {
                 None => sums.collect(),
@@ -284,32 +290,60 @@ impl Step<'_> {
 
     /// Σ scale · code · input over groups of four chunks, from the scales as [`six_bit_words`].
     fn scaled_codes(&self, groups: &[u32], scales: [Val<u32>; 4]) -> WarpgroupSums<i32> {
-        let high = self.multiply(None, groups, &scales.map(|word| (word >> 3) & 0x0707_0707));
-        let shifted = high.fragments().iter().map(|fragment| FragmentC(fragment.0.map(|sum| sum << 3)));
-        let shifted = WarpgroupSums::from_fragments(shifted.collect());
-        self.multiply(Some(shifted), groups, &scales.map(|word| word & 0x0707_0707))
+        let part =
+            |before, scales: [Val<u32>; 4]| self.multiply(before, groups, |group| self.codes(group, &scales));
+        let high = part(None, scales.map(|word| (word >> 3) & 0x0707_0707));
+        part(Some(shifted(&high, 3)), scales.map(|word| word & 0x0707_0707))
     }
 
-    /// Adds the products of groups of four chunks with a part of the scales to `sums`.
-    fn multiply(
+    /// The sums of weights that have 16 bits with their scales, before the scale of the inputs.
+    fn wide(&self) -> Vec<Pair> {
+        let (block, ty, map) = (self.block, self.ty, self.map);
+        let factors = byte_factors(block, ty, map);
+        let scales = RowScales::load(block, ty, map);
+        let chunks = |group: u32| (4 * group..).zip(scales.chunks(block, ty, group));
+        let upper = self.multiply(None, &[0, 1], |group| {
+            let operand = |words| FragmentA::<i8, 4>::from_registers(words);
+            chunks(group).map(|(at, chunk)| (operand(chunk.upper), self.chunk(at))).collect()
+        });
+        let sums = self.multiply(Some(shifted(&upper, 8)), &[0, 1], |group| {
+            let operand = |words| FragmentA::<u8, 4>::from_registers(words);
+            chunks(group).map(|(at, chunk)| (operand(chunk.lower), self.chunk(at))).collect()
+        });
+        let of_group = |fragment: &FragmentC<i32>| {
+            let [first, second] = [factors.first, factors.second];
+            let of_row = |row: usize| {
+                let [high, low] = [fragment.0[2 * row], fragment.0[2 * row + 1]].map(|sum| sum.cast::<f32>());
+                high * first[row] + low * second[row]
+            };
+            [of_row(0), of_row(1)]
+        };
+        sums.fragments().iter().map(of_group).collect()
+    }
+
+    /// Adds the products of groups of four chunks to `sums`. `operands` are those of a group.
+    fn multiply<A>(
         &self,
         sums: Option<WarpgroupSums<i32>>,
         groups: &[u32],
-        scales: &[Val<u32>; 4],
-    ) -> WarpgroupSums<i32> {
-        let start = |before: Option<Started>, products: &[_]| match before {
+        operands: impl Fn(u32) -> Vec<Product<A>>,
+    ) -> WarpgroupSums<i32>
+    where
+        A: WarpgroupWith<i8, i32> + MmaElement<Sum = i32>,
+    {
+        let start = |before: Option<Started>, products: &[Product<A>]| match before {
             Some(Started::Running(running)) => running.multiply(products),
             Some(Started::Complete(sums)) => sums.multiply(products),
             None => start_products(self.columns(), products),
         };
         let before = sums.map(Started::Complete);
         if !self.is_wide() {
-            let products: Vec<_> = groups.iter().flat_map(|&group| self.codes(group, scales)).collect();
+            let products: Vec<_> = groups.iter().flat_map(|&group| operands(group)).collect();
             return start(before, &products).wait();
         }
         let mut started = before;
         for &group in groups {
-            for product in self.codes(group, scales) {
+            for product in operands(group) {
                 started = Some(Started::Running(start(started, &[product])));
                 // The registers of the products before these are free.
                 wait_for_products(1);
@@ -327,7 +361,7 @@ impl Step<'_> {
     }
 
     /// Operands of the products of a group of four chunks with the codes times a part of their scales.
-    fn codes(&self, group: u32, scales: &[Val<u32>; 4]) -> Vec<(FragmentA<u8, 4>, MatrixDescriptor<i8>)> {
+    fn codes(&self, group: u32, scales: &[Val<u32>; 4]) -> Vec<Product<u8>> {
         let mut fragments = weight_fragments(self.block, self.ty, group);
         if nibbles_in_place(self.ty) {
             for odd in fragments.iter_mut().skip(1).step_by(2) {
@@ -342,6 +376,15 @@ impl Step<'_> {
         };
         (0u32..).zip(fragments).map(operands).collect()
     }
+}
+
+/// Operands of a product.
+type Product<A> = (FragmentA<A, 4>, MatrixDescriptor<i8>);
+
+/// Sums times 2 to the power of `bits`.
+fn shifted(sums: &WarpgroupSums<i32>, bits: u32) -> WarpgroupSums<i32> {
+    let shifted = sums.fragments().iter().map(|fragment| FragmentC(fragment.0.map(|sum| sum << bits)));
+    WarpgroupSums::from_fragments(shifted.collect())
 }
 
 /// Sums to which products are added.
