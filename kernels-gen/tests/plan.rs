@@ -242,8 +242,35 @@ fn products_of_small_models_have_large_stages_and_make_room() {
     };
     // Stages of 18 KiB; no output projection with a tile for most multiprocessors.
     assert_eq!(schedules("llama-3.1-8b"), expected([[8, 2, 1]; 4]));
-    // Attention's output projection has 128 tiles.
-    assert_eq!(schedules("llama-3.2-1b"), expected([[8, 2, 1], [4, 1, 2], [8, 2, 1], [8, 2, 1]]));
+    // A stage of QKV, gate and up with eight warps is a whole tile. Attention's output projection has 128 tiles.
+    assert_eq!(schedules("llama-3.2-1b"), expected([[16, 2, 1], [4, 1, 2], [16, 2, 1], [8, 2, 1]]));
     // Stages of 5 to 13 KiB with the defaults; 56 tiles.
     assert_eq!(schedules("qwen2.5-0.5b"), expected([[8, 1, 1], [8, 1, 1], [16, 1, 1], [16, 2, 1]]));
+}
+
+#[test]
+fn warpgroups_multiply_where_they_have_enough_tiles() {
+    // Warpgroups and blocks of tokens of the products of the first layer, whose V and down projection are of Q6_K.
+    let divisions = |name: &str, rows: u32| -> Vec<[u32; 2]> {
+        let plan = Plan::new(&shape(name), Target::Sm90, PlanParams::single(128).decode(rows)).unwrap();
+        let of_layer = plan.launches.iter().filter(|launch| launch.label.layer == Some(0));
+        let division = |launch: &Launch| match &plan.kernels[launch.kernel].spec {
+            KernelSpec::Gemv(shape) => {
+                Some([shape.schedule.several.warpgroups, shape.schedule.several.blocks])
+            }
+            _ => None,
+        };
+        of_layer.filter_map(division).collect()
+    };
+    for (name, rows, expected) in [
+        ("llama-3.1-8b", 64, [[3, 1], [3, 2], [3, 1], [3, 2]]),
+        // Two tiles of the down projection.
+        ("llama-3.2-1b", 64, [[3, 2], [0, 1], [3, 1], [0, 1]]),
+        // QKV has 2.9 tiles for each multiprocessor, that of the 3B 2.4.
+        ("llama-3.1-8b", 32, [[3, 1], [0, 1], [3, 1], [0, 1]]),
+        ("llama-3.2-3b", 32, [[0, 1], [0, 1], [3, 1], [0, 1]]),
+        ("llama-3.1-8b", 16, [[0, 1]; 4]),
+    ] {
+        assert_eq!(divisions(name, rows), expected, "{name} with {rows} rows");
+    }
 }
