@@ -83,6 +83,10 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
             "gemv by warpgroups",
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 40 && s.has_warpgroups())),
         ),
+        (
+            "gemv by warpgroups, three with two types",
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 50 && s.has_warpgroups())),
+        ),
         ("prepare", small(|spec| matches!(spec, KernelSpec::Prepare(s) if s.normed))),
         ("gemm, mma", gemm(false)),
         ("gemm by warpgroups", gemm(true)),

@@ -108,9 +108,8 @@ fn segments(shape: &GemvShape) -> u32 {
     if matches!(shape.output, Output::Glu(_)) { 2 } else { 1 }
 }
 
-/// Estimated time of the CTA with the most tiles, in cycles.
+/// Estimated time of the CTA with the most quads, in cycles.
 fn time(shape: &GemvShape) -> u64 {
     let columns = u64::from(shape.input_layout().block_tokens) * 2;
-    let quads = u64::from(segments(shape) * tiles(shape).div_ceil(QUAD));
-    quads * u64::from(shape.cols / STEP) * (QUAD_STEP + COLUMN * columns)
+    u64::from(shape.most_quads()) * u64::from(shape.cols / STEP) * (QUAD_STEP + COLUMN * columns)
 }

@@ -419,10 +419,12 @@ mod tests {
     /// Rules for several rows name their number, and leave steps of one row as they are.
     #[test]
     fn steps_of_several_rows_have_rules_of_their_own() {
+        // Warpgroups, whose slices and parts cannot be chosen, are slow.
         let time = |plan: &Plan| {
             let down = schedule(plan, LaunchRole::FfnDown);
             20.0 + f64::from(down.several.slice.abs_diff(512)) / 256.0
                 + f64::from(down.several.parts.abs_diff(2))
+                + 20.0 * f64::from(down.several.warpgroups)
         };
         for rows in [8, 16] {
             let mut fake = Fake::of_rows(rows, time, 0.0);

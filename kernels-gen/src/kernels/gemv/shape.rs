@@ -3,7 +3,7 @@
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
-use super::tokens::TokenSchedule;
+use super::tokens::{QUAD, TokenSchedule};
 use crate::kernels::activation::Activation;
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::weights::{Layout, TILE_ROWS, WeightType};
@@ -475,6 +475,17 @@ impl GemvShape {
     /// Number of tiles of the CTA with the most tiles.
     pub(crate) fn most_tiles(&self) -> u32 {
         self.most(|_| 1)
+    }
+
+    /// Number of quads of the CTA with the most: the tiles of each segment are multiplied four at a time.
+    pub(crate) fn most_quads(&self) -> u32 {
+        let cut = self.cut();
+        let quads = |cta: u32| -> u32 {
+            let (start, end) = (cut.boundary(cta), cut.boundary(cta + 1));
+            let tiles = cut.segments.iter().map(|it| it.tiles_before(end) - it.tiles_before(start));
+            tiles.map(|tiles| tiles.div_ceil(QUAD)).sum()
+        };
+        (0..self.schedule.grid).map(quads).max().unwrap_or(0)
     }
 
     /// Largest sum over a CTA's tiles of `weight`, a function of the tile's segment.

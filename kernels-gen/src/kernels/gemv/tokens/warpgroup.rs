@@ -271,7 +271,7 @@ impl Step<'_> {
             // The products of the mins run beside those of the codes, if registers suffice for both, or else after them.
             let start = || start_products(self.columns(), &[(a, b)]);
             let codes = || scaled(&self.scaled_codes(groups, scales), factors.first);
-            let (products, running) = if self.is_wide() {
+            let (products, running) = if self.has_many_columns() {
                 let products = codes();
                 (products, start())
             } else {
@@ -337,7 +337,7 @@ impl Step<'_> {
             None => start_products(self.columns(), products),
         };
         let before = sums.map(Started::Complete);
-        if !self.is_wide() {
+        if !self.has_many_columns() {
             let products: Vec<_> = groups.iter().flat_map(|&group| operands(group)).collect();
             return start(before, &products).wait();
         }
@@ -356,7 +356,7 @@ impl Step<'_> {
     }
 
     /// Whether the sums leave few registers for operands.
-    fn is_wide(&self) -> bool {
+    fn has_many_columns(&self) -> bool {
         self.columns() > 64
     }
 
