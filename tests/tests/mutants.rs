@@ -246,36 +246,37 @@ fn some_mutants_of_kernels_are_found() {
 fn mutants_of_kernels_are_found() {
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
-        compare lt as le                        38        17          8     13        0
-        drop a barrier                          31        31          0      0        0
-        drop a copy                             26        25          1      0        0
-        drop a fence                            17        13          0      4        0
-        drop a store                            40        28         12      0        0
-        drop a wgmma commit                      4         1          2      1        0
-        drop a wgmma fence                       4         0          4      0        0
+        compare lt as le                        40        18          8     14        0
+        drop a barrier                          33        33          0      0        0
+        drop a copy                             28        27          1      0        0
+        drop a fence                            19        14          0      5        0
+        drop a store                            42        29         13      0        0
+        drop a warp barrier                      3         3          0      0        0
+        drop a wgmma commit                      6         1          0      5        0
+        drop a wgmma fence                       6         0          6      0        0
         drop an atomic operation                 3         1          2      0        0
-        drop an mbarrier arrival                23        23          0      0        0
-        expect fewer bytes                      16        16          0      0        0
-        expect more bytes                       16        16          0      0        0
-        expect one more arrival                 26        26          0      0        0
-        flip an mbarrier's parity               26        26          0      0        0
-        invert a branch                         39        23          8      8        0
-        invert a comparison                     37        20         12      5        0
-        load the next word                      40        22         18      0        0
-        min instead of max                      28         5         20      3        0
+        drop an mbarrier arrival                25        25          0      0        0
+        expect fewer bytes                      18        18          0      0        0
+        expect more bytes                       18        18          0      0        0
+        expect one more arrival                 28        28          0      0        0
+        flip an mbarrier's parity               28        27          1      0        0
+        invert a branch                         41        25          8      8        0
+        invert a comparison                     39        23         12      4        0
+        load the next word                      42        21         21      0        0
+        min instead of max                      30         5         20      5        0
         move a barrier before accesses           3         2          0      1        0
         move a barrier behind accesses          14        10          0      4        0
-        move an mbarrier wait behind            16        11          0      5        0
+        move an mbarrier wait behind            18        13          0      5        0
         narrow a fence                           6         6          0      0        0
         narrow a shuffle's mask                 32        32          0      0        0
         narrow an atomic operation               3         3          0      0        0
-        shift by one more bit                   40        22         17      1        0
-        store to the next word                  40        39          1      0        0
-        swap operands                           35        15         16      4        0
-        swap selected values                    39        15         24      0        0
-        wait for one wgmma group less            4         0          1      3        0
-        wait without a loop                     26        20          0      6        0
-        all                                    672       468        146     58        0
+        shift by one more bit                   42        22         19      1        0
+        store to the next word                  42        41          1      0        0
+        swap operands                           37        15         17      5        0
+        swap selected values                    41        17         24      0        0
+        wait for one wgmma group less            6         0          0      6        0
+        wait without a loop                     28        21          1      6        0
+        all                                    721       498        154     69        0
 
         Survivors:
     "#]]
