@@ -150,7 +150,7 @@ fn dot_exact(block: Ptr<Shared, u8>, ty: WeightType, groups: &[ChunkGroup], map:
 }
 
 /// The sum of a superblock whose weights times their scales have 16 bits, of row g + 8·(t mod 2) in lane 4g + t; see
-/// [`scaled`](super::scaled).
+/// [`scaled`](mod@super::scaled).
 fn dot_wide(block: Ptr<Shared, u8>, ty: WeightType, groups: &[HalfChunkGroup], map: &LaneMap) -> Val<f32> {
     let scales = LaneScales::load(block, ty, map);
     let factor = lane_factor(&byte_factors(block, ty, map), map);

@@ -236,7 +236,7 @@ impl<'a> FewInputs<'a> {
     }
 
     /// The sums of a superblock whose weights times their scales have 16 bits, per pair of tokens; see
-    /// [`scaled`](super::scaled).
+    /// [`scaled`](mod@super::scaled).
     fn dot_wide(&self, block: Ptr<Shared, u8>, ty: WeightType, inputs: &[&[PairBlock]]) -> Vec<Val<f32>> {
         let scales = self.scales.each_ref().map(|map| LaneScales::load(block, ty, map));
         let factors = byte_factors(block, ty, &self.scales[0]);

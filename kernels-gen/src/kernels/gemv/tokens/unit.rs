@@ -44,7 +44,7 @@ pub(super) struct Exact {
     factors: SuperFactors,
 }
 
-/// A decoded superblock of weights that have 16 bits with their scales; see [`scaled`](crate::kernels::gemv::scaled).
+/// A decoded superblock of weights that have 16 bits with their scales; see [`scaled`](mod@crate::kernels::gemv::scaled).
 pub(super) struct Wide {
     /// A fragments of each chunk: the codes.
     chunks: Vec<[Val<u32>; 4]>,

@@ -11,7 +11,7 @@
 //! turn on. Mbarriers order the turns.
 //!
 //! Scale · code has up to 11 bits. A is bytes, so the scale is split: scale = 8·high + low, and high · code is multiplied first.
-//! Q6_K's have 16 bits: the upper byte is multiplied first ([`scaled`](crate::kernels::gemv::scaled)).
+//! Q6_K's have 16 bits: the upper byte is multiplied first ([`scaled`](mod@crate::kernels::gemv::scaled)).
 
 use bespoke_codegen::prelude::*;
 
