@@ -264,7 +264,7 @@ fn warpgroups_multiply_where_they_have_enough_tiles() {
     };
     for (name, rows, expected) in [
         ("llama-3.1-8b", 64, [[3, 1], [3, 2], [3, 1], [3, 2]]),
-        // A CTA of QKV has tiles of Q4_K and of Q6_K, in a quad each; so half as many tokens, and twice as many tiles.
+        // A CTA of QKV has tiles of Q4_K and of Q6_K, a quad of each, so the tokens are divided into two blocks.
         ("llama-3.2-3b", 64, [[3, 2], [3, 2], [3, 1], [3, 2]]),
         // Two tiles of the down projection.
         ("llama-3.2-1b", 64, [[3, 2], [0, 1], [3, 1], [0, 1]]),

@@ -113,9 +113,9 @@ fn fills(gpu: &Gpu, tiles: u32) -> bool {
     (7 * most..=10 * most).contains(&(10 * tiles))
 }
 
-/// Whether a stage of a group of [`WARPS`] / 2 warps is a whole tile. With twice as many warps, and so two tiles a stage, QKV, gate and
-/// up of Llama-3.2-1B are faster on an H100: 4% of a token. Of TinyLlama-1.1B, which has as many columns, they are not slower;
-/// those of Qwen2.5-0.5B and 1.5B, Qwen3-0.6B, SmolLM2-135M and Llama-3.2-3B, which have other numbers of columns, are.
+/// Whether [`MOST_WARPS`] warps are faster than [`WARPS`]: in QKV, gate and up, if a tile has a unit for each warp of a group of half of
+/// [`WARPS`]. Measured on an H100 with one token. Llama-3.2-1B (2,048 columns) gains 4%, TinyLlama-1.1B (2,048 columns) nothing. Models
+/// with other numbers of columns lose: Qwen2.5-0.5B and 1.5B, Qwen3-0.6B, SmolLM2-135M and Llama-3.2-3B.
 fn has_whole_tiles(shape: &GemvShape, role: LaunchRole) -> bool {
     matches!(role, LaunchRole::AttnQkv | LaunchRole::FfnGateUp)
         && shape.layouts().iter().all(|layout| shape.units(layout) == WARPS / 2)

@@ -25,7 +25,8 @@ struct Constants {
     /// Fourths of a cycle by which a scheduler's time grows when a warp decodes 32 columns of a tile, and when it multiplies them
     /// with four tokens, for types whose scaled products are added up as integers.
     exact: [u64; 2],
-    /// The same for Q6_K, whose weights have 16 bits with their scales.
+    /// The same for Q6_K. Unlike the others not from times or machine code: an estimate by the operations of the source, or, with few
+    /// tokens, those of other types.
     wide: [u64; 2],
     /// The same for other types.
     other: [u64; 2],

@@ -16,13 +16,12 @@ const TENTHS_OF_TILES: u32 = 28;
 /// Columns of a step.
 const STEP: u32 = 256;
 
-/// Consumer warpgroups of a CTA, unless a rule sets another number: the first that fits. With three instead of two, gate and up are 1.5
-/// to 4% of a step of 64 tokens faster on an H100, and other products 0 to 2%, for Llama-3.1-8B, 3.2-1B and 3.2-3B and Qwen2.5-7B
-/// and 1.5B.
+/// Numbers of consumer warpgroups of a CTA in order of preference, unless a rule sets the number. Three instead of two in gate and up
+/// make a step of 64 tokens 1.5 to 4% faster on an H100 (Llama-3.1-8B, 3.2-1B and 3.2-3B, Qwen2.5-7B and 1.5B).
 const WARPGROUPS: [u32; 2] = [3, 2];
 
-/// Fewest tiles of a CTA: with fewer, most warps of a quad have none. Measured on an H100 with 64 tokens: for the down projection of
-/// Llama-3.2-1B and of Qwen2.5-1.5B, two tiles, warps are faster by 3 to 4% of a step.
+/// Fewest tiles of a CTA for which warpgroups multiply. With fewer, two or more warps of each warpgroup are idle. Measured on an H100
+/// with 64 tokens: with two tiles, in the down projections of Llama-3.2-1B and Qwen2.5-1.5B, warps are faster by 3 to 4% of a step.
 const FEWEST_TILES: u32 = 3;
 
 /// Largest number of stages of the ring of weights for each warpgroup. More fill shared memory that the next launch could
@@ -63,8 +62,8 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
     }
 }
 
-/// The division into a number of warpgroups, blocks of tokens, and slices in shared memory, if the rule allows it and it fits: the largest
-/// batches of tiles with two stages for each warpgroup.
+/// Divides a product among warpgroups and blocks of tokens, with `buffers` slices of the inputs in shared memory. Chooses the largest batches
+/// of tiles that leave room for two stages for each warpgroup. None if there is no room or the rule forbids the division.
 fn divided(
     gpu: &Gpu,
     shape: &GemvShape,

@@ -4,7 +4,7 @@
 use super::KernelSpec;
 use crate::kernels::attention::{AppendShape, AttentionShape, KvType, Rope};
 use crate::kernels::gemm::{GemmShape, HalveShape};
-use crate::kernels::gemv::tokens::InputLayout;
+use crate::kernels::gemv::tokens::{InputLayout, MAX_WARPGROUPS};
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::launching::CopyEngine;
 use crate::kernels::sample::SampleShape;
@@ -238,8 +238,7 @@ fn warpgroups(s: &GemvShape) -> Result<(), String> {
             blocks => Err(format!("`schedule.several.blocks` is {blocks} without warpgroups, not 1")),
         };
     }
-    // The registers of a multiprocessor suffice for three.
-    within(&[("schedule.several.warpgroups", several.warpgroups, 3)])?;
+    within(&[("schedule.several.warpgroups", several.warpgroups, MAX_WARPGROUPS)])?;
     let is_divided = [schedule.warps, 4 * schedule.groups] == [4 * several.warpgroups; 2];
     if !is_divided || several.parts != 1 || !several.prepared || schedule.copy != CopyEngine::Bulk {
         return Err(format!(

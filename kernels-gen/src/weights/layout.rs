@@ -76,8 +76,8 @@ impl WeightType {
         }
     }
 
-    /// Whether a weight times its scale is an integer of 16 bits, whose products with the bytes of the inputs are added up without
-    /// rounding over a superblock: Q6_K.
+    /// Whether scale · code is a 16-bit integer, and its products with the bytes of the inputs are added up over a superblock without
+    /// rounding: Q6_K.
     pub(crate) fn has_wide_integers(self) -> bool {
         self.format().scales == Scales::HalfEightBit
     }

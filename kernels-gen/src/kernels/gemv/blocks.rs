@@ -13,7 +13,7 @@ use super::decode::{
     nibbles_in_place, weight_fragments, weights_are_signed,
 };
 use super::inputs::Inputs;
-use super::scaled::{LaneScales, add_scaled, byte_factors};
+use super::scaled_codes::{LaneScales, add_scaled, byte_factors};
 use crate::weights::WeightType;
 
 /// Parts of the sums of rows g and g + 8 of a tile, in lane 4g + t.
@@ -149,8 +149,7 @@ fn dot_exact(block: Ptr<Shared, u8>, ty: WeightType, groups: &[ChunkGroup], map:
     total.expect("a superblock has a group")
 }
 
-/// The sum of a superblock whose weights times their scales have 16 bits, of row g + 8·(t mod 2) in lane 4g + t; see
-/// [`scaled`](mod@super::scaled).
+/// The sum of a superblock of Q6_K, of row g + 8·(t mod 2) in lane 4g + t; see [`scaled_codes`](super::scaled_codes).
 fn dot_wide(block: Ptr<Shared, u8>, ty: WeightType, groups: &[HalfChunkGroup], map: &LaneMap) -> Val<f32> {
     let scales = LaneScales::load(block, ty, map);
     let factor = lane_factor(&byte_factors(block, ty, map), map);
@@ -169,19 +168,19 @@ fn in_place(sum: Val<i32>, ty: WeightType, map: &LaneMap) -> Val<i32> {
     if nibbles_in_place(ty) { sum >> map.nibble_shift } else { sum }
 }
 
-/// The factor of what [`add_quad`] leaves in the lane: the first or the second of its row.
+/// The factor of the sum that the lane keeps in [`add_quad`].
 #[device]
 fn lane_factor(factors: &SuperFactors, map: &LaneMap) -> Val<f32> {
     let of_row = |factors: [Val<f32>; 2]| select((map.quarter & 1) == 0, factors[0], factors[1]);
     select(map.quarter < 2, of_row(factors.first), of_row(factors.second))
 }
 
-/// Adds the integers of a quad: Σ first · its factor + Σ second · its factor, of row g + 8·(t mod 2) in lane 4g + t. `factor` is
-/// that of [`lane_factor`].
+/// Adds the integers of a quad and scales the two sums: Σ first · d + Σ second · (-dmin) for types with mins, for row
+/// g + 8·(t mod 2) in lane 4g + t. `factor` is that of [`lane_factor`].
 #[device]
 fn add_quad(first: [Val<i32>; 2], second: [Val<i32>; 2], factor: Val<f32>, map: &LaneMap) -> Val<f32> {
     let (odd, upper) = ((map.quarter & 1) == 1, map.quarter >= 2);
-    // Even lanes keep row g, odd lanes row g + 8; then the lower two the first sum, the upper two the second.
+    // Lanes 0 and 2 of the quad keep row g, lanes 1 and 3 row g + 8. Then lanes 0 and 1 keep the first sum, lanes 2 and 3 the second.
     let of_row =
         |[even, other]: [Val<i32>; 2]| select(odd, other, even) + shuffle_xor(select(odd, even, other), 1);
     let (first, second) = (of_row(first), of_row(second));

@@ -18,7 +18,7 @@ use super::decode::{
     nibbles_in_place, weight_fragments, weights_are_signed,
 };
 use super::inputs::Inputs;
-use super::scaled::{LaneScales, add_scaled, byte_factors};
+use super::scaled_codes::{LaneScales, add_scaled, byte_factors};
 use super::shape::GemvShape;
 use crate::weights::WeightType;
 
@@ -226,8 +226,7 @@ impl<'a> FewInputs<'a> {
         totals.into_iter().zip(inputs).map(scaled).collect()
     }
 
-    /// Adds the two lanes' parts of the integers of rows g and g + 8, and the first sum times its factor and the second times its:
-    /// that of the lane's row.
+    /// Adds the two lanes' parts of both integer sums of the lane's row, and returns first · factor + second · factor.
     #[device]
     fn add_halves(&self, sums: &[[Val<i32>; 2]; 2], factors: [Val<f32>; 2]) -> Val<f32> {
         let [first, second] =
@@ -235,8 +234,7 @@ impl<'a> FewInputs<'a> {
         first.cast::<f32>() * factors[0] + second.cast::<f32>() * factors[1]
     }
 
-    /// The sums of a superblock whose weights times their scales have 16 bits, per pair of tokens; see
-    /// [`scaled`](mod@super::scaled).
+    /// The sums of a superblock of Q6_K, per pair of tokens; see [`scaled_codes`](super::scaled_codes).
     fn dot_wide(&self, block: Ptr<Shared, u8>, ty: WeightType, inputs: &[&[PairBlock]]) -> Vec<Val<f32>> {
         let scales = self.scales.each_ref().map(|map| LaneScales::load(block, ty, map));
         let factors = byte_factors(block, ty, &self.scales[0]);

@@ -17,7 +17,7 @@
 //! - Q4_K and Q5_K: scale · code · input and min · input are added up as integers, without rounding, over a superblock (Q4_K)
 //!   or half of one (Q5_K). These two sums, times d and -dmin, are added, then the halves; the scale of the inputs comes last.
 //! - Q6_K: scale · code · high byte and scale · code · low byte of the inputs are added up as integers over a superblock. These two
-//!   sums, times 256·d and d, are added (`scaled`); the scale of the inputs comes last.
+//!   sums, times 256·d and d, are added (`scaled_codes`); the scale of the inputs comes last.
 //! - Other types: a step has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for
 //!   types with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃), and multiplied by the scale of the inputs.
 //! - The sum of squares of RMSNorm is made of sums over 256 columns, which are added in the order of columns.
@@ -29,7 +29,7 @@ mod few;
 mod inputs;
 mod operands;
 mod ring;
-mod scaled;
+mod scaled_codes;
 mod shape;
 pub mod tokens;
 

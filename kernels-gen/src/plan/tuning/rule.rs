@@ -7,6 +7,7 @@ use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::gemv::GemvShape;
+use crate::kernels::gemv::tokens::MAX_WARPGROUPS;
 use crate::kernels::launching::Trigger;
 use crate::plan::{Gpu, LaunchRole};
 use crate::spec::KernelSpec;
@@ -22,8 +23,7 @@ const MAX_SPLITS: u32 = 64;
 pub(super) const MAX_THREADS: u32 = 1024;
 /// Maximum consumer warps of a CTA. The producer warp is one more.
 const MAX_WARPS: u32 = MAX_THREADS / 32 - 1;
-/// Maximum consumer warpgroups of a CTA, and blocks of its tokens.
-const MAX_WARPGROUPS: u32 = 3;
+/// Maximum number of blocks into which warpgroups divide the tokens.
 const MAX_BLOCKS: u32 = 2;
 
 /// Defines [`Rule`] and [`Knob`] from one list of the knobs whose values are numbers.

@@ -26,7 +26,8 @@ use bespoke_codegen::prelude::*;
 pub use inputs::{InputForms, InputLayout};
 pub use prepare::{PrepareShape, prepare};
 pub use shape::TokenSchedule;
-pub(crate) use warpgroup::QUAD;
+pub(super) use warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
+pub(crate) use warpgroup::{MAX_WARPGROUPS, QUAD};
 
 use super::decode::LaneMap;
 use super::inputs::{UNIT, load_unit, sum_of_squares};
@@ -38,11 +39,6 @@ use epilogue::TokenEpilogue;
 use inputs::{GRANULE, GROUP, store_unit};
 use unit::StepWeights;
 use warpgroup::Turns;
-
-/// Registers of a thread of the producers and of the other warpgroups, where producers give them: those of three warpgroups and the
-/// producers' are all of a multiprocessor.
-pub(super) const PRODUCER_REGISTERS: u32 = 32;
-pub(super) const CONSUMER_REGISTERS: u32 = 160;
 
 /// The rings of a CTA, and its other mbarriers.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inputs::{GRANULE, GROUP, InputForms, InputLayout};
 use super::prepare::PrepareShape;
-use super::warpgroup::QUAD;
+use super::warpgroup::{MAX_WARPGROUPS, QUAD};
 use crate::kernels::gemv::shape::{GemvShape, Output};
 use crate::kernels::launching::Trigger;
 use crate::weights::{Layout, TILE_ROWS};
@@ -237,7 +237,8 @@ impl GemvShape {
         self.token_map().bytes
     }
 
-    /// Threads of a CTA that stream data: a warp for the weights, and one for prepared inputs; a warpgroup if they give registers.
+    /// Threads of a CTA that stream data: a warp for the weights, and one for prepared inputs. A whole warpgroup if they give up
+    /// registers, since `setmaxnreg` applies to warpgroups.
     pub(crate) fn producers(&self) -> u32 {
         match (self.is_prepared(), self.gives_registers()) {
             (_, true) => QUAD * WARP,
@@ -246,8 +247,8 @@ impl GemvShape {
         }
     }
 
-    /// Whether the producers give registers to the warpgroups that multiply: there are more than two of these.
+    /// Whether the producers give up registers for the consumer warpgroups (`setmaxnreg`): with [`MAX_WARPGROUPS`] of these.
     pub(crate) fn gives_registers(&self) -> bool {
-        self.has_warpgroups() && self.schedule.several.warpgroups > 2
+        self.has_warpgroups() && self.schedule.several.warpgroups == MAX_WARPGROUPS
     }
 }

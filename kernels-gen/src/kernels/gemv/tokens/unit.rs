@@ -13,7 +13,7 @@ use crate::kernels::gemv::decode::{
     ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, float_runs,
     nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments, weights_are_signed,
 };
-use crate::kernels::gemv::scaled::{RowScales, add_scaled, byte_factors};
+use crate::kernels::gemv::scaled_codes::{RowScales, add_scaled, byte_factors};
 use crate::weights::WeightType;
 
 /// Rows g and g + 8 of a tile.
@@ -23,7 +23,7 @@ type Pair = [Val<f32>; 2];
 pub(super) enum StepWeights {
     /// A superblock whose scaled products are added up as integers.
     Exact(Exact),
-    /// The same, of weights that have 16 bits with their scales.
+    /// A superblock of Q6_K, whose scale · code has 16 bits.
     Wide(Wide),
     /// Groups of four chunks.
     Chunks(Vec<Chunks>),
@@ -44,7 +44,7 @@ pub(super) struct Exact {
     factors: SuperFactors,
 }
 
-/// A decoded superblock of weights that have 16 bits with their scales; see [`scaled`](mod@crate::kernels::gemv::scaled).
+/// A decoded superblock of Q6_K; see [`scaled_codes`](crate::kernels::gemv::scaled_codes).
 pub(super) struct Wide {
     /// A fragments of each chunk: the codes.
     chunks: Vec<[Val<u32>; 4]>,

@@ -11,7 +11,7 @@
 //! turn on. Mbarriers order the turns.
 //!
 //! Scale · code has up to 11 bits. A is bytes, so the scale is split: scale = 8·high + low, and high · code is multiplied first.
-//! Q6_K's have 16 bits: the upper byte is multiplied first ([`scaled`](mod@crate::kernels::gemv::scaled)).
+//! Scale · code of Q6_K has 16 bits: the upper byte is multiplied first ([`scaled_codes`](crate::kernels::gemv::scaled_codes)).
 
 use bespoke_codegen::prelude::*;
 
@@ -22,12 +22,19 @@ use crate::kernels::gemv::decode::{
     LaneMap, SixBitIntegers, SuperFactors, nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments,
 };
 use crate::kernels::gemv::ring::{RingProducer, policy};
-use crate::kernels::gemv::scaled::{RowScales, byte_factors};
+use crate::kernels::gemv::scaled_codes::{RowScales, byte_factors};
 use crate::kernels::gemv::shape::{GemvShape, SQUARES_GROUP};
 use crate::weights::{Layout, WeightType};
 
 /// Tiles of a stage: one for each warp of a warpgroup.
 pub(crate) const QUAD: u32 = 4;
+
+/// Most consumer warpgroups of a CTA. Three, and the producers as a fourth one, use all registers of a multiprocessor.
+pub(crate) const MAX_WARPGROUPS: u32 = 3;
+
+/// Registers of a thread of the producers and of the consumers, if there are [`MAX_WARPGROUPS`]: 3 · 160 + 32 = 65,536 / 128.
+pub(in crate::kernels::gemv) const PRODUCER_REGISTERS: u32 = 32;
+pub(in crate::kernels::gemv) const CONSUMER_REGISTERS: u32 = 160;
 
 /// Columns of a step: those with one scale of the inputs.
 const STEP: u32 = SQUARES_GROUP;
@@ -268,7 +275,7 @@ impl Step<'_> {
                 }
             };
             let a = FragmentA::<u8, 4>::from_registers(words);
-            // The products of the mins run beside those of the codes, if registers suffice for both, or else after them.
+            // The products of the mins overlap those of the codes if there are enough registers. Otherwise they follow.
             let start = || start_products(self.columns(), &[(a, b)]);
             let codes = || scaled(&self.scaled_codes(groups, scales), factors.first);
             let (products, running) = if self.has_many_columns() {
@@ -296,7 +303,7 @@ impl Step<'_> {
         part(Some(shifted(&high, 3)), scales.map(|word| word & 0x0707_0707))
     }
 
-    /// The sums of weights that have 16 bits with their scales, before the scale of the inputs.
+    /// The sums of Q6_K before the scale of the inputs.
     fn wide(&self) -> Vec<Pair> {
         let (block, ty, map) = (self.block, self.ty, self.map);
         let factors = byte_factors(block, ty, map);

@@ -1,20 +1,19 @@
-//! Weights of Q6_K times their scales, as integers of 16 bits, whose products are added up without rounding
-//! ([`WeightType::has_wide_integers`]).
+//! Scaled codes of Q6_K: scale · code as 16-bit integers, whose products are added up without rounding.
 //!
-//! The integer is 4 · s · (c − 32), for the scale s of the half chunk and the code c. Its products with the high and with the low
-//! bytes of the inputs are added up over a superblock, each below 2²⁹: 128 · 4 · 32 · 128 · 256. These two sums, H and L, times 64·d
-//! and d / 4, are added: d · Σ s · (c − 32) · (256·high + low).
+//! The scaled code is 4 · s · (c − 32), with the scale s of the half chunk and the code c. An input is 256·high + low. Over a superblock
+//! there are two integer sums: H = Σ scaled code · high and L = Σ scaled code · low. Both are below 2²⁹ = 128 · 4 · 32 · 128 · 256. The
+//! result is H · 64·d + L · d / 4.
 //!
-//! A warp multiplies the two sums of a half chunk by its scale. A warpgroup decodes the integers, as two operands A: the upper bytes,
-//! which are signed, and the lower bytes, which are not. 256 times the products of the upper bytes and the products of the lower
-//! bytes are the same sums.
+//! Warps multiply the codes by `mma` and then the sums of a half chunk by its scale. Warpgroups multiply the scaled codes by `wgmma`, as
+//! two operands A of bytes: first the signed upper bytes, whose sums are shifted by 8 bits, then the unsigned lower bytes. Both
+//! ways give the same H and L.
 
 use bespoke_codegen::prelude::*;
 
 use super::decode::{HalfChunkBits, LaneMap, SuperFactors, halves};
 use crate::weights::{BlockPart, WeightType};
 
-/// The factors of H and L, for rows g and g + 8.
+/// The factors of H and L, 64·d and d / 4, for rows g and g + 8.
 #[device]
 pub(super) fn byte_factors(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> SuperFactors {
     let d = halves(block.bytes(ty.part(BlockPart::Head)).bytes(map.group * 4));
@@ -34,7 +33,7 @@ impl LaneScales {
     /// The scales of group `group`.
     #[device]
     pub fn of_group(&self, group: u32) -> [Val<i32>; 2] {
-        self.0.map(|word| signed_byte(word, group).bitcast::<i32>())
+        self.0.map(|word| sign_extend(word, group).bitcast::<i32>())
     }
 }
 
@@ -51,7 +50,7 @@ pub(super) fn add_scaled(sums: &mut [[Val<i32>; 2]; 2], products: [Val<i32>; 4],
 /// The scales of all half chunks, for rows g and g + 8: byte i of word 2t + r has that of half chunk 4i + t in row g + 8r.
 pub(super) struct RowScales(Vec<Val<u32>>);
 
-/// Operands A of a chunk: upper and lower bytes of the integers.
+/// Operands A of a chunk: upper and lower bytes of the scaled codes.
 pub(super) struct WideChunk {
     pub upper: [Val<u32>; 4],
     pub lower: [Val<u32>; 4],
@@ -66,10 +65,10 @@ impl RowScales {
 
     /// The scales of half chunk `half` of group `group`, for rows g and g + 8.
     pub fn of_half_chunk(&self, group: u32, half: u32) -> [Val<i32>; 2] {
-        [0, 1].map(|row| signed_byte(self.0[(2 * half + row) as usize], group).bitcast::<i32>())
+        [0, 1].map(|row| sign_extend(self.0[(2 * half + row) as usize], group).bitcast::<i32>())
     }
 
-    /// Decodes four chunks of a superblock, the first (0) or the last (1).
+    /// Decodes the first (0) or the last (1) four chunks of a superblock.
     pub fn chunks(&self, block: Ptr<Shared, u8>, ty: WeightType, which: u32) -> Vec<WideChunk> {
         let mut bits = HalfChunkBits::default();
         let of_group = |group: u32| {
@@ -79,11 +78,11 @@ impl RowScales {
         (2 * which..2 * which + 2).flat_map(of_group).collect()
     }
 
-    /// The integers of the even (0) or odd (1) chunk of a group of two, from its codes.
+    /// The scaled codes of the even (0) or the odd (1) chunk of a group of two.
     fn chunk(&self, codes: [Val<u32>; 4], group: u32, chunk: u32) -> WideChunk {
         let words = (0u32..).zip(codes).map(|(register, codes)| {
             let (half, row) = (2 * chunk + register / 2, register % 2);
-            scale_codes(codes, signed_byte(self.0[(2 * half + row) as usize], group))
+            scale_codes(codes, sign_extend(self.0[(2 * half + row) as usize], group))
         });
         let words: Vec<[Val<u32>; 2]> = words.collect();
         let bytes = |which: usize| std::array::from_fn(|register| words[register][which]);
@@ -91,14 +90,14 @@ impl RowScales {
     }
 }
 
-/// Upper and lower bytes of four bytes 4 · (c − 32) times a scale.
+/// Multiplies four codes, the bytes 4 · (c − 32) of a word, by a scale. Returns the upper and the lower bytes of the 16-bit products.
 ///
-/// Two 16-bit fields of a word are multiplied at a time. 2¹⁵ more in each keeps the lower field from borrowing of the upper one, and
-/// inverts the sign.
+/// A 32-bit multiplication computes two products, in 16-bit fields. An offset of 2¹⁵ makes both positive, so that the lower field does
+/// not borrow from the upper one; it also inverts the sign bits.
 #[device]
 fn scale_codes(codes: Val<u32>, scale: Val<u32>) -> [Val<u32>; 2] {
     const FIELDS: u32 = 0x0001_0001;
-    // 4·c, which is positive.
+    // 4·c as unsigned bytes.
     let codes = codes ^ 0x8080_8080;
     let offset = scale * FIELDS.wrapping_mul(128).wrapping_neg() + (FIELDS << 15);
     let fields = [codes & 0x00FF_00FF, (codes >> 8) & 0x00FF_00FF].map(|codes| codes * scale + offset);
@@ -106,8 +105,8 @@ fn scale_codes(codes: Val<u32>, scale: Val<u32>) -> [Val<u32>; 2] {
     [bytes(0x7351) ^ 0x8080_8080, bytes(0x6240)]
 }
 
-/// Byte `index` of a word, with its sign.
+/// Byte `index` of a word, sign-extended.
 #[device]
-fn signed_byte(word: Val<u32>, index: u32) -> Val<u32> {
+fn sign_extend(word: Val<u32>, index: u32) -> Val<u32> {
     permute_bytes(word, 0u32, 0x8880 + 0x1111 * index)
 }
