@@ -1,4 +1,5 @@
-//! Measures the emulator: `cargo run --release -p bespoke-emulator --example throughput`.
+//! Measures the emulator: `cargo run --release -p bespoke-emulator --example throughput`, with the names of kernels to
+//! measure only these.
 
 use std::time::Instant;
 
@@ -103,7 +104,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data = memory.alloc("data", bytes);
     memory.fill(data, bytes, 0)?;
     println!("throughput per second of CPU time:");
-    for kernel in module.kernels() {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let is_named = |name: &str| names.is_empty() || names.iter().any(|other| other == name);
+    for kernel in module.kernels().filter(|kernel| is_named(kernel.name())) {
         for (name, checks) in LEVELS {
             let options = Options { checks, ..Options::default() };
             let config = LaunchConfig::linear(256, 256);

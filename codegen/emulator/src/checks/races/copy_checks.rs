@@ -8,12 +8,13 @@
 
 use super::copies::{BulkCopy, CopySource, CopyTarget, Ranges};
 use super::detector::{Accessor, RaceDetector};
-use super::lane_map::{LINE, LaneMap, LaneMapKind};
+use super::lane_map::{LaneMap, LaneMapKind};
 use super::line_access::{LineAccess, lines_of};
-use super::pages::{LINES, PAGE};
+use super::pages::{BLOCKS, PAGE};
 use super::race::{EarlierAccess, Race};
 use super::shadow::LastOrdered;
-use super::stamp::{COPY, GRANULE, IN_ASYNC_PROXY, STRONG_IN_CLUSTER, STRONG_IN_GRID, Stamp};
+use super::stamp::{COPY, IN_ASYNC_PROXY, STRONG_IN_CLUSTER, STRONG_IN_GRID, Stamp};
+use super::unit::{BLOCK, Unit};
 use crate::asynchronous::{AsyncCopy, DeferredArrival, Signal};
 use crate::code::access::Access;
 use crate::finding::Space;
@@ -161,25 +162,31 @@ impl RaceDetector {
     }
 
     /// Checks the ranges that a bulk copy reads and writes.
-    fn check_bulk(&self, warp: usize, lane: u32, pc: u32, copy: &BulkCopy) -> Result<(), BulkCopyConflict> {
+    fn check_bulk(
+        &mut self,
+        warp: usize,
+        lane: u32,
+        pc: u32,
+        copy: &BulkCopy,
+    ) -> Result<(), BulkCopyConflict> {
         let &BulkCopy { source, target, mbarrier, is_atomic, .. } = copy;
+        let RaceDetector { sync, shared, global, pages, copies, .. } = self;
         // A store has no source in memory that the async proxy would read.
         if source.is_some()
             && let Some(address) = mbarrier
             && let Some(mbarrier) =
-                self.sync.mbarriers.iter().find(|mbarrier| mbarrier.is_valid && mbarrier.address == address)
+                sync.mbarriers.iter().find(|mbarrier| mbarrier.is_valid && mbarrier.address == address)
             && !mbarrier.is_init_fenced
         {
             return Err(BulkCopyConflict::UnfencedMbarrier { address });
         }
-        let visible = self.sync.clock(warp, lane).async_proxy.as_deref();
+        let visible = sync.clock(warp, lane).async_proxy.as_deref();
         let strength = match target.0 {
             _ if !is_atomic => 0,
             Space::Global => STRONG_IN_CLUSTER | STRONG_IN_GRID,
             _ => STRONG_IN_CLUSTER,
         };
-        let [reading, writing] =
-            [0, strength].map(|strength| self.sync.accessor(warp, 1 << lane, pc, strength));
+        let [reading, writing] = [0, strength].map(|strength| sync.accessor(warp, 1 << lane, pc, strength));
         // Check shared memory first.
         let ranges = match (target.0, source) {
             (Space::Shared, _) => [Some((target, true)), source.map(|from| (from, false))],
@@ -191,39 +198,38 @@ impl RaceDetector {
             all.as_slice().iter().map(|&range| (*space, range, *writes)).collect::<Vec<_>>()
         };
         for (space, (start, bytes), writes) in ranges.iter().flat_map(each) {
-            let shadow = if space == Space::Shared { &self.shared } else { &self.global };
+            let shadow = if space == Space::Shared { &mut *shared } else { &mut *global };
             let clocks = if writes { &writing } else { &reading };
             let end = start + bytes;
+            let unit = Unit::of(start | bytes);
             let mut last_ordered = LastOrdered::default();
             // Check page by page: most copied pages, such as those of weights, have no recorded access.
             for page in start / PAGE..end.div_ceil(PAGE) {
                 let first = match space {
-                    Space::Shared => Some((page * LINES) as usize),
-                    _ => self.pages.get(&page).map(|lines| lines.first),
+                    Space::Shared => Some((page * BLOCKS) as usize),
+                    _ => pages.get(&page).map(|blocks| blocks.first),
                 };
                 let Some(first) = first else { continue };
                 let from = start.max(page * PAGE);
-                for (line, bytes) in lines_of(from, end.min((page + 1) * PAGE) - from) {
-                    let index = first + (line % LINES) as usize;
-                    if !shadow.is_accessed(index) {
+                for (line, units) in lines_of(unit, from, end.min((page + 1) * PAGE) - from) {
+                    let block = first + (line * unit.line_bytes() / BLOCK % BLOCKS) as usize;
+                    if !shadow.is_accessed(block) {
                         continue;
                     }
                     let kind = LaneMapKind::Uniform;
-                    let access = LineAccess { line, index, bytes, lanes: 1 << lane, kind };
-                    let part = (&access, LaneMap::Uniform(1 << lane));
-                    if !shadow.is_surely_ordered(part, writes, clocks, &mut last_ordered)
-                        && let Some(conflict) = shadow.find_conflict(part, writes, clocks, |_| false)
-                    {
+                    let access = LineAccess { line, block, units, lanes: 1 << lane, kind };
+                    let part = (unit, (&access, LaneMap::Uniform(1 << lane)));
+                    if let Some(conflict) = shadow.check(part, writes, clocks, &mut last_ordered, |_| false) {
                         let race = Race { lane, ..Race::new(conflict) };
                         return Err(BulkCopyConflict::Race { space, race });
                     }
                     if source.is_some()
-                        && let Some((stamp, granule)) = shadow.find_unfenced_write(index, bytes, visible)
+                        && let Some((stamp, address)) = shadow.find_unfenced_write(part, visible)
                     {
                         return Err(BulkCopyConflict::MissingProxyFence {
                             space,
                             earlier: EarlierAccess::new(stamp, true),
-                            address: line * LINE + granule * GRANULE,
+                            address,
                         });
                     }
                 }
@@ -236,7 +242,7 @@ impl RaceDetector {
                 .ranges(at)
                 .as_slice()
                 .iter()
-                .find_map(|&range| self.copies.find_conflict(&self.sync, (warp, lane), access, range));
+                .find_map(|&range| copies.find_conflict(sync, (warp, lane), access, range));
             if let Some(conflict) = conflict {
                 return Err(BulkCopyConflict::Race { space: Space::Global, race: Race::new(conflict) });
             }
@@ -246,15 +252,19 @@ impl RaceDetector {
 
     /// Records that a copy has written a range of shared memory.
     fn record_copy_write(&mut self, start: u64, bytes: u64, stamp: Stamp) {
-        for (line, bytes) in lines_of(start, bytes) {
-            self.shared.record_write((&copy_line(line, bytes), LaneMap::Uniform(0)), stamp);
+        let unit = Unit::of(start | bytes);
+        for (line, units) in lines_of(unit, start, bytes) {
+            let access = copy_line(unit, line, units);
+            self.shared.record_write((unit, (&access, LaneMap::Uniform(0))), stamp);
         }
     }
 
     /// Records that a copy has read a range of shared memory.
-    fn record_copy_read(&mut self, start: u64, bytes: u64, stamp: Stamp) {
-        for (line, bytes) in lines_of(start, bytes) {
-            self.shared.record_copy_read((&copy_line(line, bytes), LaneMap::Uniform(0)), stamp);
+    pub(super) fn record_copy_read(&mut self, start: u64, bytes: u64, stamp: Stamp) {
+        let unit = Unit::of(start | bytes);
+        for (line, units) in lines_of(unit, start, bytes) {
+            let access = copy_line(unit, line, units);
+            self.shared.record_copy_read((unit, (&access, LaneMap::Uniform(0))), stamp);
         }
     }
 
@@ -277,8 +287,7 @@ impl RaceDetector {
             for target in self.copies.targets.extract_if(.., is_target).collect::<Vec<_>>() {
                 let whole = [(target.address, target.bytes)];
                 for &(address, bytes) in target.parts.as_deref().unwrap_or(&whole) {
-                    self.lines.clear();
-                    self.lines.add(1 << lane, address, bytes);
+                    self.lines.set_range(1 << lane, address, bytes);
                     self.locate_lines(Space::Global);
                     self.record(Accessor { lanes: 1 << lane, strength, ..accessor }, Space::Global, true);
                 }
@@ -287,9 +296,10 @@ impl RaceDetector {
     }
 }
 
-/// Access of bytes of a line by a copy, which has no lanes.
-pub(super) fn copy_line(line: u64, bytes: u32) -> LineAccess {
-    LineAccess { line, index: line as usize, bytes, lanes: 0, kind: LaneMapKind::Uniform }
+/// Access of units of a line of shared memory by a copy, which has no lanes.
+fn copy_line(unit: Unit, line: u64, units: u32) -> LineAccess {
+    let block = (line * unit.line_bytes() / BLOCK) as usize;
+    LineAccess { line, block, units, lanes: 0, kind: LaneMapKind::Uniform }
 }
 
 /// Addresses of `lanes` that access consecutive ranges of `bytes` bytes each, from `start`.

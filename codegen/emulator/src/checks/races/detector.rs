@@ -6,12 +6,13 @@ use super::clock::{Time, VectorClock};
 use super::copies::CopiesInFlight;
 use super::line_access::LineAccesses;
 use super::observed::{ObservedWrites, has_observed};
-use super::pages::{LINES, PAGE, PageMap};
+use super::pages::{BLOCKS, PAGE, PageMap};
 use super::peers::PeerAccesses;
 use super::race::Race;
 use super::shadow::{Conflict, LastOrdered, Shadow};
 use super::stamp::{RANK_SHIFT, STRONG_IN_CLUSTER, STRONG_IN_CTA, STRONG_IN_GRID};
 use super::sync::{MemoryOrder, MemoryScope, SyncState};
+use super::unit::{BLOCK, QUARTERS};
 use crate::code::access::Access;
 use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
@@ -22,18 +23,19 @@ pub(crate) struct RaceDetector {
     pub(super) shared: Shadow,
     pub(super) global: Shadow,
     /// Pages of global memory accessed by this cluster or earlier clusters, by page number.
-    pub(super) pages: PageMap<PageLines>,
-    /// Number of the page found last, and index of the page's first line in `global`.
+    pub(super) pages: PageMap<PageBlocks>,
+    /// Number of the page found last, and index of the page's first block in `global`.
     last_page: (u64, usize),
     /// Numbers of the pages of global memory that this cluster has accessed.
     pub(super) accessed_pages: Vec<u64>,
     /// Last time of earlier clusters: accesses of this cluster have later times.
     pub(super) start: Time,
-    /// The access being checked, split into lines of 32 bytes.
+    /// The access being checked, split into lines.
     pub(super) lines: Box<LineAccesses>,
     /// Whether the last checked access was a write in which no two lanes write the same byte.
     stores_are_disjoint: bool,
-    /// The last access of each instruction. An instruction's next access is often the last access shifted.
+    /// The last access of each instruction in each quarter of a block. An instruction's next access in the same quarter is
+    /// often the last access shifted by whole blocks.
     last_accesses: Vec<Option<Box<LineAccesses>>>,
     pub(super) copies: CopiesInFlight,
     /// Clocks released within the cluster at addresses of shared or global memory. The last part of the key is the rank
@@ -50,8 +52,8 @@ pub(crate) struct RaceDetector {
 pub(super) const ALL_RANKS: usize = usize::MAX;
 
 /// Shadow memory of a page of global memory.
-pub(super) struct PageLines {
-    /// Index of the page's first line in [`RaceDetector::global`].
+pub(super) struct PageBlocks {
+    /// Index of the page's first block in [`RaceDetector::global`].
     pub(super) first: usize,
     /// Start time ([`RaceDetector::start`]) of the last cluster that accessed the page.
     cluster_start: Time,
@@ -143,38 +145,39 @@ impl RaceDetector {
         self.completed_wgmma.clear();
     }
 
-    /// Sets the shadow memory index of each line in `self.lines`.
+    /// Sets the shadow memory index of the block of each line in `self.lines`.
     pub(super) fn locate_lines(&mut self, space: Space) {
-        // In shared memory the index equals the line's number, and is already set.
+        // In shared memory the index equals the block's number, and is already set.
         if space == Space::Global {
+            let line_bytes = self.lines.unit.line_bytes();
             for position in 0..self.lines.lines.len() {
-                let line = self.lines.lines[position].line;
-                self.lines.lines[position].index = self.line_index(line);
+                let address = self.lines.lines[position].line * line_bytes;
+                self.lines.lines[position].block = self.block_index(address / BLOCK);
             }
         }
     }
 
-    /// Index in the shadow memory of a line of global memory.
+    /// Index in the shadow memory of a block of global memory.
     #[inline(always)]
-    fn line_index(&mut self, line: u64) -> usize {
-        let page = line / LINES;
+    fn block_index(&mut self, block: u64) -> usize {
+        let page = block / BLOCKS;
         if self.last_page.0 != page {
-            self.last_page = (page, self.first_line(page));
+            self.last_page = (page, self.first_block(page));
         }
-        self.last_page.1 + (line % LINES) as usize
+        self.last_page.1 + (block % BLOCKS) as usize
     }
 
-    /// Index in the shadow memory of the first line of a page of global memory. Adds the page if it is new.
-    fn first_line(&mut self, page: u64) -> usize {
-        let lines = self
+    /// Index in the shadow memory of the first block of a page of global memory. Adds the page if it is new.
+    fn first_block(&mut self, page: u64) -> usize {
+        let blocks = self
             .pages
             .entry(page)
-            .or_insert_with(|| PageLines { first: self.global.grow(PAGE), cluster_start: Time::MAX });
-        if lines.cluster_start != self.start {
-            lines.cluster_start = self.start;
+            .or_insert_with(|| PageBlocks { first: self.global.grow(PAGE), cluster_start: Time::MAX });
+        if blocks.cluster_start != self.start {
+            blocks.cluster_start = self.start;
             self.accessed_pages.push(page);
         }
-        lines.first
+        blocks.first
     }
 
     /// Starts the check of an instruction's access: forgets whether the last access was a store with disjoint lanes.
@@ -203,14 +206,19 @@ impl RaceDetector {
 
     /// Checks an access against recorded accesses, and records the access.
     pub(super) fn access_memory(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) -> Option<Conflict> {
-        let pc = accessor.pc as usize;
-        if self.last_accesses.len() <= pc {
-            self.last_accesses.resize_with(pc + 1, || None);
+        let first = match what.addresses {
+            LaneAddresses::Each(addresses) => addresses[accessor.lanes.trailing_zeros() as usize % LANES],
+            LaneAddresses::Run(address) | LaneAddresses::Same(address) => address,
+        };
+        let quarter = (first / (BLOCK / QUARTERS as u64)) as usize % QUARTERS;
+        let index = accessor.pc as usize * QUARTERS + quarter;
+        if self.last_accesses.len() <= index {
+            self.last_accesses.resize_with(index + 1, || None);
         }
-        let last = self.last_accesses[pc].take().unwrap_or_default();
+        let last = self.last_accesses[index].take().unwrap_or_default();
         let lines = std::mem::replace(&mut self.lines, last);
         let conflict = self.access_lines(accessor, what);
-        self.last_accesses[pc] = Some(std::mem::replace(&mut self.lines, lines));
+        self.last_accesses[index] = Some(std::mem::replace(&mut self.lines, lines));
         conflict
     }
 
@@ -218,10 +226,7 @@ impl RaceDetector {
         match what.addresses {
             LaneAddresses::Each(addresses) => self.lines.set(accessor.lanes, addresses, what.bytes),
             LaneAddresses::Run(start) => self.lines.set_run(start, what.bytes),
-            LaneAddresses::Same(address) => {
-                self.lines.clear();
-                self.lines.add(accessor.lanes, address, what.bytes);
-            }
+            LaneAddresses::Same(address) => self.lines.set_range(accessor.lanes, address, what.bytes),
         }
         self.locate_lines(what.space);
         let writes = what.access != Access::Load;
@@ -252,19 +257,20 @@ impl RaceDetector {
         let mut last_ordered = LastOrdered::default();
         let mut first: Option<Conflict> = None;
         for (position, line) in lines.lines.iter().enumerate() {
-            let part = (line, lines.lane_map(position));
-            if !shadow.is_surely_ordered(part, writes, &clocks, &mut last_ordered) {
-                // A thread may have observed a strong write without synchronising with it.
-                let is_excused = |conflict: &Conflict| {
-                    let write = (conflict.address, conflict.stamp);
-                    space == Space::Global
-                        && !conflict.stamp.is_copy()
-                        && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
-                };
-                let conflict = shadow.find_conflict(part, writes, &clocks, is_excused);
-                let conflicts = first.into_iter().chain(conflict);
-                first = conflicts.min_by_key(|conflict| (conflict.lane, conflict.address));
+            let part = (lines.unit, (line, lines.lane_map(position)));
+            if RECORD && !writes && shadow.repeats_read(part, &clocks) {
+                continue;
             }
+            // A thread may have observed a strong write without synchronising with it.
+            let is_excused = |conflict: &Conflict| {
+                let write = (conflict.address, conflict.stamp);
+                space == Space::Global
+                    && !conflict.stamp.is_copy()
+                    && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
+            };
+            let conflict = shadow.check(part, writes, &clocks, &mut last_ordered, is_excused);
+            let conflicts = first.into_iter().chain(conflict);
+            first = conflicts.min_by_key(|conflict| (conflict.lane, conflict.address));
             match writes {
                 _ if !RECORD || first.is_some() => {}
                 true => shadow.record_write(part, clocks.stamp),
@@ -291,7 +297,7 @@ impl RaceDetector {
         let shadow = if space == Space::Shared { shared } else { global };
         let clocks = sync.accessor(accessor.warp, accessor.lanes, accessor.pc, accessor.strength);
         for (position, line) in lines.lines.iter().enumerate() {
-            let part = (line, lines.lane_map(position));
+            let part = (lines.unit, (line, lines.lane_map(position)));
             match writes {
                 true => shadow.record_write(part, clocks.stamp),
                 false => shadow.record_read(part, &clocks),

@@ -1,51 +1,35 @@
-//! Lane maps: the lanes that access each byte of a 32-byte line.
+//! Lane maps: the lanes that access each unit of a line.
 
-use crate::lanes::lanes_of;
+use super::unit::UNITS;
+use crate::lanes::{LANES, lanes_of};
 
-/// Bytes of a line, the unit of memory in which accesses are recorded.
-pub(super) const LINE: u64 = 32;
-
-/// Masks of the lanes that access each byte of a line.
-pub(super) type LaneTable = [u32; LINE as usize];
-
-/// Lane tables of runs: accesses in which consecutive lanes access 2^k consecutive bytes each. Table 2^k + n is the
-/// lane table of the n-th line of such an access; index 0 is unused.
-static RUN_TABLES: [LaneTable; 32] = run_tables();
-
-const fn run_tables() -> [LaneTable; 32] {
-    let mut tables = [[0; LINE as usize]; 32];
-    let mut number = 1;
-    while number < 32 {
-        let log = (number as u32).ilog2();
-        let first = (number - (1 << log)) * (32 >> log);
-        let mut byte = 0;
-        while byte < 32 {
-            tables[number][byte] = 1 << (first + (byte >> log));
-            byte += 1;
-        }
-        number += 1;
-    }
-    tables
-}
+/// Masks of the lanes that access each unit of a line.
+pub(super) type LaneTable = [u32; UNITS];
 
 /// Representation of a lane map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum LaneMapKind {
-    /// All lanes of the access access all its bytes in the line.
+    /// All lanes of the access access all its units in the line.
     #[default]
     Uniform,
-    /// The table of this number in `RUN_TABLES`.
-    Run(u8),
+    /// Consecutive lanes access 2^`log` units each: lane `first` plus n >> `log` accesses unit n. `first` is negative if
+    /// the line begins before the access.
+    Run { log: u8, first: i8 },
     /// A lane table that is stored with the access.
     Table,
 }
 
-/// The lanes that access each byte of a line.
+/// The lanes that access each unit of a line.
 #[derive(Clone, Copy)]
 pub(super) enum LaneMap<'a> {
-    /// The same lanes for all bytes.
+    /// The same lanes for all units.
     Uniform(u32),
-    PerByte(&'a LaneTable),
+    /// As [`LaneMapKind::Run`].
+    Run {
+        log: u8,
+        first: i8,
+    },
+    PerUnit(&'a LaneTable),
 }
 
 impl<'a> LaneMap<'a> {
@@ -54,38 +38,48 @@ impl<'a> LaneMap<'a> {
     pub(super) fn new(kind: LaneMapKind, lanes: u32, table: &'a LaneTable) -> LaneMap<'a> {
         match kind {
             LaneMapKind::Uniform => LaneMap::Uniform(lanes),
-            LaneMapKind::Run(number) => LaneMap::PerByte(&RUN_TABLES[number as usize % RUN_TABLES.len()]),
-            LaneMapKind::Table => LaneMap::PerByte(table),
+            LaneMapKind::Run { log, first } => LaneMap::Run { log, first },
+            LaneMapKind::Table => LaneMap::PerUnit(table),
         }
     }
 
-    /// Mask of the lanes that access byte `byte` of the line.
+    /// Mask of the lanes that access unit number `unit` of the line.
     #[inline(always)]
-    pub(super) fn lanes(self, byte: u32) -> u32 {
+    pub(super) fn lanes(self, unit: u32) -> u32 {
         match self {
             LaneMap::Uniform(lanes) => lanes,
-            LaneMap::PerByte(table) => table[byte as usize % LINE as usize],
+            LaneMap::Run { log, first } => {
+                let lane = first as i32 + (unit >> log) as i32;
+                ((0..LANES as i32).contains(&lane) as u32) << (lane & 31)
+            }
+            LaneMap::PerUnit(table) => table[unit as usize % UNITS],
         }
     }
 
     pub(super) fn to_table(self) -> LaneTable {
         match self {
-            LaneMap::Uniform(lanes) => [lanes; LINE as usize],
-            LaneMap::PerByte(table) => *table,
+            LaneMap::PerUnit(table) => *table,
+            map => std::array::from_fn(|unit| map.lanes(unit as u32)),
         }
     }
 
-    /// Whether exactly one lane, the same in both maps, accesses each byte of the mask `bytes`.
-    pub(super) fn is_same_single_lane(self, other: LaneMap<'_>, bytes: u32) -> bool {
-        let is_same = |byte: usize| {
-            let lanes = self.lanes(byte as u32);
-            lanes == other.lanes(byte as u32) && lanes.is_power_of_two()
-        };
-        lanes_of(bytes).all(is_same)
+    /// Whether exactly one lane, the same in both maps, accesses each unit of the mask `units`.
+    pub(super) fn is_same_single_lane(self, other: LaneMap<'_>, units: u32) -> bool {
+        self.all_units(other, units, |lanes, other| lanes == other && lanes & lanes.wrapping_sub(1) == 0)
     }
 
-    /// Whether, at each byte of the mask `bytes`, `self` has all lanes that `other` has.
-    pub(super) fn includes(self, other: LaneMap<'_>, bytes: u32) -> bool {
-        lanes_of(bytes).all(|byte| other.lanes(byte as u32) & !self.lanes(byte as u32) == 0)
+    /// Whether, at each unit of the mask `units`, `self` has all lanes that `other` has.
+    pub(super) fn includes(self, other: LaneMap<'_>, units: u32) -> bool {
+        self.all_units(other, units, |lanes, other| other & !lanes == 0)
+    }
+
+    /// Whether `holds` is true of the lanes of both maps at each unit of the mask `units`.
+    fn all_units(self, other: LaneMap<'_>, units: u32, holds: impl Fn(u32, u32) -> bool) -> bool {
+        if let (LaneMap::PerUnit(lanes), LaneMap::PerUnit(others)) = (self, other) {
+            // No early exit: the compiler vectorises this loop.
+            return (0..UNITS)
+                .fold(true, |all, unit| all & (units >> unit & 1 == 0 || holds(lanes[unit], others[unit])));
+        }
+        lanes_of(units).all(|unit| holds(self.lanes(unit as u32), other.lanes(unit as u32)))
     }
 }

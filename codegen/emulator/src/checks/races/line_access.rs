@@ -1,26 +1,31 @@
-//! An access of a warp, split into 32-byte lines.
+//! An access of a warp, split into lines.
 
-use super::lane_map::{LINE, LaneMap, LaneMapKind, LaneTable};
+use super::lane_map::{LaneMap, LaneMapKind, LaneTable};
+use super::unit::{BLOCK, UNITS, Unit};
 use crate::lanes::{LANES, lanes_of};
 
 /// The part of an access in one line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineAccess {
-    /// Line number: the line's first address divided by [`LINE`].
+    /// Line number: the line's first address divided by the bytes of a line.
     pub(super) line: u64,
-    /// The line's index in the shadow memory. Equals `line` for shared memory; `RaceDetector::locate_lines` sets it for
-    /// global memory.
-    pub(super) index: usize,
-    /// Bytes of the line that any lane accesses, one bit each.
-    pub(super) bytes: u32,
-    /// Mask of the lanes that access any byte of the line.
+    /// Index in the shadow memory of the line's block. Equals the block's number for shared memory;
+    /// `RaceDetector::locate_lines` sets it for global memory.
+    pub(super) block: usize,
+    /// Units of the line that any lane accesses, one bit each.
+    pub(super) units: u32,
+    /// Mask of the lanes that access any unit of the line.
     pub(super) lanes: u32,
     pub(super) kind: LaneMapKind,
 }
 
-/// An access of a warp, split into 32-byte lines.
+/// The part of an access in one line, and the lanes that access each unit of the line.
+pub(super) type MappedLine<'a> = (&'a LineAccess, LaneMap<'a>);
+
+/// An access of a warp, split into lines.
 #[derive(Default)]
 pub(super) struct LineAccesses {
+    pub(super) unit: Unit,
     pub(super) lines: Vec<LineAccess>,
     /// Lane tables, parallel to `lines`; used where the kind is [`LaneMapKind::Table`].
     tables: Vec<LaneTable>,
@@ -46,7 +51,9 @@ impl LineAccesses {
         LaneMap::new(kind, lanes, &self.tables[position])
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Starts an access of the given unit, which has no lines yet.
+    pub(super) fn clear(&mut self, unit: Unit) {
+        self.unit = unit;
         self.lines.clear();
         self.shape = None;
     }
@@ -69,19 +76,27 @@ impl LineAccesses {
 
     /// Moves all lines by `offset` bytes; returns false if `offset` is not a whole number of lines.
     fn shift(&mut self, offset: u64) -> bool {
+        match self.unit {
+            Unit::Byte => self.shift_lines::<{ UNITS as u64 }>(offset),
+            Unit::Granule => self.shift_lines::<BLOCK>(offset),
+        }
+    }
+
+    /// [`LineAccesses::shift`] for lines of `LINE` bytes.
+    fn shift_lines<const LINE: u64>(&mut self, offset: u64) -> bool {
         if !offset.is_multiple_of(LINE) {
             return false;
         }
         for access in &mut self.lines {
             access.line = access.line.wrapping_add((offset as i64 / LINE as i64) as u64);
-            access.index = access.line as usize;
+            access.block = (access.line / (BLOCK / LINE)) as usize;
         }
         true
     }
 
     /// Splits an access into lines.
     fn split(&mut self, lanes: u32, addresses: &[u64; LANES], bytes: u64) {
-        self.clear();
+        self.clear(Unit::of(lanes_of(lanes).fold(bytes, |bits, lane| bits | addresses[lane])));
         let lane = lanes.trailing_zeros() as usize % LANES;
         let (first, next) = (addresses[lane], addresses[(lane + 1) % LANES]);
         let stride = if lanes >> lane & 2 != 0 { next.wrapping_sub(first) } else { bytes };
@@ -118,7 +133,7 @@ impl LineAccesses {
         if self.shape == Some(shape) && self.shift(offset) {
             return;
         }
-        self.clear();
+        self.clear(Unit::of(start | bytes));
         self.shape = Some(shape);
         if !self.set_strided(u32::MAX, start, bytes, bytes) {
             for lane in 0..LANES as u64 {
@@ -128,44 +143,46 @@ impl LineAccesses {
     }
 
     /// Adds an access whose lanes are `stride` bytes apart (a power of two); `start` is the address of lane 0, active
-    /// or not. Returns false if run tables cannot express the access.
+    /// or not. Returns false if runs ([`LaneMapKind::Run`]) cannot express the access.
     fn set_strided(&mut self, lanes: u32, start: u64, stride: u64, bytes: u64) -> bool {
-        let aligned = bytes.is_power_of_two() && bytes <= LINE && start.is_multiple_of(bytes);
-        if !aligned || bytes > stride {
+        let log = self.unit.log_bytes();
+        // In units; negative if lane 0 is inactive and its address would be.
+        let start = start as i64 >> log;
+        let (stride, count, line_units) = ((stride >> log) as i64, (bytes >> log) as i64, UNITS as i64);
+        if count.count_ones() != 1 || count > stride || start & (count - 1) != 0 {
             return false;
         }
-        if stride >= LINE {
+        let lane_units = u32::MAX >> (line_units - count);
+        if stride >= line_units {
             // Each lane accesses a different line.
-            let mask = u32::MAX >> (LINE - bytes);
             for lane in lanes_of(lanes) {
-                let address = start.wrapping_add((lane as u64).wrapping_mul(stride));
-                self.push(LineAccess {
-                    line: address / LINE,
-                    bytes: mask << (address % LINE),
-                    lanes: 1 << lane,
-                    ..LineAccess::default()
-                });
+                let first = start + lane as i64 * stride;
+                let units = lane_units << (first % line_units);
+                self.push((first / line_units) as u64, units, 1 << lane, LaneMapKind::Uniform);
             }
             return true;
         }
-        let inside = start % stride;
-        if inside + bytes > stride || !(start - inside).is_multiple_of(LINE) {
+        let inside = start & (stride - 1);
+        if inside + count > stride {
             return false;
         }
-        let lanes_per_line = (LINE / stride) as usize;
-        let lane_bytes = (u32::MAX >> (LINE - bytes)) << inside;
-        for position in 0..stride as usize {
-            let all = (u32::MAX >> (LANES - lanes_per_line)) << (position * lanes_per_line);
-            let lanes = lanes & all;
-            let bytes = match lanes == all && bytes == stride {
+        // Each lane has `stride` units from `origin`, of which it accesses `count`.
+        let origin = start - inside;
+        let lanes_per_line = line_units / stride;
+        for line in
+            origin.div_euclid(line_units)..=(origin + LANES as i64 * stride - 1).div_euclid(line_units)
+        {
+            let first = (line * line_units - origin) / stride;
+            let in_line = ((1u64 << lanes_per_line) - 1) << LANES >> (LANES as i64 - first);
+            let lanes_in_line = lanes & in_line as u32;
+            let units = match lanes_in_line.count_ones() as i64 == lanes_per_line && count == stride {
                 true => u32::MAX,
-                false => lanes_of(lanes)
-                    .fold(0, |bytes, lane| bytes | lane_bytes << ((lane % lanes_per_line) as u64 * stride)),
+                false => lanes_of(lanes_in_line)
+                    .fold(0, |units, lane| units | lane_units << (inside + (lane as i64 - first) * stride)),
             };
-            if bytes != 0 {
-                let kind = LaneMapKind::Run((stride as usize + position) as u8);
-                let line = start.wrapping_add(position as u64 * LINE) / LINE;
-                self.push(LineAccess { line, index: 0, bytes, lanes, kind });
+            if units != 0 {
+                let kind = LaneMapKind::Run { log: stride.ilog2() as u8, first: first as i8 };
+                self.push(line as u64, units, lanes_in_line, kind);
             }
         }
         true
@@ -173,57 +190,68 @@ impl LineAccesses {
 
     /// Number of distinct bytes accessed in all lines.
     pub(super) fn byte_count(&self) -> u64 {
-        self.lines.iter().map(|access| access.bytes.count_ones() as u64).sum()
+        let units = self.lines.iter().map(|access| access.units.count_ones() as u64).sum::<u64>();
+        units << self.unit.log_bytes()
     }
 
     #[inline(always)]
-    fn push(&mut self, access: LineAccess) {
-        self.lines.push(LineAccess { index: access.line as usize, ..access });
+    fn push(&mut self, line: u64, units: u32, lanes: u32, kind: LaneMapKind) {
+        let block = (line * self.unit.line_bytes() / BLOCK) as usize;
+        self.lines.push(LineAccess { line, block, units, lanes, kind });
         if self.tables.len() < self.lines.len() {
-            self.tables.push([0; LINE as usize]);
+            self.tables.push([0; UNITS]);
         }
     }
 
-    /// Adds a range of bytes that each of `lanes` accesses. No line of the access may have [`LaneMapKind::Run`] yet.
-    pub(super) fn add(&mut self, lanes: u32, address: u64, bytes: u64) {
-        for (line, bytes) in lines_of(address, bytes) {
-            self.add_to_line(line, bytes, lanes);
+    /// Sets the access to a range of bytes that each of `lanes` accesses.
+    pub(super) fn set_range(&mut self, lanes: u32, address: u64, bytes: u64) {
+        self.clear(Unit::of(address | bytes));
+        self.add(lanes, address, bytes);
+    }
+
+    /// Adds a range of bytes, of whole units, that each of `lanes` accesses. No line of the access may have
+    /// [`LaneMapKind::Run`] yet.
+    fn add(&mut self, lanes: u32, address: u64, bytes: u64) {
+        for (line, units) in lines_of(self.unit, address, bytes) {
+            self.add_to_line(line, units, lanes);
         }
     }
 
     #[inline(always)]
-    fn add_to_line(&mut self, line: u64, bytes: u32, lanes: u32) {
+    fn add_to_line(&mut self, line: u64, units: u32, lanes: u32) {
         let Some(position) = self.lines.iter().rposition(|access| access.line == line) else {
-            return self.push(LineAccess { line, index: 0, bytes, lanes, kind: LaneMapKind::Uniform });
+            return self.push(line, units, lanes, LaneMapKind::Uniform);
         };
         let access = &mut self.lines[position];
-        if access.kind == LaneMapKind::Uniform && access.bytes == bytes {
+        if access.kind == LaneMapKind::Uniform && access.units == units {
             access.lanes |= lanes;
             return;
         }
         let table = &mut self.tables[position];
         if access.kind != LaneMapKind::Table {
             let before = access.lanes;
-            for (byte, entry) in table.iter_mut().enumerate() {
-                *entry = if access.bytes >> byte & 1 != 0 { before } else { 0 };
+            for (unit, entry) in table.iter_mut().enumerate() {
+                *entry = if access.units >> unit & 1 != 0 { before } else { 0 };
             }
             access.kind = LaneMapKind::Table;
         }
-        let (first, count) = (bytes.trailing_zeros() as usize, bytes.count_ones() as usize);
+        let (first, count) = (units.trailing_zeros() as usize, units.count_ones() as usize);
         table[first..first + count].iter_mut().for_each(|entry| *entry |= lanes);
-        access.bytes |= bytes;
+        access.units |= units;
         access.lanes |= lanes;
     }
 }
 
-/// Line numbers of a range of addresses, each with a mask of the range's bytes in the line.
+/// Numbers of the lines of a range of bytes, each with a mask of the range's units in the line. The range has whole
+/// units.
 #[inline(always)]
-pub(super) fn lines_of(start: u64, bytes: u64) -> impl Iterator<Item = (u64, u32)> {
-    let end = start + bytes;
-    let last = if bytes == 0 { start / LINE } else { end.div_ceil(LINE) };
-    (start / LINE..last).map(move |line| {
-        let (from, to) = (start.max(line * LINE), end.min((line + 1) * LINE));
-        (line, (u32::MAX >> (LINE - (to - from))) << (from % LINE))
+pub(super) fn lines_of(unit: Unit, start: u64, bytes: u64) -> impl Iterator<Item = (u64, u32)> {
+    let line_units = UNITS as u64;
+    let (start, end) = (start >> unit.log_bytes(), (start + bytes) >> unit.log_bytes());
+    let last = if bytes == 0 { start / line_units } else { end.div_ceil(line_units) };
+    (start / line_units..last).map(move |line| {
+        let (from, to) = (start.max(line * line_units), end.min((line + 1) * line_units));
+        (line, (u32::MAX >> (line_units - (to - from))) << (from % line_units))
     })
 }
 

@@ -30,6 +30,7 @@ mod sync;
 mod synchronise;
 #[cfg(test)]
 mod tests;
+mod unit;
 mod wgmma_checks;
 
 pub(crate) use cluster_end::EndConflict;

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::lane_map::LINE;
+use super::unit::BLOCK;
 
 /// Bytes of a page, the unit of global memory by which shadow memory is allocated.
 pub(super) const PAGE: u64 = 4096;
-/// Number of lines per page.
-pub(super) const LINES: u64 = PAGE / LINE;
+/// Number of blocks per page.
+pub(super) const BLOCKS: u64 = PAGE / BLOCK;
 
 /// A table by page number. The emulator chooses the addresses, so the hash need not resist an attacker.
 pub(super) type PageMap<T> = HashMap<u64, T, BuildHasherDefault<PageHasher>>;

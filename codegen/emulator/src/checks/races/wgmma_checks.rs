@@ -3,13 +3,14 @@
 //! A warpgroup's operations complete like copies that signal an mbarrier of the warpgroup: the reads happened before all
 //! accesses that follow a wait for the operations. A warp knows of the operations that it has waited for itself.
 
-use super::copy_checks::{BulkCopyConflict, copy_line};
+use super::copy_checks::BulkCopyConflict;
 use super::detector::{Accessor, RaceDetector};
-use super::lane_map::{LINE, LaneMap, LaneMapKind};
+use super::lane_map::{LaneMap, LaneMapKind};
 use super::line_access::{LineAccess, lines_of};
 use super::race::{EarlierAccess, Race};
-use super::shadow::LastOrdered;
-use super::stamp::{COPY, GRANULE, Stamp};
+use super::shadow::{LastOrdered, LinePart};
+use super::stamp::{COPY, Stamp};
+use super::unit::Unit;
 use crate::asynchronous::{CompletedRead, first_in_warpgroup};
 use crate::finding::Space;
 
@@ -31,13 +32,17 @@ impl RaceDetector {
     ) -> Result<(), BulkCopyConflict> {
         let Accessor { warp, pc, .. } = accessor;
         let lanes = self.sync.representatives(warp);
-        for (line, bytes) in ranges.iter().flat_map(|&(start, bytes)| lines_of(start, bytes)) {
-            if !self.shared.is_accessed(line as usize) {
+        // Matrices in shared memory consist of rows of 16 bytes.
+        let unit = Unit::Granule;
+        for (line, units) in ranges.iter().flat_map(|&(start, bytes)| lines_of(unit, start, bytes)) {
+            let block = line as usize;
+            if !self.shared.is_accessed(block) {
                 continue;
             }
             let mut outcome = Ok(());
             for &lane in &lanes {
-                outcome = self.check_line(warp, lane, pc, (line, bytes));
+                let access = LineAccess { line, block, units, lanes: 1 << lane, kind: LaneMapKind::Uniform };
+                outcome = self.check_line(warp, lane, pc, (unit, (&access, LaneMap::Uniform(1 << lane))));
                 if outcome.is_ok() {
                     break;
                 }
@@ -48,28 +53,24 @@ impl RaceDetector {
     }
 
     fn check_line(
-        &self,
+        &mut self,
         warp: usize,
         lane: u32,
         pc: u32,
-        (line, bytes): (u64, u32),
+        part: LinePart<'_>,
     ) -> Result<(), BulkCopyConflict> {
-        let clocks = self.sync.accessor(warp, 1 << lane, pc, 0);
-        let index = line as usize;
-        let access = LineAccess { line, index, bytes, lanes: 1 << lane, kind: LaneMapKind::Uniform };
-        let part = (&access, LaneMap::Uniform(1 << lane));
-        if !self.shared.is_surely_ordered(part, false, &clocks, &mut LastOrdered::default())
-            && let Some(conflict) = self.shared.find_conflict(part, false, &clocks, |_| false)
-        {
+        let RaceDetector { sync, shared, .. } = self;
+        let clocks = sync.accessor(warp, 1 << lane, pc, 0);
+        if let Some(conflict) = shared.check(part, false, &clocks, &mut LastOrdered::default(), |_| false) {
             let race = Race { lane, ..Race::new(conflict) };
             return Err(BulkCopyConflict::Race { space: Space::Shared, race });
         }
-        let visible = self.sync.clock(warp, lane).async_proxy.as_deref();
-        match self.shared.find_unfenced_write(index, bytes, visible) {
-            Some((stamp, granule)) => Err(BulkCopyConflict::MissingProxyFence {
+        let visible = sync.clock(warp, lane).async_proxy.as_deref();
+        match shared.find_unfenced_write(part, visible) {
+            Some((stamp, address)) => Err(BulkCopyConflict::MissingProxyFence {
                 space: Space::Shared,
                 earlier: EarlierAccess::new(stamp, true),
-                address: line * LINE + granule * GRANULE,
+                address,
             }),
             None => Ok(()),
         }
@@ -84,17 +85,18 @@ impl RaceDetector {
         }
         let Some(mbarrier) = self.sync.mbarrier(address).map(|it| it.number) else { return };
         let first = first_in_warpgroup(warp, self.sync.warps_per_cta);
-        let completed = self.completed_wgmma.entry(first).or_default();
         for of_operation in reads.chunk_by(|one, next| one.number == next.number) {
             let time = self.sync.tick();
             for read in of_operation {
                 let stamp = Stamp { time, origin: COPY | mbarrier as u32, pc: read.pc as u32 };
-                for (line, bytes) in read.ranges.iter().flat_map(|&(start, bytes)| lines_of(start, bytes)) {
-                    self.shared.record_copy_read((&copy_line(line, bytes), LaneMap::Uniform(0)), stamp);
+                for &(start, bytes) in read.ranges.iter() {
+                    self.record_copy_read(start, bytes, stamp);
                 }
             }
-            completed.push_back((of_operation[0].number + 1, self.sync.tick()));
+            let complete = (of_operation[0].number + 1, self.sync.tick());
+            self.completed_wgmma.entry(first).or_default().push_back(complete);
         }
+        let completed = self.completed_wgmma.entry(first).or_default();
         while completed.len() > REMEMBERED {
             completed.pop_front();
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::record::GranuleRecord;
 use crate::checks::races::observed::{ObservedWrites, has_observed_remote};
-use crate::checks::races::shadow::{GranuleAccess, Shadow};
+use crate::checks::races::shadow::Shadow;
 use crate::checks::races::stamp::{LaneStamp, STRONG_IN_CLUSTER, STRONG_IN_GRID};
 use crate::checks::races::sync::{ClockChange, clocks_at};
 use crate::lanes::lanes_of;
@@ -45,8 +45,6 @@ impl EndedCluster {
 pub(super) struct EndingCluster<'a> {
     pub(super) cluster: u64,
     pub(super) global: &'a Shadow,
-    /// Accesses that later accesses replaced in `global`, ordered by line index.
-    pub(super) replaced: &'a [(usize, GranuleAccess)],
     /// Whether the cluster neither released clocks to other clusters nor acquired clocks from them. An access that
     /// races with an access of an isolated cluster races with the same access of every other isolated cluster.
     pub(super) is_isolated: bool,
@@ -55,12 +53,6 @@ pub(super) struct EndingCluster<'a> {
 }
 
 impl EndingCluster<'_> {
-    /// Accesses of a line that later accesses replaced in `global`.
-    pub(super) fn replaced_in(&self, index: usize) -> impl Iterator<Item = GranuleAccess> {
-        let from = self.replaced.partition_point(|&(other, _)| other < index);
-        self.replaced[from..].iter().take_while(move |(other, _)| *other == index).map(|&(_, access)| access)
-    }
-
     /// Whether an access of this cluster and an access of another cluster do not race. Each access has a flag: whether
     /// the access writes.
     pub(super) fn is_ordered(

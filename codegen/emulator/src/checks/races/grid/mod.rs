@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::detector::RaceDetector;
 use super::race::ClusterRace;
-use super::shadow::GranuleAccess;
 use ending::{EndedCluster, EndingCluster};
 pub(crate) use locations::Locations;
 use shard::Shard;
@@ -65,12 +64,10 @@ impl GridDetector {
         }
         let mut pages = std::mem::take(&mut detector.accessed_pages);
         pages.sort_unstable();
-        let mut replaced = std::mem::take(&mut detector.global.replaced);
-        replaced.sort_by_key(|&(index, GranuleAccess { granule, .. })| (index, granule));
+        detector.global.sort_replaced();
         let ending = EndingCluster {
             cluster,
             global: &detector.global,
-            replaced: &replaced,
             is_isolated: !detector.sync.has_released_to_grid && knowledge.is_empty(),
             knowledge: &knowledge,
             ended: &self.ended,

@@ -1,40 +1,38 @@
 //! Shard of the grid's race detection: accesses by all clusters so far to a part of the pages of global memory.
 //!
-//! Most lines are accessed by one cluster only. For such a line the shadow memory records of that cluster are kept, and
-//! are expanded into granule records when a second cluster accesses the line.
+//! Most blocks are accessed by one cluster only. For such a block the shadow memory records of that cluster are kept, and
+//! are expanded into granule records when a second cluster accesses the block.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use super::ending::EndingCluster;
 use super::record::GranuleRecord;
-use crate::checks::races::pages::{LINES, PAGE, PageMap};
+use crate::checks::races::pages::{BLOCKS, PAGE, PageMap};
 use crate::checks::races::race::{ClusterRace, EarlierAccess};
-use crate::checks::races::shadow::{GRANULES, READS, Shadow, WRITES};
+use crate::checks::races::shadow::{READS, Shadow, WRITES};
 use crate::checks::races::stamp::GRANULE;
+use crate::checks::races::unit::GRANULES;
 
-/// Accesses of a page by all clusters so far. Bit masks have one bit for each line.
+/// Accesses of a page by all clusters so far. Bit masks have one bit for each block.
 #[derive(Default)]
 struct PageRecords {
     /// First read record and first write record of each granule; each list is empty until the first such record.
     first: [Vec<GranuleRecord>; 2],
-    /// Lines without writes whose granules all have saturated reads ([`GranuleRecord::is_saturated`]).
-    saturated: u128,
-    accessed: u128,
-    /// For each line that only one cluster has accessed, the location of the line's records; empty until the first such
-    /// line.
-    single: Vec<Option<SingleClusterLine>>,
-    /// Records of the lines in `single`, one shadow per cluster.
-    single_records: Vec<Shadow>,
+    /// Blocks without writes whose granules all have saturated reads ([`GranuleRecord::is_saturated`]).
+    saturated: u32,
+    accessed: u32,
+    /// For each block that only one cluster has accessed, the cluster and the location of the block's records; empty until
+    /// the first such block.
+    single: Vec<Option<SingleClusterBlock>>,
 }
 
-/// A line that only one cluster has accessed.
+/// A block that only one cluster has accessed.
 #[derive(Clone, Copy)]
-struct SingleClusterLine {
+struct SingleClusterBlock {
     cluster: u64,
-    /// Index in [`PageRecords::single_records`].
-    shadow: u32,
-    /// Index of the line in the shadow numbered `shadow`.
-    index: u32,
+    /// Index of the block in [`Shard::single`], plus one.
+    index_plus_one: NonZeroU32,
 }
 
 impl PageRecords {
@@ -42,12 +40,12 @@ impl PageRecords {
         self.first[kind].get(granule).copied().unwrap_or_default()
     }
 
-    fn update_saturated(&mut self, line: usize) {
-        let mut granules = line * GRANULES..(line + 1) * GRANULES;
+    fn update_saturated(&mut self, block: usize) {
+        let mut granules = block * GRANULES..(block + 1) * GRANULES;
         let is_saturated = granules.all(|granule| {
             self.first(READS, granule).is_saturated && self.first(WRITES, granule).cluster_plus_one == 0
         });
-        let bit = 1 << line;
+        let bit = 1 << block;
         self.saturated = if is_saturated { self.saturated | bit } else { self.saturated & !bit };
     }
 }
@@ -56,13 +54,15 @@ impl PageRecords {
 #[derive(Default)]
 pub(super) struct Shard {
     pages: PageMap<PageRecords>,
+    /// Records of the blocks that only one cluster has accessed.
+    single: Shadow,
     /// Second and later records of granules, by address and by whether the access writes.
     more: HashMap<(u64, bool), Vec<GranuleRecord>>,
 }
 
 impl Shard {
     /// Compares page `number` with the cluster that is ending, and adds the cluster's accesses to the page. `first` is
-    /// the index of the page's first line in the cluster's shadow memory. Stops at the first race.
+    /// the index of the page's first block in the cluster's shadow memory. Stops at the first race.
     pub(super) fn merge(
         &mut self,
         number: u64,
@@ -70,12 +70,12 @@ impl Shard {
         ending: &EndingCluster<'_>,
     ) -> Option<ClusterRace> {
         let mut page = self.pages.remove(&number).unwrap_or_default();
-        let race = self.merge_lines(&mut page, number, first, ending);
+        let race = self.merge_blocks(&mut page, number, first, ending);
         self.pages.insert(number, page);
         race
     }
 
-    fn merge_lines(
+    fn merge_blocks(
         &mut self,
         page: &mut PageRecords,
         number: u64,
@@ -84,33 +84,29 @@ impl Shard {
     ) -> Option<ClusterRace> {
         let &EndingCluster { cluster, global, is_isolated, .. } = ending;
         let mut accesses = Vec::new();
-        let mut single_records = None;
-        let race = (0..LINES as usize).filter(|line| global.is_accessed(first + line)).find_map(|line| {
-            let index = first + line;
-            accesses.extend(ending.replaced_in(index));
-            let bit = 1 << line;
+        (0..BLOCKS as usize).filter(|block| global.is_accessed(first + block)).find_map(|block| {
+            let index = first + block;
+            global.for_each_replaced(index, |access| accesses.push(access));
+            let bit = 1 << block;
             if page.accessed & bit == 0 && is_isolated && accesses.is_empty() {
                 page.accessed |= bit;
-                page.single.resize(LINES as usize, None);
-                let left = (index..first + LINES as usize).filter(|&index| global.is_accessed(index));
-                let records = single_records.get_or_insert_with(|| Shadow::with_capacity(left.count()));
-                let shadow = page.single_records.len() as u32;
-                let index = records.push_line_of(global, index);
-                page.single[line] = Some(SingleClusterLine { cluster, shadow, index });
+                page.single.resize(BLOCKS as usize, None);
+                let index_plus_one = NonZeroU32::MIN.saturating_add(self.single.push_block_of(global, index));
+                page.single[block] = Some(SingleClusterBlock { cluster, index_plus_one });
                 return None;
             }
             page.accessed |= bit;
-            if let Some(single) = page.single.get_mut(line).and_then(Option::take) {
-                self.expand(page, number, line, single);
+            if let Some(single) = page.single.get_mut(block).and_then(Option::take) {
+                self.expand(page, number, block, single);
             }
-            let is_saturated = page.saturated >> line & 1 != 0;
+            let is_saturated = page.saturated >> block & 1 != 0;
             if is_saturated && is_isolated && accesses.is_empty() && global.is_weakly_read(index) {
                 return None;
             }
             global.for_each_access(index, |access| accesses.push(access));
             accesses.sort_by_key(|access| access.granule);
             let race = accesses.drain(..).find_map(|access| {
-                let address = address_of(number, line, access.granule);
+                let address = address_of(number, block, access.granule);
                 let own = (GranuleRecord::new(cluster, is_isolated, &access), access.writes);
                 match self.find_race(page, address, (&own.0, own.1), ending) {
                     Some(other) => Some(race_between(address, own, other)),
@@ -120,25 +116,24 @@ impl Shard {
                     }
                 }
             });
-            page.update_saturated(line);
+            page.update_saturated(block);
             race
-        });
-        page.single_records.extend(single_records);
-        race
+        })
     }
 
-    /// Adds granule records for a line that only one cluster had accessed so far.
-    fn expand(&mut self, page: &mut PageRecords, number: u64, line: usize, single: SingleClusterLine) {
-        let SingleClusterLine { cluster, shadow, index } = single;
+    /// Adds granule records for a block that only one cluster had accessed so far.
+    fn expand(&mut self, page: &mut PageRecords, number: u64, block: usize, single: SingleClusterBlock) {
+        let SingleClusterBlock { cluster, index_plus_one } = single;
+        let index = index_plus_one.get() as usize - 1;
         let mut accesses = Vec::new();
-        page.single_records[shadow as usize].for_each_access(index as usize, |access| accesses.push(access));
+        self.single.for_each_access(index, |access| accesses.push(access));
         accesses.sort_by_key(|access| access.granule);
         for access in accesses {
             // Accesses of a single cluster do not race with each other here.
             let record = GranuleRecord::new(cluster, true, &access);
-            self.add(page, address_of(number, line, access.granule), (record, access.writes));
+            self.add(page, address_of(number, block, access.granule), (record, access.writes));
         }
-        page.update_saturated(line);
+        page.update_saturated(block);
     }
 
     /// Finds another cluster's record of a granule that races with `record`; `writes` is whether `record` is a write.
@@ -219,7 +214,7 @@ fn race_between(address: u64, own: (GranuleRecord, bool), other: (GranuleRecord,
     }
 }
 
-/// Address of a granule, by page number, line in the page and granule in the line.
-fn address_of(page: u64, line: usize, granule: usize) -> u64 {
-    page * PAGE + ((line * GRANULES + granule) as u64) * GRANULE
+/// Address of a granule, by page number, block in the page and granule in the block.
+fn address_of(page: u64, block: usize, granule: usize) -> u64 {
+    page * PAGE + ((block * GRANULES + granule) as u64) * GRANULE
 }

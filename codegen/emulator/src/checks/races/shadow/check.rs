@@ -1,9 +1,10 @@
 //! Comparison of an access with the records of earlier accesses.
 
-use super::memory::{AccessRecord, MappedLine, READS, Shadow, WRITES};
+use super::lines::{AccessRecord, Lines, READS, WRITES};
 use crate::checks::races::clock::{ClusterClock, Time};
-use crate::checks::races::lane_map::{LINE, LaneMapKind};
-use crate::checks::races::stamp::{GRANULE, LaneStamp, Stamp, are_morally_strong};
+use crate::checks::races::lane_map::{LaneMap, LaneMapKind};
+use crate::checks::races::line_access::{LineAccess, MappedLine};
+use crate::checks::races::stamp::{LaneStamp, Stamp, are_morally_strong};
 use crate::checks::races::sync::AccessorClocks;
 use crate::lanes::lanes_of;
 
@@ -25,27 +26,28 @@ pub(in crate::checks::races) struct Conflict {
 #[derive(Default)]
 pub(in crate::checks::races) struct LastOrdered((Time, u32, u32));
 
-impl Shadow {
-    /// Fast check of an access of a line: true means that the access does not race, false that
-    /// [`Shadow::find_conflict`] must decide.
+impl Lines {
+    /// Fast check of an access of the line at `index`: true means that the access does not race, false that
+    /// [`Lines::find_conflict`] must decide.
     #[inline(always)]
-    pub(in crate::checks::races) fn is_surely_ordered(
+    pub(super) fn is_surely_ordered(
         &self,
+        index: usize,
         access: MappedLine<'_>,
         writes: bool,
         accessor: &AccessorClocks<'_>,
         last_ordered: &mut LastOrdered,
     ) -> bool {
         for kind in if writes { &[WRITES, READS][..] } else { &[WRITES] } {
-            let mut number = self.first(access.0.index, *kind);
+            let mut number = self.first(index, *kind);
             while number != 0 {
                 let record = &self.records[number as usize];
-                let bytes = record.bytes & access.0.bytes;
+                let units = record.units & access.0.units;
                 let key = (record.stamp.time, record.stamp.origin, record.lanes);
-                if bytes != 0 && last_ordered.0 != key {
+                if units != 0 && last_ordered.0 != key && !is_of_same_run(record, access.0, accessor) {
                     if is_ordered(record, accessor) {
                         last_ordered.0 = key;
-                    } else if !self.is_by_same_threads(record, bytes, access, accessor) {
+                    } else if !self.is_by_same_threads(record, units, access.1, accessor) {
                         return false;
                     }
                 }
@@ -55,25 +57,25 @@ impl Shadow {
         true
     }
 
-    /// Whether the same single thread made the recorded access and makes the new access, at each of `bytes`.
+    /// Whether the same single thread made the recorded access and makes the new access, at each of `units`.
     fn is_by_same_threads(
         &self,
         record: &AccessRecord,
-        bytes: u32,
-        (access, lanes): MappedLine<'_>,
+        units: u32,
+        lanes: LaneMap<'_>,
         accessor: &AccessorClocks<'_>,
     ) -> bool {
-        // In a run exactly one lane accesses each byte.
-        let is_same_run = matches!(access.kind, LaneMapKind::Run(_)) && record.kind == access.kind;
         !record.stamp.is_copy()
             && record.stamp.warp() == accessor.warp
-            && (is_same_run || self.lane_map(record).is_same_single_lane(lanes, bytes))
+            && self.lane_map(record).is_same_single_lane(lanes, units)
     }
 
-    /// Finds the lowest lane's first conflict in a line, byte by byte, ignoring conflicts that `is_excused` accepts.
+    /// Finds the lowest lane's first conflict in the line at `index`, unit by unit, ignoring conflicts that `is_excused`
+    /// accepts.
     #[cold]
-    pub(in crate::checks::races) fn find_conflict(
+    pub(super) fn find_conflict(
         &self,
+        index: usize,
         (access, lanes): MappedLine<'_>,
         writes: bool,
         accessor: &AccessorClocks<'_>,
@@ -81,14 +83,14 @@ impl Shadow {
     ) -> Option<Conflict> {
         let mut first: Option<Conflict> = None;
         for kind in if writes { &[WRITES, READS][..] } else { &[WRITES] } {
-            for record in self.records(access.index, *kind) {
+            for record in self.records(index, *kind) {
                 if are_morally_strong(record.stamp.origin, accessor.stamp.origin) {
                     continue;
                 }
-                for byte in lanes_of(record.bytes & access.bytes) {
-                    let earlier = self.access_at(record, *kind, byte as u32);
-                    let address = (access.line * LINE + byte as u64) / GRANULE * GRANULE;
-                    for lane in lanes_of(lanes.lanes(byte as u32)) {
+                for unit in lanes_of(record.units & access.units) {
+                    let earlier = self.access_at(record, *kind, unit as u32);
+                    let address = self.granule_address(access.line, unit as u32);
+                    for lane in lanes_of(lanes.lanes(unit as u32)) {
                         let Some(clock) = accessor.clock(lane as u32) else { continue };
                         let unordered = match earlier.stamp.is_copy() {
                             true => unordered_copy(earlier.stamp, clock),
@@ -113,31 +115,40 @@ impl Shadow {
         first
     }
 
-    /// Finds the first write of `bytes` of a line that proxy fences have not made visible to the async proxy; `visible`
-    /// is the clock of the visible writes. Returns the write's stamp and the number of its granule in the line.
-    pub(in crate::checks::races) fn find_unfenced_write(
+    /// Finds the first write of `units` of the line at `index` that proxy fences have not made visible to the async
+    /// proxy; `visible` is the clock of the visible writes. Returns the write's stamp and the number of its unit.
+    pub(super) fn find_unfenced_write(
         &self,
         index: usize,
-        bytes: u32,
+        units: u32,
         visible: Option<&ClusterClock>,
-    ) -> Option<(Stamp, u64)> {
+    ) -> Option<(Stamp, u32)> {
         let is_visible = |stamp: Stamp, lanes: u32| {
             visible.is_some_and(|visible| visible.covers(stamp.warp(), lanes, stamp.time))
         };
         for record in self.records(index, WRITES) {
-            let bytes = record.bytes & bytes;
-            if bytes == 0 || record.stamp.is_in_async_proxy() || is_visible(record.stamp, record.lanes) {
+            let units = record.units & units;
+            if units == 0 || record.stamp.is_in_async_proxy() || is_visible(record.stamp, record.lanes) {
                 continue;
             }
-            for byte in lanes_of(bytes) {
-                let stamp = self.access_at(record, WRITES, byte as u32).stamp;
+            for unit in lanes_of(units) {
+                let stamp = self.access_at(record, WRITES, unit as u32).stamp;
                 if !is_visible(stamp, 1 << stamp.lane()) {
-                    return Some((stamp, byte as u64 / GRANULE));
+                    return Some((stamp, unit as u32));
                 }
             }
         }
         None
     }
+}
+
+/// Whether a record and an access are by the same warp and of the same run, so that one thread makes both at each unit.
+#[inline(always)]
+fn is_of_same_run(record: &AccessRecord, access: &LineAccess, accessor: &AccessorClocks<'_>) -> bool {
+    matches!(access.kind, LaneMapKind::Run { .. })
+        && record.kind == access.kind
+        && !record.stamp.is_copy()
+        && record.stamp.warp() == accessor.warp
 }
 
 /// Whether a whole record happened before the access, or is morally strong with the access.

@@ -1,37 +1,42 @@
 //! Conversion of access records to accesses of 4-byte granules, for the comparison between clusters.
 
-use super::memory::{AccessRecord, GRANULES, GranuleAccess, READS, Shadow, WRITES};
+use super::lines::{AccessRecord, GranuleAccess, Lines, READS, WRITES};
 use crate::checks::races::lane_map::LaneMapKind;
 use crate::checks::races::stamp::GRANULE;
+use crate::checks::races::unit::{UNITS, Unit};
 use crate::lanes::lanes_of;
 
-impl Shadow {
-    /// Calls `visit` for all accesses of a line, granule by granule.
-    pub(in crate::checks::races) fn for_each_access(
-        &self,
-        index: usize,
-        mut visit: impl FnMut(GranuleAccess),
-    ) {
+impl Lines {
+    /// Calls `visit` for all accesses of the line at `index`, granule by granule.
+    pub(super) fn for_each_access(&self, index: usize, mut visit: impl FnMut(GranuleAccess)) {
         for kind in [WRITES, READS] {
             for record in self.records(index, kind) {
-                self.for_each_granule(record, kind, record.bytes, &mut visit);
+                self.for_each_granule(record, kind, record.units, &mut visit);
             }
         }
     }
 
-    /// Calls `visit` for some bytes of a record: granule by granule, once for each set of bytes with equal stamp and
+    /// Calls `visit` for some units of a record: granule by granule, once for each set of bytes with equal stamp and
     /// lanes.
     pub(super) fn for_each_granule(
         &self,
         record: &AccessRecord,
         kind: usize,
-        bytes: u32,
+        units: u32,
         mut visit: impl FnMut(GranuleAccess),
     ) {
+        let writes = kind == WRITES;
+        if self.unit == Unit::Granule {
+            for granule in lanes_of(units) {
+                let by = self.access_at(record, kind, granule as u32);
+                visit(GranuleAccess { granule, bytes: 0xf, writes, by });
+            }
+            return;
+        }
         let is_uniform = record.kind == LaneMapKind::Uniform && !record.has_pc_table;
-        for granule in 0..GRANULES {
+        for granule in 0..UNITS / GRANULE as usize {
             let first = granule as u32 * GRANULE as u32;
-            let mut left = bytes >> first & 0xf;
+            let mut left = units >> first & 0xf;
             while left != 0 {
                 let lowest = left.trailing_zeros();
                 let by = self.access_at(record, kind, first + lowest);
@@ -43,7 +48,7 @@ impl Shadow {
                     true => left,
                     false => lanes_of(left).filter(is_same).fold(0, |part, byte| part | 1 << byte),
                 };
-                visit(GranuleAccess { granule, bytes: part as u8, writes: kind == WRITES, by });
+                visit(GranuleAccess { granule, bytes: part as u8, writes, by });
                 left &= !part;
             }
         }

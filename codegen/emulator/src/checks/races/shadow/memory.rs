@@ -1,211 +1,254 @@
-//! Storage of access records.
+//! Records of the accesses to a memory.
 
-use crate::checks::races::clock::Time;
-use crate::checks::races::lane_map::{LINE, LaneMap, LaneMapKind, LaneTable};
-use crate::checks::races::line_access::LineAccess;
-use crate::checks::races::stamp::{GRANULE, LaneStamp, Stamp};
+use super::check::{Conflict, LastOrdered};
+use super::lines::{AccessRecord, GranuleAccess, LineHead, Lines, READS};
+use super::split::{includes_in_quarter, quarter_of};
+use crate::checks::races::clock::{ClusterClock, Time};
+use crate::checks::races::lane_map::LaneMap;
+use crate::checks::races::line_access::MappedLine;
+use crate::checks::races::stamp::Stamp;
+use crate::checks::races::sync::AccessorClocks;
+use crate::checks::races::unit::{BLOCK, GRANULES, QUARTERS, UNITS, Unit};
 
-/// Number of 4-byte granules per 32-byte line.
-pub(in crate::checks::races) const GRANULES: usize = (LINE / GRANULE) as usize;
+/// The part of an access in one line, with the unit of the line.
+pub(in crate::checks::races) type LinePart<'a> = (Unit, MappedLine<'a>);
 
-/// The part of an access in one line, and the lanes that access each byte of the line.
-pub(in crate::checks::races) type MappedLine<'a> = (&'a LineAccess, LaneMap<'a>);
-
-/// Index of the read records in `LineHead::first`; `WRITES` is that of the write records.
-pub(in crate::checks::races) const READS: usize = 0;
-pub(in crate::checks::races) const WRITES: usize = 1;
-
-/// Accesses to bytes of one line, by lanes of a warp at one time or by an asynchronous copy.
-#[derive(Clone, Copy, Default)]
-#[repr(align(32))]
-pub(super) struct AccessRecord {
-    /// Stamp of the access; for an access by a warp, without the lane number.
-    pub(super) stamp: Stamp,
-    pub(super) lanes: u32,
-    pub(super) bytes: u32,
-    pub(super) kind: LaneMapKind,
-    /// Whether different instructions accessed the bytes; [`PC_TABLE`] then has the instruction of each byte.
-    pub(super) has_pc_table: bool,
-    /// Index of the record's own tables; 0 while it has none.
-    pub(super) tables: u32,
-    /// Index of the line's next record of the same kind, reads or writes; 0 at the end of the list.
-    pub(super) next: u32,
-}
-
-impl AccessRecord {
-    /// Whether the record's lane map surely equals the lane map of `kind` and `lanes`; does not compare tables.
-    pub(super) fn has_same_map(&self, kind: LaneMapKind, lanes: u32) -> bool {
-        match kind {
-            LaneMapKind::Uniform => self.kind == LaneMapKind::Uniform && self.lanes == lanes,
-            LaneMapKind::Run(_) => self.kind == kind,
-            LaneMapKind::Table => false,
-        }
-    }
-}
-
-// Indices of a record's pair of tables.
-
-/// Index of the table of the lanes that accessed each byte.
-pub(super) const LANE_TABLE: usize = 0;
-/// Index of the table of the instruction that accessed each byte.
-pub(super) const PC_TABLE: usize = 1;
-
-/// Head of a line's record lists.
-#[derive(Clone, Copy, Default)]
-pub(super) struct LineHead {
-    /// Time since which the lists are valid. If the time is not later than [`Shadow::start`], the lists are from an
-    /// earlier cluster.
-    pub(super) since: Time,
-    /// Indices of the first record of reads and of writes; 0 if there is none.
-    pub(super) first: [u32; 2],
-}
-
-/// Accesses to bytes of one 4-byte granule with the same stamp and lanes.
-#[derive(Clone, Copy)]
-pub(in crate::checks::races) struct GranuleAccess {
-    /// Number of the granule in its line, 0 to 7.
-    pub(in crate::checks::races) granule: usize,
-    /// Bytes of the granule, one bit each.
-    pub(in crate::checks::races) bytes: u8,
-    pub(in crate::checks::races) writes: bool,
-    pub(in crate::checks::races) by: LaneStamp,
-}
-
-/// Shadow memory: access records of each line.
+/// Shadow memory: the last accesses to each block.
 pub(in crate::checks::races) struct Shadow {
-    pub(super) heads: Vec<LineHead>,
-    /// Access records of all lines; index 0 is unused.
-    pub(super) records: Vec<AccessRecord>,
-    /// Lane table and instruction table of the records that need them; index 0 is unused.
-    pub(super) tables: Vec<[LaneTable; 2]>,
-    /// Last time of earlier clusters: records up to this time are invalid.
-    pub(super) start: Time,
-    /// Whether replaced accesses that another cluster must still be compared with are kept in `replaced`.
-    pub(super) keeps_replaced: bool,
-    /// Replaced accesses up to this time are kept. Later accesses are kept only if a strong access replaces a weak
-    /// access, or the reverse.
-    pub(super) keep_until: Time,
-    /// Replaced accesses that are kept, each with the index of its line.
-    pub(in crate::checks::races) replaced: Vec<(usize, GranuleAccess)>,
+    /// A line for each block.
+    granules: Lines,
+    /// Lines for the quarters of divided blocks. The first quarters belong to no block.
+    bytes: Lines,
+}
+
+/// A shadow without blocks, to which [`Shadow::push_block_of`] adds blocks.
+impl Default for Shadow {
+    fn default() -> Shadow {
+        Shadow { granules: Lines::empty(Unit::Granule), bytes: Lines::empty(Unit::Byte) }
+    }
 }
 
 impl Shadow {
     /// Creates the shadow of `bytes` bytes of memory.
     pub(in crate::checks::races) fn new(bytes: u64) -> Shadow {
-        Shadow {
-            heads: vec![LineHead::default(); bytes.div_ceil(LINE) as usize],
-            records: vec![AccessRecord::default()],
-            tables: vec![[[0; LINE as usize]; 2]],
-            start: 0,
-            keeps_replaced: false,
-            keep_until: 0,
-            replaced: Vec::new(),
-        }
+        let blocks = bytes.div_ceil(BLOCK) as usize;
+        Shadow { granules: Lines::new(Unit::Granule, blocks), bytes: Lines::new(Unit::Byte, QUARTERS) }
     }
 
-    /// Creates a shadow without lines, with capacity for `lines` lines.
-    pub(in crate::checks::races) fn with_capacity(lines: usize) -> Shadow {
-        let mut shadow = Shadow::new(0);
-        shadow.heads.reserve_exact(lines);
-        shadow.records.reserve_exact(lines);
-        shadow
-    }
-
-    /// Creates a shadow without lines that keeps replaced accesses for the comparison with other clusters.
+    /// Creates a shadow without blocks that keeps replaced accesses for the comparison with other clusters.
     pub(in crate::checks::races) fn keeping_replaced() -> Shadow {
-        Shadow { keeps_replaced: true, ..Shadow::new(0) }
+        let mut shadow = Shadow::new(0);
+        shadow.granules.keeps_replaced = true;
+        shadow.bytes.keeps_replaced = true;
+        shadow
     }
 
     /// Discards all records. Accesses recorded from now on have times later than `start`.
     pub(in crate::checks::races) fn reset(&mut self, start: Time) {
-        self.start = start;
-        self.keep_until = start;
-        self.records.truncate(1);
-        self.tables.truncate(1);
-        self.replaced.clear();
+        self.granules.reset(start);
+        self.bytes.reset(start);
+        self.bytes.heads.truncate(QUARTERS);
     }
 
-    /// Adds lines for `bytes` bytes of memory; returns the index of the first added line.
+    /// Adds blocks for `bytes` bytes of memory; returns the index of the first added block.
     pub(in crate::checks::races) fn grow(&mut self, bytes: u64) -> usize {
-        let first = self.heads.len();
-        self.heads.resize(first + (bytes / LINE) as usize, LineHead::default());
+        let first = self.granules.heads.len();
+        self.granules.heads.resize(first + (bytes / BLOCK) as usize, LineHead::default());
         first
     }
 
-    /// Adds a line with copies of the records of another shadow's line; returns its index.
-    pub(in crate::checks::races) fn push_line_of(&mut self, other: &Shadow, index: usize) -> u32 {
-        let mut head = LineHead { since: self.start + 1, first: [0; 2] };
-        for kind in [READS, WRITES] {
-            let mut last = None;
-            for record in other.records(index, kind).filter(|record| record.bytes != 0) {
-                let number = self.records.len() as u32;
-                let tables = if record.tables == 0 { 0 } else { self.tables.len() as u32 };
-                if tables != 0 {
-                    self.tables.push(other.tables[record.tables as usize]);
-                }
-                self.records.push(AccessRecord { tables, next: 0, ..*record });
-                match last.replace(number) {
-                    None => head.first[kind] = number,
-                    Some(before) => self.records[before as usize].next = number,
-                }
+    /// Adds a block with copies of the records of another shadow's block; returns its index.
+    pub(in crate::checks::races) fn push_block_of(&mut self, other: &Shadow, block: usize) -> u32 {
+        let index = self.granules.push_line_of(&other.granules, block);
+        if let Some(first) = other.quarters(block) {
+            if self.bytes.heads.is_empty() {
+                self.bytes.heads.resize(QUARTERS, LineHead::default());
+            }
+            self.granules.heads[index].quarters = self.bytes.heads.len() as u32;
+            for quarter in first..first + QUARTERS {
+                self.bytes.push_line_of(&other.bytes, quarter);
             }
         }
-        self.heads.push(head);
-        self.heads.len() as u32 - 1
+        index as u32
     }
 
     /// Keeps all replaced accesses up to this time.
     pub(in crate::checks::races) fn keep_replaced_until(&mut self, time: Time) {
-        self.keep_until = time;
+        self.granules.keep_until = time;
+        self.bytes.keep_until = time;
     }
 
-    /// Whether the cluster has accessed a line.
+    /// Sorts the kept replaced accesses, for [`Shadow::for_each_replaced`].
+    pub(in crate::checks::races) fn sort_replaced(&mut self) {
+        for lines in [&mut self.granules, &mut self.bytes] {
+            lines.replaced.sort_by_key(|&(index, GranuleAccess { granule, .. })| (index, granule));
+        }
+    }
+
+    /// Calls `visit` for the kept replaced accesses of a block.
+    pub(in crate::checks::races) fn for_each_replaced(
+        &self,
+        block: usize,
+        mut visit: impl FnMut(GranuleAccess),
+    ) {
+        self.granules.replaced_in(block).for_each(&mut visit);
+        if let Some(first) = self.quarters(block) {
+            for quarter in 0..QUARTERS {
+                self.bytes.replaced_in(first + quarter).for_each(|access| visit(in_quarter(quarter, access)));
+            }
+        }
+    }
+
+    /// Calls `visit` for all accesses of a block, granule by granule.
+    pub(in crate::checks::races) fn for_each_access(
+        &self,
+        block: usize,
+        mut visit: impl FnMut(GranuleAccess),
+    ) {
+        match self.quarters(block) {
+            None => self.granules.for_each_access(block, visit),
+            Some(first) => (0..QUARTERS).for_each(|quarter| {
+                self.bytes.for_each_access(first + quarter, |access| visit(in_quarter(quarter, access)))
+            }),
+        }
+    }
+
+    /// Whether the cluster has accessed a block.
     #[inline(always)]
-    pub(in crate::checks::races) fn is_accessed(&self, index: usize) -> bool {
-        self.heads[index].since > self.start
+    pub(in crate::checks::races) fn is_accessed(&self, block: usize) -> bool {
+        self.granules.is_accessed(block)
     }
 
-    /// Whether a line has only weak reads.
-    pub(in crate::checks::races) fn is_weakly_read(&self, index: usize) -> bool {
-        let is_weak =
-            |record: &AccessRecord| record.stamp.origin & crate::checks::races::stamp::STRONG_IN_CLUSTER == 0;
-        self.records(index, WRITES).all(|record| record.bytes == 0)
-            && self.records(index, READS).all(|record| record.bytes == 0 || is_weak(record))
+    /// Whether a block has only weak reads.
+    pub(in crate::checks::races) fn is_weakly_read(&self, block: usize) -> bool {
+        match self.quarters(block) {
+            None => self.granules.is_weakly_read(block),
+            Some(first) => (first..first + QUARTERS).all(|quarter| self.bytes.is_weakly_read(quarter)),
+        }
     }
 
-    /// Index of a line's first record of kind [`READS`] or [`WRITES`]; 0 if there is none.
+    /// Index of the first quarter of a divided block.
     #[inline(always)]
-    pub(super) fn first(&self, index: usize, kind: usize) -> u32 {
-        let head = &self.heads[index];
-        if head.since > self.start { head.first[kind] } else { 0 }
+    fn quarters(&self, block: usize) -> Option<usize> {
+        let head = &self.granules.heads[block];
+        (head.quarters != 0 && head.since > self.granules.start).then_some(head.quarters as usize)
     }
 
-    /// Records of a line of kind [`READS`] or [`WRITES`].
-    pub(super) fn records(&self, index: usize, kind: usize) -> impl Iterator<Item = &AccessRecord> {
-        let mut next = self.first(index, kind);
-        std::iter::from_fn(move || {
-            let record = &self.records[next as usize];
-            let found = next != 0;
-            next = record.next;
-            found.then_some(record)
+    /// Records accesses of a block by bytes from now on; returns the index of the block's first quarter.
+    #[inline(never)]
+    fn divide(&mut self, block: usize) -> usize {
+        let first = self.bytes.push_quarters_of(&self.granules, block);
+        let head = self.granules.open(block);
+        (head.first, head.quarters) = ([0; 2], first as u32);
+        first
+    }
+
+    /// Calls `visit` for the lines with the records of a part of an access, each with its index and the part in it.
+    #[inline(always)]
+    fn for_each_line(
+        &mut self,
+        (unit, part): LinePart<'_>,
+        mut visit: impl FnMut(&mut Lines, usize, MappedLine<'_>),
+    ) {
+        let block = part.0.block;
+        match (unit, self.quarters(block)) {
+            (Unit::Granule, None) => visit(&mut self.granules, block, part),
+            (Unit::Granule, Some(first)) => {
+                let mut table = [0; UNITS];
+                for quarter in 0..QUARTERS {
+                    if let Some(access) = quarter_of(part, quarter, &mut table) {
+                        let map = LaneMap::new(access.kind, access.lanes, &table);
+                        visit(&mut self.bytes, first + quarter, (&access, map));
+                    }
+                }
+            }
+            (Unit::Byte, quarters) => {
+                let first = quarters.unwrap_or_else(|| self.divide(block));
+                visit(&mut self.bytes, first + part.0.line as usize % QUARTERS, part);
+            }
+        }
+    }
+
+    /// Checks a part of an access by the lanes of a warp; returns the lowest lane's conflict at the lowest address,
+    /// ignoring conflicts that `is_excused` accepts.
+    #[inline(always)]
+    pub(in crate::checks::races) fn check(
+        &mut self,
+        part: LinePart<'_>,
+        writes: bool,
+        accessor: &AccessorClocks<'_>,
+        last_ordered: &mut LastOrdered,
+        is_excused: impl Fn(&Conflict) -> bool,
+    ) -> Option<Conflict> {
+        let mut first: Option<Conflict> = None;
+        self.for_each_line(part, |lines, index, part| {
+            if !lines.is_surely_ordered(index, part, writes, accessor, last_ordered) {
+                let conflict = lines.find_conflict(index, part, writes, accessor, &is_excused);
+                let conflicts = first.into_iter().chain(conflict);
+                first = conflicts.min_by_key(|conflict| (conflict.lane, conflict.address));
+            }
+        });
+        first
+    }
+
+    /// Records a read of a part by the lanes of a warp.
+    #[inline(always)]
+    pub(in crate::checks::races) fn record_read(
+        &mut self,
+        part: LinePart<'_>,
+        accessor: &AccessorClocks<'_>,
+    ) {
+        self.for_each_line(part, |lines, index, part| lines.record_read(index, part, accessor));
+    }
+
+    /// Records a write of a part.
+    #[inline(always)]
+    pub(in crate::checks::races) fn record_write(&mut self, part: LinePart<'_>, stamp: Stamp) {
+        self.for_each_line(part, |lines, index, part| lines.record_write(index, part, stamp));
+    }
+
+    /// Records a read of a part by a copy.
+    pub(in crate::checks::races) fn record_copy_read(&mut self, part: LinePart<'_>, stamp: Stamp) {
+        self.for_each_line(part, |lines, index, part| lines.record_copy_read(index, part, stamp));
+    }
+
+    /// Whether the same lanes have read the same bytes at the same time, and nothing has written them since.
+    pub(in crate::checks::races) fn repeats_read(
+        &self,
+        (unit, (access, map)): LinePart<'_>,
+        accessor: &AccessorClocks<'_>,
+    ) -> bool {
+        if self.quarters(access.block).is_some() || unit == Unit::Granule {
+            return false;
+        }
+        let same = |record: &&AccessRecord| record.stamp.is_simultaneous(accessor.stamp);
+        let record = self.granules.records(access.block, READS).find(same);
+        record.is_some_and(|record| {
+            let quarter = access.line as usize % QUARTERS;
+            includes_in_quarter(record, self.granules.lane_map(record), quarter, (access, map))
         })
     }
 
-    pub(super) fn lane_map(&self, record: &AccessRecord) -> LaneMap<'_> {
-        LaneMap::new(record.kind, record.lanes, &self.tables[record.tables as usize][LANE_TABLE])
+    /// Finds the first write of a part that proxy fences have not made visible to the async proxy; `visible` is the
+    /// clock of the visible writes. Returns the write's stamp and the address of its granule.
+    pub(in crate::checks::races) fn find_unfenced_write(
+        &mut self,
+        part: LinePart<'_>,
+        visible: Option<&ClusterClock>,
+    ) -> Option<(Stamp, u64)> {
+        let mut found = None;
+        self.for_each_line(part, |lines, index, (access, _)| {
+            if found.is_none()
+                && let Some((stamp, unit)) = lines.find_unfenced_write(index, access.units, visible)
+            {
+                found = Some((stamp, lines.granule_address(access.line, unit)));
+            }
+        });
+        found
     }
+}
 
-    /// The recorded access to one byte. The stamp of a write includes the lowest writing lane.
-    pub(super) fn access_at(&self, record: &AccessRecord, kind: usize, byte: u32) -> LaneStamp {
-        let lanes = self.lane_map(record).lanes(byte);
-        let pc = match record.has_pc_table {
-            true => self.tables[record.tables as usize][PC_TABLE][byte as usize],
-            false => record.stamp.pc,
-        };
-        if record.stamp.is_copy() {
-            return LaneStamp { stamp: record.stamp, lanes: 1 << record.stamp.lane() };
-        }
-        let lane = if kind == WRITES { lanes.trailing_zeros() & 31 } else { 0 };
-        LaneStamp { stamp: Stamp { origin: record.stamp.origin | lane, pc, ..record.stamp }, lanes }
-    }
+/// An access of a granule of a quarter, with the number of the granule in the block.
+fn in_quarter(quarter: usize, access: GranuleAccess) -> GranuleAccess {
+    GranuleAccess { granule: quarter * (GRANULES / QUARTERS) + access.granule, ..access }
 }

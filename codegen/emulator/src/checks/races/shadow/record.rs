@@ -1,56 +1,64 @@
 //! Recording of accesses in the shadow memory.
 
-use super::memory::{AccessRecord, LANE_TABLE, LineHead, MappedLine, PC_TABLE, READS, Shadow, WRITES};
-use crate::checks::races::lane_map::{LINE, LaneMap, LaneMapKind, LaneTable};
-use crate::checks::races::line_access::LineAccess;
+use super::lines::{AccessRecord, LANE_TABLE, Lines, PC_TABLE, READS, WRITES};
+use crate::checks::races::lane_map::{LaneMap, LaneMapKind, LaneTable};
+use crate::checks::races::line_access::{LineAccess, MappedLine};
 use crate::checks::races::stamp::{COPY, STRONG, Stamp};
 use crate::checks::races::sync::AccessorClocks;
+use crate::checks::races::unit::UNITS;
 use crate::lanes::lanes_of;
 
-impl Shadow {
+impl Lines {
     /// Records a read. The new read replaces earlier reads that happened before it or are by the same threads: an
     /// access ordered after the new read is also ordered after the replaced reads.
     #[inline(always)]
-    pub(in crate::checks::races) fn record_read(
+    pub(super) fn record_read(
         &mut self,
+        index: usize,
         (access, lanes): MappedLine<'_>,
         accessor: &AccessorClocks<'_>,
     ) {
-        let mut number = self.open(access.index).first[READS];
-        let mut free = 0;
+        let mut number = self.open(index).first[READS];
+        let (mut free, mut same) = (0, 0);
         while number != 0 {
             let record = &self.records[number as usize];
             let next = record.next;
-            if record.bytes == 0 {
+            if record.units == 0 {
                 free = number;
             } else if record.stamp.is_simultaneous(accessor.stamp) {
                 return self.merge_read(number, access, lanes, accessor.stamp.pc);
-            } else if record.bytes & access.bytes != 0
+            } else if record.units & access.units != 0
                 && self.is_superseded(record, (access, lanes), accessor)
             {
                 if self.keeps_replaced && record.stamp.time <= self.keep_until {
-                    self.keep(access.index, READS, number, access.bytes);
+                    self.keep(index, READS, number, access.units);
+                }
+                let record = &self.records[number as usize];
+                if record.units == access.units && self.has_same_map(record, (access, lanes)) {
+                    same = number;
                 }
                 let record = &mut self.records[number as usize];
-                record.bytes &= !access.bytes;
-                free = if record.bytes == 0 { number } else { free };
+                record.units &= !access.units;
+                free = if record.units == 0 { number } else { free };
             }
             number = next;
         }
-        self.fill((access, lanes), READS, free, accessor.stamp);
+        match same {
+            0 => self.fill(index, (access, lanes), READS, free, accessor.stamp),
+            same => {
+                let record = &mut self.records[same as usize];
+                (record.stamp, record.units, record.has_pc_table) = (accessor.stamp, access.units, false);
+            }
+        }
     }
 
     /// Records a read by a copy.
-    pub(in crate::checks::races) fn record_copy_read(
-        &mut self,
-        (access, lanes): MappedLine<'_>,
-        stamp: Stamp,
-    ) {
-        self.open(access.index);
-        self.fill((access, lanes), READS, 0, stamp);
+    pub(super) fn record_copy_read(&mut self, index: usize, (access, lanes): MappedLine<'_>, stamp: Stamp) {
+        self.open(index);
+        self.fill(index, (access, lanes), READS, 0, stamp);
     }
 
-    /// Whether a recorded read happened before a new read, or is by the same threads at the bytes that both read.
+    /// Whether a recorded read happened before a new read, or is by the same threads at the units that both read.
     #[inline(always)]
     fn is_superseded(
         &self,
@@ -63,28 +71,28 @@ impl Shadow {
         if (stamp.origin ^ accessor.stamp.origin) & (STRONG | COPY) != 0 {
             return false;
         }
-        let bytes = record.bytes & access.bytes;
+        let units = record.units & access.units;
         let is_by_same_lanes =
-            || record.has_same_map(access.kind, access.lanes) || lanes.includes(self.lane_map(record), bytes);
+            || self.has_same_map(record, (access, lanes)) || lanes.includes(self.lane_map(record), units);
         stamp.warp() == accessor.warp && is_by_same_lanes()
             || accessor.all(|clock| clock.covers(stamp.warp(), record.lanes, stamp.time))
     }
 
-    /// Records a write, which replaces all earlier accesses of its bytes. If several lanes write a byte, only the
+    /// Records a write, which replaces all earlier accesses of its units. If several lanes write a unit, only the
     /// highest lane is recorded.
     #[inline(always)]
-    pub(in crate::checks::races) fn record_write(&mut self, (access, lanes): MappedLine<'_>, stamp: Stamp) {
-        self.remove_reads(access, stamp);
-        let mut number = self.open(access.index).first[WRITES];
+    pub(super) fn record_write(&mut self, index: usize, (access, lanes): MappedLine<'_>, stamp: Stamp) {
+        self.remove_reads(index, access, stamp);
+        let mut number = self.open(index).first[WRITES];
         let (mut free, mut same) = (0, 0);
         while number != 0 {
             let record = &self.records[number as usize];
-            if record.bytes & access.bytes != 0 && self.must_keep(record, stamp) {
-                self.keep(access.index, WRITES, number, access.bytes);
+            if record.units & access.units != 0 && self.must_keep(record, stamp) {
+                self.keep(index, WRITES, number, access.units);
             }
             let record = &mut self.records[number as usize];
-            record.bytes &= !access.bytes;
-            if record.bytes == 0 {
+            record.units &= !access.units;
+            if record.units == 0 {
                 free = number;
             } else if record.stamp.is_simultaneous(stamp) {
                 same = number;
@@ -92,22 +100,22 @@ impl Shadow {
             number = record.next;
         }
         match same {
-            0 => self.fill((access, lanes), WRITES, free, stamp),
+            0 => self.fill(index, (access, lanes), WRITES, free, stamp),
             same => self.merge_write(same, access, lanes, stamp.pc),
         }
     }
 
-    /// Removes a write's bytes from the read records.
+    /// Removes a write's units from the read records.
     #[inline(always)]
-    fn remove_reads(&mut self, access: &LineAccess, stamp: Stamp) {
-        let mut number = self.open(access.index).first[READS];
+    fn remove_reads(&mut self, index: usize, access: &LineAccess, stamp: Stamp) {
+        let mut number = self.open(index).first[READS];
         while number != 0 {
             let record = &self.records[number as usize];
-            if record.bytes & access.bytes != 0 && self.must_keep(record, stamp) {
-                self.keep(access.index, READS, number, access.bytes);
+            if record.units & access.units != 0 && self.must_keep(record, stamp) {
+                self.keep(index, READS, number, access.units);
             }
             let record = &mut self.records[number as usize];
-            record.bytes &= !access.bytes;
+            record.units &= !access.units;
             number = record.next;
         }
     }
@@ -120,31 +128,28 @@ impl Shadow {
         self.keeps_replaced && (time <= self.keep_until || (origin ^ write.origin) & STRONG != 0)
     }
 
-    /// Copies the accesses of some bytes of a record to `self.replaced`.
+    /// Copies the accesses of some units of a record to `self.replaced`.
     #[cold]
-    fn keep(&mut self, index: usize, kind: usize, number: u32, bytes: u32) {
+    fn keep(&mut self, index: usize, kind: usize, number: u32, units: u32) {
         let mut replaced = Vec::new();
         let record = &self.records[number as usize];
-        self.for_each_granule(record, kind, record.bytes & bytes, |access| replaced.push((index, access)));
+        self.for_each_granule(record, kind, record.units & units, |access| replaced.push((index, access)));
         self.replaced.extend(replaced);
-    }
-
-    /// Returns the head of a line; empties the head first if it is from an earlier cluster.
-    #[inline(always)]
-    fn open(&mut self, index: usize) -> &mut LineHead {
-        let head = &mut self.heads[index];
-        if head.since <= self.start {
-            *head = LineHead { since: self.start + 1, first: [0; 2] };
-        }
-        head
     }
 
     /// Stores an access in record `number`, or in a new record if `number` is 0.
     #[inline(always)]
-    fn fill(&mut self, (access, lanes): MappedLine<'_>, kind: usize, number: u32, stamp: Stamp) {
+    fn fill(
+        &mut self,
+        index: usize,
+        (access, lanes): MappedLine<'_>,
+        kind: usize,
+        number: u32,
+        stamp: Stamp,
+    ) {
         let number = match number {
             0 => {
-                let head = &mut self.heads[access.index];
+                let head = &mut self.heads[index];
                 let next = std::mem::replace(&mut head.first[kind], self.records.len() as u32);
                 self.records.push(AccessRecord { next, ..AccessRecord::default() });
                 self.records.len() - 1
@@ -152,82 +157,85 @@ impl Shadow {
             number => number as usize,
         };
         let record = &mut self.records[number];
-        (record.stamp, record.bytes, record.lanes) = (stamp, access.bytes, access.lanes);
+        (record.stamp, record.units, record.lanes) = (stamp, access.units, access.lanes);
         (record.kind, record.has_pc_table) = (access.kind, false);
         if kind == WRITES && access.kind == LaneMapKind::Uniform && !stamp.is_copy() {
             record.lanes = highest(access.lanes);
         }
         if access.kind == LaneMapKind::Table {
-            let table = match kind {
-                WRITES => lanes.to_table().map(highest),
-                _ => lanes.to_table(),
-            };
-            *self.table_mut(number, LANE_TABLE) = table;
+            let table = self.table_mut(number, LANE_TABLE);
+            *table = lanes.to_table();
+            if kind == WRITES {
+                *table = table.map(highest);
+            }
         }
     }
 
     /// Table [`LANE_TABLE`] or [`PC_TABLE`] of a record, as `which` says. The tables of a record are allocated on first
     /// use.
     fn table_mut(&mut self, record: usize, which: usize) -> &mut LaneTable {
-        let number = &mut self.records[record].tables;
-        if *number == 0 {
-            *number = self.tables.len() as u32;
-            self.tables.push([[0; LINE as usize]; 2]);
+        if self.records[record].tables == 0 {
+            self.records[record].tables = self.push_tables([[0; UNITS]; 2]);
         }
-        &mut self.tables[*number as usize][which]
+        let number = self.records[record].tables as usize;
+        &mut self.tables[number][which]
     }
 
     /// Adds a read to the record of a simultaneous read ([`Stamp::is_simultaneous`]).
     fn merge_read(&mut self, number: u32, access: &LineAccess, lanes: LaneMap<'_>, pc: u32) {
         let record = self.records[number as usize];
-        let new_bytes = access.bytes & !record.bytes;
-        let has_same_map = record.has_same_map(access.kind, access.lanes);
-        if new_bytes == 0 && (has_same_map || self.lane_map(&record).includes(lanes, access.bytes)) {
+        let new_units = access.units & !record.units;
+        let has_same_map = self.has_same_map(&record, (access, lanes));
+        if new_units == 0 && (has_same_map || self.lane_map(&record).includes(lanes, access.units)) {
             return;
         }
         if !has_same_map {
             let before = self.lane_map(&record).to_table();
             let added = lanes.to_table();
             let table = self.table_mut(number as usize, LANE_TABLE);
-            for byte in 0..LINE as usize {
-                let old = if record.bytes >> byte & 1 != 0 { before[byte] } else { 0 };
-                table[byte] = old | if access.bytes >> byte & 1 != 0 { added[byte] } else { 0 };
+            for unit in 0..UNITS {
+                let old = if record.units >> unit & 1 != 0 { before[unit] } else { 0 };
+                table[unit] = old | if access.units >> unit & 1 != 0 { added[unit] } else { 0 };
             }
             self.records[number as usize].kind = LaneMapKind::Table;
         }
-        self.set_pc(number as usize, new_bytes, pc);
+        self.set_pc(number as usize, new_units, pc);
         let record = &mut self.records[number as usize];
-        record.bytes |= access.bytes;
+        record.units |= access.units;
         record.lanes |= access.lanes;
     }
 
-    /// Adds a write to the record of a simultaneous write ([`Stamp::is_simultaneous`]) of other bytes.
+    /// Adds a write to the record of a simultaneous write ([`Stamp::is_simultaneous`]) of other units.
     fn merge_write(&mut self, number: u32, access: &LineAccess, lanes: LaneMap<'_>, pc: u32) {
         let record = self.records[number as usize];
         let new_lanes = match access.kind {
             LaneMapKind::Uniform => highest(access.lanes),
             _ => access.lanes,
         };
-        if !record.has_same_map(access.kind, new_lanes) {
+        let map = match lanes {
+            LaneMap::Uniform(_) => LaneMap::Uniform(new_lanes),
+            lanes => lanes,
+        };
+        if !self.has_same_map(&record, (access, map)) {
             let before = self.lane_map(&record).to_table();
             let added = lanes.to_table();
             let table = self.table_mut(number as usize, LANE_TABLE);
-            for byte in 0..LINE as usize {
-                let is_added = access.bytes >> byte & 1 != 0;
-                table[byte] = if is_added { highest(added[byte]) } else { before[byte] };
+            for unit in 0..UNITS {
+                let is_added = access.units >> unit & 1 != 0;
+                table[unit] = if is_added { highest(added[unit]) } else { before[unit] };
             }
             self.records[number as usize].kind = LaneMapKind::Table;
         }
-        self.set_pc(number as usize, access.bytes, pc);
+        self.set_pc(number as usize, access.units, pc);
         let record = &mut self.records[number as usize];
-        record.bytes |= access.bytes;
+        record.units |= access.units;
         record.lanes |= new_lanes;
     }
 
-    /// Sets the instruction that accessed some bytes of a record.
-    fn set_pc(&mut self, number: usize, bytes: u32, pc: u32) {
+    /// Sets the instruction that accessed some units of a record.
+    fn set_pc(&mut self, number: usize, units: u32, pc: u32) {
         let record = self.records[number];
-        if bytes == 0 || !record.has_pc_table && record.stamp.pc == pc {
+        if units == 0 || !record.has_pc_table && record.stamp.pc == pc {
             return;
         }
         self.records[number].has_pc_table = true;
@@ -235,7 +243,7 @@ impl Shadow {
         if !record.has_pc_table {
             table.fill(record.stamp.pc);
         }
-        lanes_of(bytes).for_each(|byte| table[byte] = pc);
+        lanes_of(units).for_each(|unit| table[unit] = pc);
     }
 }
 
