@@ -149,7 +149,7 @@ impl LineAccesses {
         // In units; negative if lane 0 is inactive and its address would be.
         let start = start as i64 >> log;
         let (stride, count, line_units) = ((stride >> log) as i64, (bytes >> log) as i64, UNITS as i64);
-        if count.count_ones() != 1 || count > stride || start & (count - 1) != 0 {
+        if count.count_ones() != 1 || count > stride.min(line_units) || start & (count - 1) != 0 {
             return false;
         }
         let lane_units = u32::MAX >> (line_units - count);

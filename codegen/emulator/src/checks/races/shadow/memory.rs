@@ -212,7 +212,8 @@ impl Shadow {
         self.for_each_line(part, |lines, index, part| lines.record_copy_read(index, part, stamp));
     }
 
-    /// Whether the same lanes have read the same bytes at the same time, and nothing has written them since.
+    /// Whether the records of a block that is not divided show that the same lanes have read the same bytes at the same
+    /// time, and that nothing has written them since. Such a read of bytes need not divide the block.
     pub(in crate::checks::races) fn repeats_read(
         &self,
         (unit, (access, map)): LinePart<'_>,
