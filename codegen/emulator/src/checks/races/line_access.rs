@@ -76,20 +76,13 @@ impl LineAccesses {
 
     /// Moves all lines by `offset` bytes; returns false if `offset` is not a whole number of lines.
     fn shift(&mut self, offset: u64) -> bool {
-        match self.unit {
-            Unit::Byte => self.shift_lines::<{ UNITS as u64 }>(offset),
-            Unit::Granule => self.shift_lines::<BLOCK>(offset),
-        }
-    }
-
-    /// [`LineAccesses::shift`] for lines of `LINE` bytes.
-    fn shift_lines<const LINE: u64>(&mut self, offset: u64) -> bool {
-        if !offset.is_multiple_of(LINE) {
+        let log = self.unit.line_bytes().ilog2();
+        if offset & ((1 << log) - 1) != 0 {
             return false;
         }
         for access in &mut self.lines {
-            access.line = access.line.wrapping_add((offset as i64 / LINE as i64) as u64);
-            access.block = (access.line / (BLOCK / LINE)) as usize;
+            access.line = access.line.wrapping_add((offset as i64 >> log) as u64);
+            access.block = (access.line >> (BLOCK.ilog2() - log)) as usize;
         }
         true
     }

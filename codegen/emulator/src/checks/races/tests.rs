@@ -54,15 +54,18 @@ fn lanes() -> impl Strategy<Value = u32> {
     prop_oneof![6 => Just(u32::MAX), 1 => Just(0xffff), 1 => (0..32u32).prop_map(|lane| 1 << lane), 2 => 1..=u32::MAX]
 }
 
+fn access() -> impl Strategy<Value = Step> {
+    // Instructions access up to 32 bytes a lane, copies more.
+    let log = prop_oneof![8 => 0..5u32, 1 => 5..9u32];
+    (0..WARPS, lanes(), prop::bool::weighted(0.3), log).prop_flat_map(|(warp, lanes, writes, log)| {
+        let bytes = 1 << log;
+        addresses(bytes).prop_map(move |addresses| Step::Access { warp, lanes, writes, bytes, addresses })
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let access = (0..WARPS, lanes(), prop::bool::weighted(0.3), 0..5u32).prop_flat_map(
-        |(warp, lanes, writes, log)| {
-            let bytes = 1 << log;
-            addresses(bytes).prop_map(move |addresses| Step::Access { warp, lanes, writes, bytes, addresses })
-        },
-    );
     prop_oneof![
-        4 => access,
+        4 => access(),
         2 => (0..WARPS, lanes()).prop_map(|(warp, lanes)| Step::SyncLanes { warp, lanes }),
         3 => Just(Step::Barrier),
     ]
@@ -116,10 +119,7 @@ impl Model {
 }
 
 fn accesses() -> impl Strategy<Value = Vec<Step>> {
-    proptest::collection::vec(
-        step().prop_filter("an access", |step| matches!(step, Step::Access { .. })),
-        1..4,
-    )
+    proptest::collection::vec(access(), 1..4)
 }
 
 /// Runs and ends a cluster in which thread 0 stores a word at each of `addresses`; returns whether the stores race with

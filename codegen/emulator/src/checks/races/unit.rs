@@ -42,7 +42,7 @@ impl Unit {
         1 << self.log_bytes()
     }
 
-    /// Bytes of a line of such units.
+    /// Bytes of a line, which has [`UNITS`] units.
     #[inline(always)]
     pub(super) fn line_bytes(self) -> u64 {
         (UNITS as u64) << self.log_bytes()

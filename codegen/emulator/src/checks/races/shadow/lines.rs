@@ -109,21 +109,33 @@ impl Lines {
         self.replaced.clear();
     }
 
-    /// Adds a line with copies of the records of another line; returns its index.
+    /// Adds a line with copies of the records of another line, without those that have no units left; returns the new
+    /// line's index.
     pub(super) fn push_line_of(&mut self, other: &Lines, index: usize) -> usize {
+        let records = |kind| other.records(index, kind).filter(|record| record.units != 0).copied();
+        self.push_line(records, |tables| other.tables[tables])
+    }
+
+    /// Adds a line; returns its index. `records` gives its records of kind [`READS`] or [`WRITES`] as copies of records of
+    /// other lines, and `tables` the tables for a copy, by the number of the tables of the other record.
+    pub(super) fn push_line<R: Iterator<Item = AccessRecord>>(
+        &mut self,
+        records: impl Fn(usize) -> R,
+        tables: impl Fn(usize) -> [LaneTable; 2],
+    ) -> usize {
         if self.records.is_empty() {
             self.records.push(AccessRecord::default());
         }
         let mut first = [0; 2];
         for kind in [READS, WRITES] {
             let mut last = None;
-            for record in other.records(index, kind).filter(|record| record.units != 0) {
+            for record in records(kind) {
                 let number = self.records.len() as u32;
                 let tables = match record.tables {
                     0 => 0,
-                    tables => self.push_tables(other.tables[tables as usize]),
+                    other => self.push_tables(tables(other as usize)),
                 };
-                self.records.push(AccessRecord { tables, next: 0, ..*record });
+                self.records.push(AccessRecord { tables, next: 0, ..record });
                 match last.replace(number) {
                     None => first[kind] = number,
                     Some(before) => self.records[before as usize].next = number,
@@ -143,7 +155,7 @@ impl Lines {
         self.tables.len() as u32 - 1
     }
 
-    /// The kept replaced accesses of a line, once they are sorted.
+    /// The accesses of a line that were replaced and are kept. They must be sorted.
     pub(super) fn replaced_in(&self, index: usize) -> impl Iterator<Item = GranuleAccess> {
         let from = self.replaced.partition_point(|&(other, _)| other < index);
         self.replaced[from..].iter().take_while(move |(other, _)| *other == index).map(|&(_, access)| access)

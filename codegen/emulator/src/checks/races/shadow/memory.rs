@@ -17,7 +17,7 @@ pub(in crate::checks::races) type LinePart<'a> = (Unit, MappedLine<'a>);
 pub(in crate::checks::races) struct Shadow {
     /// A line for each block.
     granules: Lines,
-    /// Lines for the quarters of divided blocks. The first quarters belong to no block.
+    /// Four lines for each divided block. The first four belong to no block, so that index 0 stands for none.
     bytes: Lines,
 }
 
@@ -78,14 +78,14 @@ impl Shadow {
         self.bytes.keep_until = time;
     }
 
-    /// Sorts the kept replaced accesses, for [`Shadow::for_each_replaced`].
+    /// Sorts the accesses that were replaced and are kept, for [`Shadow::for_each_replaced`].
     pub(in crate::checks::races) fn sort_replaced(&mut self) {
         for lines in [&mut self.granules, &mut self.bytes] {
             lines.replaced.sort_by_key(|&(index, GranuleAccess { granule, .. })| (index, granule));
         }
     }
 
-    /// Calls `visit` for the kept replaced accesses of a block.
+    /// Calls `visit` for the accesses of a block that were replaced and are kept.
     pub(in crate::checks::races) fn for_each_replaced(
         &self,
         block: usize,
@@ -212,8 +212,9 @@ impl Shadow {
         self.for_each_line(part, |lines, index, part| lines.record_copy_read(index, part, stamp));
     }
 
-    /// Whether the records of a block that is not divided show that the same lanes have read the same bytes at the same
-    /// time, and that nothing has written them since. Such a read of bytes need not divide the block.
+    /// Whether a read of bytes is already part of a recorded read of whole granules: by the same lanes, at the same time,
+    /// without a write since. It need not be checked or recorded, nor the block divided. Always false in divided blocks and
+    /// for reads of whole granules.
     pub(in crate::checks::races) fn repeats_read(
         &self,
         (unit, (access, map)): LinePart<'_>,

@@ -1,6 +1,6 @@
 //! Division of lines of granules into lines of bytes: a block's line of granules is four lines of bytes, its quarters.
 
-use super::lines::{AccessRecord, LineHead, Lines, READS, WRITES};
+use super::lines::{AccessRecord, Lines};
 use crate::checks::races::lane_map::{LaneMap, LaneMapKind, LaneTable};
 use crate::checks::races::line_access::{LineAccess, MappedLine};
 use crate::checks::races::stamp::GRANULE;
@@ -10,8 +10,8 @@ use crate::lanes::lanes_of;
 /// Granules of a quarter.
 const QUARTER: usize = UNITS / QUARTERS;
 
-/// The part of an access in one quarter, or `None` if the access has no byte in it; the mask of its lanes is that of the
-/// whole line. `table` receives the part's lane table, if it has one.
+/// The part of an access in one quarter, or `None` if the access has no byte in it. `lanes` of the part may have lanes that
+/// access only other quarters. `table` receives the part's lane table, if it has one.
 pub(super) fn quarter_of(
     (access, map): MappedLine<'_>,
     quarter: usize,
@@ -53,38 +53,17 @@ impl Lines {
     pub(super) fn push_quarters_of(&mut self, granules: &Lines, index: usize) -> usize {
         let first = self.heads.len();
         for quarter in 0..QUARTERS {
-            let mut head = LineHead { since: self.start + 1, ..LineHead::default() };
-            for kind in [READS, WRITES] {
-                let mut last = None;
-                for record in granules.records(index, kind) {
-                    let Some(number) = self.push_quarter_of(granules, record, quarter) else { continue };
-                    match last.replace(number) {
-                        None => head.first[kind] = number,
-                        Some(before) => self.records[before as usize].next = number,
-                    }
-                }
-            }
-            self.heads.push(head);
+            let part = |record: &AccessRecord| {
+                let units = quarter_units(record.units, quarter);
+                let kind = quarter_kind(record.kind, quarter);
+                (units != 0).then_some(AccessRecord { units, kind, ..*record })
+            };
+            let tables = |number: usize| {
+                granules.tables[number].each_ref().map(|of_granules| quarter_table(of_granules, quarter))
+            };
+            self.push_line(|kind| granules.records(index, kind).filter_map(part), tables);
         }
         first
-    }
-
-    /// Adds the part in one quarter of a record of a line of granules; returns the part's number. `None` if the record
-    /// has no byte in the quarter.
-    fn push_quarter_of(&mut self, granules: &Lines, record: &AccessRecord, quarter: usize) -> Option<u32> {
-        let units = quarter_units(record.units, quarter);
-        if units == 0 {
-            return None;
-        }
-        let kind = quarter_kind(record.kind, quarter);
-        let mut tables = 0;
-        if kind == LaneMapKind::Table || record.has_pc_table {
-            let of_granules = &granules.tables[record.tables as usize];
-            tables = self.push_tables(of_granules.each_ref().map(|table| quarter_table(table, quarter)));
-        }
-        let number = self.records.len() as u32;
-        self.records.push(AccessRecord { units, kind, tables, next: 0, ..*record });
-        Some(number)
     }
 }
 
