@@ -276,3 +276,29 @@ fn warpgroups_multiply_where_they_have_enough_tiles() {
         assert_eq!(divisions(name, rows), expected, "{name} with {rows} rows");
     }
 }
+
+/// Rows and tokens of a CTA of the products of layer 0 in prefill steps on an H200.
+#[test]
+fn products_of_prompts_have_large_tiles_where_they_fill_the_multiprocessors() {
+    let tiles = |name: &str, rows: u32| -> Vec<[u32; 2]> {
+        let plan = Plan::new(&shape(name), Target::Sm90, PlanParams::single(4096).prefill(rows)).unwrap();
+        let of_layer = plan.launches.iter().filter(|launch| launch.label.layer == Some(0));
+        let tile = |launch: &Launch| match &plan.kernels[launch.kernel].spec {
+            KernelSpec::Gemm(shape) => {
+                let tiling = &shape.tiling;
+                Some([tiling.warps[0] * tiling.warp_tiles * 16, tiling.warps[1] * tiling.warp_tokens])
+            }
+            _ => None,
+        };
+        of_layer.filter_map(tile).collect()
+    };
+    for (name, rows, expected) in [
+        ("llama-3.1-8b", 2048, [[128, 256]; 4]),
+        // 4,096 rows and 512 tokens are 64 tiles of 128 × 256. V and the down projection are of Q6_K, whose stages of 128 rows are
+        // too large for two CTAs.
+        ("llama-3.1-8b", 512, [[64, 128], [128, 128], [128, 256], [64, 128]]),
+        ("llama-3.1-8b", 64, [[128, 64]; 4]),
+    ] {
+        assert_eq!(tiles(name, rows), expected, "{name} with {rows} rows");
+    }
+}

@@ -6,7 +6,7 @@ use super::tuning::Tuning;
 use super::weights::{segments, stack};
 use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
-    PlanKernel, PlanParams, Sampling, StepKind, cost,
+    PlanKernel, PlanParams, Sampling, StepKind, cost, prefill_cost,
 };
 use crate::kernels::attention::{AppendShape, AttentionShape, PAGE};
 use crate::kernels::embed::EmbedShape;
@@ -264,7 +264,7 @@ impl Builder<'_> {
         let (w, shape) = self.matrices(stack);
         let y = if residual { y.read_write("y") } else { y.write("y") };
         if self.plan.params.kind == StepKind::Prefill {
-            let shape = cost::gemm(&self.plan.gpu, shape);
+            let shape = prefill_cost::divide(&self.plan.gpu, shape);
             let x = self.halve(label.layer, w, x, &shape, memory);
             let args = vec![w.read("w"), x.read("x"), y, memory.state.read("state")];
             return self.launch(label, KernelSpec::Gemm(shape), args);

@@ -10,7 +10,6 @@ use bespoke_codegen::dsl::WARP;
 
 use crate::kernels::argmax::ChooseShape;
 use crate::kernels::attention::{AttentionShape, ChunkShape, KvType, QkNorm, Rope};
-use crate::kernels::gemm::{GemmShape, Tiling};
 use crate::kernels::gemv::tokens::TokenSchedule;
 use crate::kernels::gemv::{GemvShape, Schedule};
 use crate::kernels::launching::{CopyEngine, Trigger};
@@ -137,80 +136,6 @@ fn enlarge_stages(shape: &mut GemvShape) {
             break;
         }
     }
-}
-
-/// Warps of a CTA of a product of many tokens along rows and tokens, and the tokens of a warp, for prefill steps of few tokens and for
-/// others.
-const SMALL_STEP: ([u32; 2], u32) = ([2, 2], 32);
-const LARGE_STEP: ([u32; 2], u32) = ([4, 2], 64);
-
-/// As [`SMALL_STEP`] and [`LARGE_STEP`], for warpgroups. A warpgroup decodes weights once for all of its tokens; with two CTAs on a
-/// multiprocessor, one decodes while the other multiplies.
-const SMALL_STEP_OF_WARPGROUPS: ([u32; 2], u32) = (WARPGROUP, 64);
-
-/// Warps of a CTA with one warpgroup.
-const WARPGROUP: [u32; 2] = [4, 1];
-
-/// Tiles and tokens of a warp of a large step of warpgroups: the first with more CTAs than multiprocessors.
-const TILES_OF_WARPGROUPS: [(u32, u32); 3] = [(2, 128), (1, 128), (1, 64)];
-
-/// Largest number of tokens with [`SMALL_STEP`].
-const SMALL_STEP_TOKENS: u32 = 64;
-
-/// Columns of a stage of inputs, and stages of weights and inputs: the first that fits.
-const STAGES_OF_PRODUCTS: [(u32, [u32; 2]); 5] =
-    [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
-
-/// Divides a product of a prefill step into tiles of rows and tokens, and the tiles among warps.
-pub(super) fn gemm(gpu: &Gpu, product: GemvShape) -> GemmShape {
-    let is_small = product.tokens <= SMALL_STEP_TOKENS;
-    let warpgroups = gpu.warpgroups;
-    let copy = if gpu.is_programmatic() { CopyEngine::Bulk } else { CopyEngine::Async };
-    let tiled = |warp_tiles, (warps, warp_tokens), (stage_cols, stages)| GemmShape {
-        product: product.clone(),
-        tiling: Tiling { warps, warp_tiles, warp_tokens, stages, stage_cols, copy, warpgroups },
-    };
-    let shape = |division, stages| tiled(2, division, stages);
-    if warpgroups && !is_small {
-        let of_one =
-            TILES_OF_WARPGROUPS.map(|(tiles, tokens)| tiled(tiles, (WARPGROUP, tokens), (128, [2, 2])));
-        if let Some(found) = one_warpgroup(gpu, of_one) {
-            return found;
-        }
-    }
-    let division = match (is_small, warpgroups) {
-        (true, true) => SMALL_STEP_OF_WARPGROUPS,
-        (true, false) => SMALL_STEP,
-        (false, _) => LARGE_STEP,
-    };
-    let budget = gpu.shared_budget(1);
-    let mut all = STAGES_OF_PRODUCTS.map(|stages| shape(division, stages)).into_iter();
-    // If nothing fits, the smallest; the plan's check reports its size.
-    let fitting = all.clone().find(|shape| shape.shared_bytes() <= budget);
-    fitting.or_else(|| all.next_back()).expect("at least one kind of stage")
-}
-
-/// The division with one warpgroup in a CTA, of those of [`TILES_OF_WARPGROUPS`]: the first of which a multiprocessor holds two
-/// CTAs and that has more CTAs than multiprocessors, else the last. None if none fits, or if the first does not but has two
-/// CTAs for each multiprocessor: then two warpgroups that decode the same rows are faster.
-fn one_warpgroup(gpu: &Gpu, divisions: [GemmShape; TILES_OF_WARPGROUPS.len()]) -> Option<GemmShape> {
-    let ctas = |shape: &GemmShape| shape.grid().iter().product::<u32>();
-    let two_fit = |shape: &GemmShape| shape.shared_bytes() <= gpu.shared_budget(2);
-    if !two_fit(&divisions[0]) && ctas(&divisions[0]) > 2 * gpu.multiprocessors {
-        return None;
-    }
-    // Gate and up need two tiles.
-    let fits =
-        |shape: &GemmShape| (shape.tiling.warp_tiles == 2 || !shape.product.is_gated()) && two_fit(shape);
-    let mut fitting = divisions.into_iter().filter(fits);
-    let mut found = fitting.next()?;
-    for next in fitting {
-        if ctas(&found) > gpu.multiprocessors {
-            break;
-        }
-        found = next;
-    }
-    Some(found)
 }
 
 /// Divides a product of a few tokens, if a ring fits beside their inputs: as a product of one token, or into more warps with

@@ -13,6 +13,7 @@ mod cost;
 mod gpu;
 mod label;
 pub mod occupancy;
+mod prefill_cost;
 mod sampling;
 mod token_cost;
 pub mod tuning;

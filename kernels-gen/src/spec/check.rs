@@ -165,8 +165,21 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
         let (tokens, cols) = (tiling.warp_tokens, tiling.stage_cols);
         return Err(format!("a warp has {tokens} tokens and a stage {cols} columns: see `Tiling`"));
     }
-    if !(1..=2).contains(&tiling.warp_tiles) || (product.is_gated() && tiling.warp_tiles != 2) {
+    if !(1..=2).contains(&tiling.warp_tiles) {
         return Err(format!("a warp has {} tiles: see `Tiling`", tiling.warp_tiles));
+    }
+    if product.is_gated() && tiling.warp_tiles == 1 {
+        let types: Vec<_> = product.segments.iter().map(|segment| segment.ty).collect();
+        if types[0] != types[1]
+            || !tiling.warps[0].is_multiple_of(2)
+            || !tiling.warp_tokens.is_multiple_of(16)
+        {
+            return Err(
+                "warps of gate and of up need the same type and an even number of warps and of groups of \
+                        eight tokens"
+                    .to_owned(),
+            );
+        }
     }
     if tiling.warpgroups && (!tiling.warps[0].is_multiple_of(4) || tiling.copy != CopyEngine::Bulk) {
         return Err("warpgroups need a multiple of four warps along rows, and bulk copies".to_owned());

@@ -181,6 +181,24 @@ fn many_tokens() -> Vec<KernelSpec> {
             copy: CopyEngine::Bulk,
             warpgroups: true,
         },
+        Tiling {
+            warps: [8, 1],
+            warp_tiles: 1,
+            warp_tokens: 256,
+            stages: [2, 3],
+            stage_cols: 64,
+            copy: CopyEngine::Bulk,
+            warpgroups: true,
+        },
+        Tiling {
+            warps: [2, 2],
+            warp_tiles: 1,
+            warp_tokens: 16,
+            stages: [2, 2],
+            stage_cols: 64,
+            copy: CopyEngine::Bulk,
+            warpgroups: false,
+        },
     ];
     let mut specs = Vec::new();
     let mut add = |tokens, cols, segments: &[(WeightType, u32)], input, output, tiling| {
@@ -210,6 +228,9 @@ fn many_tokens() -> Vec<KernelSpec> {
     add(33, 512, &[(Q4_K, 70), (Q6_K, 30), (F16, 20)], normed, Output::Store, tilings[2]);
     add(64, 768, &[(Q4_K, 48), (Q6_K, 48)], normed, Output::Glu(Activation::Gelu), tilings[0]);
     add(2, 96, &[(Q8_0, 17)], Input::Plain, Output::Store, tilings[2]);
+    add(70, 512, &[(Q4_K, 150), (Q4_K, 150)], normed, Output::Glu(Activation::Silu), tilings[5]);
+    add(260, 256, &[(Q4_K, 70), (Q6_K, 30)], normed, Output::Residual, tilings[5]);
+    add(50, 160, &[(Q8_0, 40), (Q8_0, 40)], Input::Plain, Output::Glu(Activation::Gelu), tilings[6]);
     add(50, 512, &[(Q4_K, 150), (Q6_K, 30), (F16, 70)], normed, Output::Store, tilings[4]);
     specs
 }

@@ -12,11 +12,29 @@ use crate::weights::TILE_ROWS;
 /// Groups of tokens whose residuals a lane loads at once.
 const GROUPS_IN_FLIGHT: usize = 4;
 
+/// Barrier of the consumer warps that exchange sums.
+const EXCHANGE_BARRIER: u8 = 1;
+
+/// Bytes of a warp's fragment of sums.
+const FRAGMENT_BYTES: u32 = WARP * 16;
+
 /// Writes the outputs of a warp.
 pub(super) struct Epilogue<'a> {
     pub operands: &'a Operands,
     pub block: &'a BlockOfRows,
     pub s: &'a GemmShape,
+}
+
+/// The sums of a lane that become outputs.
+struct Part<'a> {
+    /// `[tile][group of tokens]`.
+    sums: &'a [FragmentC<f32>],
+    /// Index of the first tile, of all of the matrix.
+    tile: Val<u32>,
+    /// The first token.
+    token: Val<u32>,
+    /// Groups of tokens.
+    groups: usize,
 }
 
 impl Epilogue<'_> {
@@ -25,9 +43,21 @@ impl Epilogue<'_> {
         let s = self.s;
         let groups = (s.tiling.warp_tokens / GROUP) as usize;
         let [row, part] = s.warp_position(warp_index());
-        let first = first_tile(self.block, s) + s.first_tile_of_warp(row);
+        let first = first_tile(self.block, s);
         let token = block_index() * s.block_tokens() + part * s.tiling.warp_tokens;
-        let factors = self.operands.x.bytes(s.halve().factors()).cast::<f32>().at(token);
+        if s.exchanges_sums() {
+            let within = row % s.tiles_of_matrix();
+            let pair = part * s.tiles_of_matrix() + within;
+            let all = Part { sums, tile: first + within, token, groups };
+            join_gate_and_up(self, row, pair, &all);
+        } else {
+            self.finish_part(&Part { sums, tile: first + s.first_tile_of_warp(row), token, groups });
+        }
+    }
+
+    fn finish_part(&self, part: &Part<'_>) {
+        let Part { groups, token, .. } = *part;
+        let factors = self.operands.x.bytes(self.s.halve().factors()).cast::<f32>().at(token);
         // Loads are issued together: with a load before each store, a thread would wait for each.
         for first_group in (0..groups).step_by(GROUPS_IN_FLIGHT) {
             let range = first_group..groups.min(first_group + GROUPS_IN_FLIGHT);
@@ -36,7 +66,7 @@ impl Epilogue<'_> {
             let factors: Vec<[Val<f32>; 2]> = range.clone().map(of_group).collect();
             let outputs = range.zip(factors).flat_map(|(group, factors)| {
                 let tokens = columns(group).map(|column| token + column);
-                self.outputs_of_group(sums, group, groups, first, tokens, factors)
+                self.outputs_of_group(part, group, tokens, factors)
             });
             let outputs: Vec<FragmentOutput> = outputs.collect();
             let before: Vec<Option<Val<f32>>> = outputs.iter().map(|output| before(output, self)).collect();
@@ -49,18 +79,16 @@ impl Epilogue<'_> {
     /// The outputs of a lane for a group of tokens.
     fn outputs_of_group(
         &self,
-        sums: &Sums,
+        part: &Part<'_>,
         group: usize,
-        groups: usize,
-        first: Val<u32>,
         tokens: [Val<u32>; 2],
         factors: [Val<f32>; 2],
     ) -> Vec<FragmentOutput> {
         let product = |tile: usize, i: usize| {
-            sums[tile * groups + group].0[i] * (factors[i % 2] * self.down(tile as u32))
+            part.sums[tile * part.groups + group].0[i] * (factors[i % 2] * self.down(tile as u32))
         };
         let output = |tile: usize, i: usize, value, up| FragmentOutput {
-            row: (first + tile as u32) * TILE_ROWS + FragmentC::<f32>::row(i as u32),
+            row: (part.tile + tile as u32) * TILE_ROWS + FragmentC::<f32>::row(i as u32),
             token: tokens[i % 2],
             value,
             up,
@@ -79,6 +107,58 @@ impl Epilogue<'_> {
     /// Factor that undoes that of a tile's weights.
     fn down(&self, tile: u32) -> f32 {
         down(self.block.type_of(tile))
+    }
+}
+
+/// Writes the outputs of a warp of gate and of the warp of up with the same rows and tokens: that of gate those of the first half of
+/// the tokens, that of up those of the second. Each gets the other's sums through shared memory, which the rings no longer use.
+#[device]
+fn join_gate_and_up(epilogue: &Epilogue<'_>, row: Val<u32>, pair: Val<u32>, all: &Part<'_>) {
+    let s = epilogue.s;
+    let is_of_up = row >= s.tiles_of_matrix();
+    let half = all.groups / 2;
+    let (first, second) = all.sums.split_at(half);
+    let sent = |of_up: u32| Exchange::new(pair * 2 + of_up, half);
+    // All stages were read.
+    named_barrier(EXCHANGE_BARRIER, s.warps() * WARP);
+    if is_of_up {
+        sent(1).store(first);
+    } else {
+        sent(0).store(second);
+    }
+    named_barrier(EXCHANGE_BARRIER, s.warps() * WARP);
+    if is_of_up {
+        let sums = [sent(0).load(), second.to_vec()].concat();
+        let token = all.token + half as u32 * GROUP;
+        epilogue.finish_part(&Part { sums: &sums, tile: all.tile, token, groups: half });
+    } else {
+        let sums = [first.to_vec(), sent(1).load()].concat();
+        epilogue.finish_part(&Part { sums: &sums, tile: all.tile, token: all.token, groups: half });
+    }
+}
+
+/// Sums that a warp passes to another through shared memory: `[group][lane]`, each a fragment.
+struct Exchange {
+    at: Ptr<Shared, f32>,
+    groups: usize,
+}
+
+impl Exchange {
+    /// The exchange `index` of those of the CTA.
+    fn new(index: Val<u32>, groups: usize) -> Exchange {
+        let of_warp = dynamic_shared::<u8>().bytes(index * (groups as u32 * FRAGMENT_BYTES));
+        Exchange { at: of_warp.bytes(lane() * 16).cast::<f32>(), groups }
+    }
+
+    fn store(&self, sums: &[FragmentC<f32>]) {
+        for (group, sums) in sums.iter().enumerate() {
+            self.at.bytes(group as u32 * FRAGMENT_BYTES).store_vector(sums.0);
+        }
+    }
+
+    fn load(&self) -> Vec<FragmentC<f32>> {
+        let fragment = |group| FragmentC(self.at.bytes(group as u32 * FRAGMENT_BYTES).load_vector::<4>());
+        (0..self.groups).map(fragment).collect()
     }
 }
 

@@ -33,8 +33,13 @@ pub struct HalveShape {
 /// The factor of a token that does not exist. Other factors are not negative.
 pub(super) const MISSING: f32 = -1.0;
 
-/// Threads of a CTA.
+/// Threads of a CTA, and with more than [`FEW_COLUMNS`]. Every input is read twice: if a multiprocessor has few CTAs, the second time from
+/// the cache.
 const THREADS: u32 = 256;
+const MOST_THREADS: u32 = 1024;
+
+/// Largest number of inputs of a token with [`THREADS`].
+const FEW_COLUMNS: u32 = 4096;
 
 /// Tokens of a CTA. Half of a warp has a token, and stores of both fill sectors of 32 bytes of core matrices.
 const TOKENS: u32 = 2;
@@ -42,13 +47,15 @@ const TOKENS: u32 = 2;
 /// Lanes of a warp with the same token.
 const LANES: u32 = WARP / TOKENS;
 
-/// Threads with the same token.
-const TOKEN_THREADS: u32 = THREADS / TOKENS;
-
 impl HalveShape {
     /// Threads of a CTA.
     pub fn threads(&self) -> u32 {
-        THREADS
+        if self.cols <= FEW_COLUMNS { THREADS } else { MOST_THREADS }
+    }
+
+    /// Threads with the same token.
+    fn token_threads(&self) -> u32 {
+        self.threads() / TOKENS
     }
 
     /// Tokens with padding to whole blocks.
@@ -58,7 +65,7 @@ impl HalveShape {
 
     /// Static shared memory of a CTA in bytes: a number of each warp and token for the sum, if there is a norm, and the maximum.
     pub fn static_shared(&self) -> u32 {
-        THREADS / LANES * 4 * if self.eps.is_some() { 2 } else { 1 }
+        self.threads() / LANES * 4 * if self.eps.is_some() { 2 } else { 1 }
     }
 
     /// Number of CTAs.
@@ -139,15 +146,15 @@ pub fn halve(
             for value in normalised(values, norm, unit, s) {
                 largest = largest.max(value.abs());
             }
-            unit += TOKEN_THREADS;
+            unit += s.token_threads();
         }
-        let largest = largest_of_token(largest);
+        let largest = largest_of_token(largest, s);
         // 2^(14 − e) for a largest magnitude of 2^e to 2^(e + 1), and its inverse.
         let exponent = (largest.bitcast::<u32>() >> 23).max(15u32);
         let up = ((268u32 - exponent) << 23).bitcast::<f32>();
         let mut factor = ((exponent - 14) << 23).bitcast::<f32>();
         if let Some(eps) = s.eps {
-            let mean = sum_of_token(squares) * (1.0 / s.cols as f32);
+            let mean = sum_of_token(squares, s) * (1.0 / s.cols as f32);
             factor *= (mean + eps).rsqrt_approx();
         }
         if first_unit == 0 {
@@ -164,7 +171,7 @@ pub fn halve(
                 }
             }
             store(&words, token, unit, y, s);
-            unit += TOKEN_THREADS;
+            unit += s.token_threads();
         }
     }
 }
@@ -226,30 +233,30 @@ fn store_core_matrices(words: &[Val<u32>], at: Ptr<Global, u8>, part: Val<u32>, 
 
 /// The largest of the values of the threads with the same token.
 #[device]
-fn largest_of_token(value: Val<f32>) -> Val<f32> {
-    reduce(value, |a, b| a.max(b))
+fn largest_of_token(value: Val<f32>, s: &HalveShape) -> Val<f32> {
+    reduce(value, |a, b| a.max(b), s)
 }
 
 /// The sum of the values of the threads with the same token, in the order of warps.
 #[device]
-fn sum_of_token(value: Val<f32>) -> Val<f32> {
-    reduce(value, |a, b| a + b)
+fn sum_of_token(value: Val<f32>, s: &HalveShape) -> Val<f32> {
+    reduce(value, |a, b| a + b, s)
 }
 
 /// Combines the values of the lanes with the same token, then those of all warps.
 #[device]
-fn reduce(mut value: Val<f32>, combine: fn(Val<f32>, Val<f32>) -> Val<f32>) -> Val<f32> {
+fn reduce(mut value: Val<f32>, combine: fn(Val<f32>, Val<f32>) -> Val<f32>, s: &HalveShape) -> Val<f32> {
     for step in [8u32, 4, 2, 1] {
         value = combine(value, shuffle_xor(value, step));
     }
-    let parts = shared_array::<f32>(THREADS / LANES);
-    let of_token = parts.at(lane() / LANES * (THREADS / WARP));
+    let parts = shared_array::<f32>(s.threads() / LANES);
+    let of_token = parts.at(lane() / LANES * (s.threads() / WARP));
     if lane() % LANES == 0 {
         of_token.at(warp_index()).store(value);
     }
     barrier();
     let mut all = of_token.load();
-    for warp in 1..THREADS / WARP {
+    for warp in 1..s.threads() / WARP {
         all = combine(all, of_token.at(warp).load());
     }
     all

@@ -27,6 +27,11 @@ use epilogue::Epilogue;
 use shape::{BlockOfRows, GROUP};
 use weights::BlockDecoder;
 
+/// Registers of a thread of the producers and of the consumers, if the producers give some: (56 + 2 · 224) · 128 is as many as 384 threads
+/// start with, 168 each.
+const PRODUCER_REGISTERS: u32 = 56;
+const CONSUMER_REGISTERS: u32 = 224;
+
 /// The sums of a warp: `[tile][group of tokens]`, each a fragment of 16 rows and 8 tokens.
 type Sums = Vec<FragmentC<f32>>;
 
@@ -56,7 +61,7 @@ struct Rings {
 ///
 /// Relative to a sum of |x·w|, an output has an error of about 2⁻¹² from each of: the input's rounding to f16, and the
 /// weight's.
-#[kernel(threads = s.threads())]
+#[kernel(threads = s.threads(), min_blocks = 1)]
 pub fn gemm(
     w: Ptr<Global, u8>,
     x: Ptr<Global, u8>,
@@ -101,10 +106,18 @@ fn rings(s: &GemmShape) -> Rings {
 #[device]
 fn multiply_block(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     if warp_index() >= s.warps() {
-        if s.tiling.copy.takes_lane() {
+        if s.gives_registers() {
+            decrease_registers(PRODUCER_REGISTERS);
+            if (warp_index() == s.warps()) & s.tiling.copy.takes_lane() {
+                load(operands, rings, block, s);
+            }
+        } else if s.tiling.copy.takes_lane() {
             load(operands, rings, block, s);
         }
     } else if s.tiling.warpgroups {
+        if s.gives_registers() {
+            increase_registers(CONSUMER_REGISTERS);
+        }
         let sums = warpgroup::multiply(rings, block, s);
         Epilogue { operands, block, s }.finish(&sums);
     } else {

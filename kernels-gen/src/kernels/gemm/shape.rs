@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::halve::HalveShape;
 use crate::kernels::gemv::{GemvShape, Input};
 use crate::kernels::launching::CopyEngine;
-use crate::weights::{Layout, WeightType};
+use crate::weights::{Layout, TILE_ROWS, WeightType};
 
 /// Tokens of a fragment.
 pub(super) const GROUP: u32 = 8;
@@ -17,7 +17,8 @@ pub(super) const GROUP: u32 = 8;
 pub struct Tiling {
     /// Consumer warps of a CTA: along rows, and along tokens.
     pub warps: [u32; 2],
-    /// Tiles of 16 rows of a warp: 1 or 2. With a gated output 2, one of gate and one of up.
+    /// Tiles of 16 rows of a warp: 1 or 2. With a gated output 2 are one of gate and one of up; with 1, half of the warps along rows
+    /// have tiles of gate, and the others those of up.
     #[serde(default = "two", skip_serializing_if = "is_two")]
     pub warp_tiles: u32,
     /// Tokens of a warp, a multiple of 8.
@@ -95,9 +96,16 @@ impl GemmShape {
         self.tiling.warps[0] * self.tiling.warps[1]
     }
 
-    /// Threads of a CTA: of consumer warps and the producer warp.
+    /// Threads of a CTA: of consumer warps and the producer warp, which is in a warpgroup of its own if it gives registers.
     pub fn threads(&self) -> u32 {
-        (self.warps() + 1) * WARP
+        (self.warps() + if self.gives_registers() { 4 } else { 1 }) * WARP
+    }
+
+    /// Whether the producers give registers to the consumers, for the sums of 64 rows and 256 tokens: two warpgroups that fill a
+    /// multiprocessor.
+    pub(super) fn gives_registers(&self) -> bool {
+        let sums = self.tiling.warp_tiles * self.tiling.warp_tokens / 2;
+        self.tiling.warpgroups && self.warps() == 8 && sums >= 128
     }
 
     /// Tiles of a CTA.
@@ -154,7 +162,16 @@ impl GemmShape {
 
     /// Dynamic shared memory of a CTA in bytes.
     pub fn shared_bytes(&self) -> u32 {
-        self.tiling.stages[0] * self.weight_stage() + self.tiling.stages[1] * self.input_stage()
+        let rings = self.tiling.stages[0] * self.weight_stage() + self.tiling.stages[1] * self.input_stage();
+        // Half of the sums of each warp.
+        let exchanged =
+            if self.exchanges_sums() { self.warps() * self.tiling.warp_tokens * TILE_ROWS * 2 } else { 0 };
+        rings.max(exchanged)
+    }
+
+    /// Whether gate and up are sums of different warps, which exchange them.
+    pub(super) fn exchanges_sums(&self) -> bool {
+        self.product.is_gated() && self.tiling.warp_tiles == 1
     }
 
     /// Static shared memory of a CTA in bytes: two mbarriers for each stage.
