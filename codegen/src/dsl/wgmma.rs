@@ -487,10 +487,43 @@ impl<S: MatrixSum> RunningSums<S> {
     /// - Example: [`WarpgroupSums`]
     #[track_caller]
     pub fn wait(self) -> WarpgroupSums<S> {
+        self.wait_until(0, Location::caller())
+    }
+
+    /// Waits until at most the `pending` newest groups of products of the warpgroup run. None of these adds to the sums.
+    ///
+    /// - PTX: `wgmma.wait_group.sync.aligned 1`
+    /// - Target: sm_90a
+    /// - Requires: all lanes of the warpgroup; `pending` newer groups at most
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 128)]
+    /// fn products(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(128);
+    ///     tile.at(thread_index()).store(f16::ONE);
+    ///     fence_async_shared();
+    ///     barrier();
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = MatrixDescriptor::new(tile, 128, 128);
+    ///     let older = start_products(8, &[(a, b)]);
+    ///     let newer = start_products(8, &[(a, b)]);
+    ///     // The older sums are doubled while the newer product may run.
+    ///     let older = older.wait_for_older(1).fragments()[0].0[0] * 2.0;
+    ///     x.at(thread_index()).store(older + newer.wait().fragments()[0].0[0]);
+    /// }
+    /// assert_eq!(run(products(), "wgmma.wait_group.sync.aligned 1", [0.0f32; 128]), [48.0; 128]);
+    /// ```
+    #[track_caller]
+    pub fn wait_for_older(self, pending: u32) -> WarpgroupSums<S> {
+        self.wait_until(pending, Location::caller())
+    }
+
+    fn wait_until(self, pending: u32, site: Site) -> WarpgroupSums<S> {
         let mut sums = Vec::new();
         self.fragments.leaves(&mut sums);
-        let op = Op::WgmmaWait { pending: 0, sums: sums.len() as u32 };
-        WarpgroupSums { fragments: fragments::<S>(&emit(op, S::TYPE, &sums, Location::caller())) }
+        let op = Op::WgmmaWait { pending, sums: sums.len() as u32 };
+        WarpgroupSums { fragments: fragments::<S>(&emit(op, S::TYPE, &sums, site)) }
     }
 }
 

@@ -13,6 +13,7 @@
 //! maximum for each row. Masked positions change nothing, so that a row's bits depend on its position, its query and the
 //! entries of its sequence alone. Queries and softmax weights are rounded to f16.
 
+mod pages;
 mod pass;
 mod ranges;
 mod unit;
@@ -22,9 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use super::shape::{AttentionShape, PAGE, TILE};
 use crate::kernels::state;
+use pages::{Progress, attend_to_pages};
 use pass::{Feed, Pass, begins, load_next};
 use ranges::Ranges;
-use unit::{Running, attend_to_unit, clear_stale_values};
+use unit::Running;
 
 /// Rows of a warp: those of an A fragment. In a prefill step they are of one sequence.
 pub const ROW_GROUP: u32 = 16;
@@ -71,6 +73,13 @@ impl ChunkShape {
     /// Positions that a row attends to at a time.
     fn unit(&self) -> u32 {
         if self.warpgroups { PAGE } else { UNIT_TILES * TILE }
+    }
+
+    /// Pages that are loaded before the first is attended to: one less than the stages, so that the next load waits for no other warp. A
+    /// warpgroup uses two pages at a time.
+    fn pages_ahead(&self) -> u32 {
+        let least = if self.warpgroups { 2 } else { 1 };
+        self.attention.stages.saturating_sub(1).max(least)
     }
 
     /// Dynamic shared memory of a CTA in bytes.
@@ -188,50 +197,22 @@ fn find_ends(block: &Block<'_>) {
 fn attend(block: &Block<'_>, ring: Pipeline) {
     let (s, a, operands) = (block.s, &block.s.attention, &block.operands);
     let mut feed = Feed::new(block, ring);
-    for _ in 0..a.stages.max(2) - 1 {
+    for _ in 0..s.pages_ahead() {
         load_next(&mut feed, block);
     }
     let head = block_index() * a.heads_per_block + warp_index() % a.heads_per_block;
     // This warp's first row of the CTA.
     let own_row = warp_index() / a.heads_per_block * ROW_GROUP;
     let query = load_query(block.first_row + own_row, head, operands, a);
-    let mut running = Running::new(a);
-    let unit = s.unit();
-    let mut consumer = ring.consumer();
+    let mut progress = Progress { feed, consumer: ring.consumer(), running: Running::new(a) };
     let mut row = val(0u32);
     while begins(row, block) {
         let pass = Pass::new(row, block);
         let ranges = Ranges::new(&pass, own_row, s);
-        let [mut page, end] = pass.page_range(s);
-        while page < end {
-            consumer.wait();
-            if s.warpgroups {
-                if ranges.has_stale(page * PAGE, PAGE) {
-                    clear_stale_values(consumer.data(), page * PAGE, &ranges, s);
-                    barrier();
-                }
-            }
-            let mut within = val(0u32);
-            while within < PAGE {
-                let first = page * PAGE + within;
-                let at = consumer.data().bytes(within * a.position_bytes());
-                if ranges.some_attend(first, unit) {
-                    if ranges.all_attend(first, unit) {
-                        attend_to_unit(at, first, None, &query, &mut running, s);
-                    } else {
-                        attend_to_unit(at, first, Some(&ranges), &query, &mut running, s);
-                    }
-                }
-                within += unit;
-            }
-            consumer.release();
-            consumer.advance();
-            load_next(&mut feed, block);
-            page += 1;
-        }
+        attend_to_pages(pass.page_range(s), &query, &ranges, &mut progress, block);
         row = pass.next_row();
     }
-    store(&running, block.first_row + own_row, head, operands, a);
+    store(&progress.running, block.first_row + own_row, head, operands, a);
 }
 
 /// The queries of 16 rows and a head: an A fragment for every 16 elements.

@@ -19,7 +19,7 @@ pub(super) struct Running {
     /// This lane's parts of the denominators.
     denominators: [Val<f32>; 2],
     /// Numerators: a C fragment for every 8 elements of the head dimension.
-    numerators: Vec<FragmentC<f32>>,
+    pub numerators: Vec<FragmentC<f32>>,
 }
 
 impl Running {
@@ -29,6 +29,18 @@ impl Running {
             largest: [val(LOWEST_SCORE); 2],
             denominators: [val(0.0f32); 2],
             numerators: vec![FragmentC::zero(); (s.head_dim / 8) as usize],
+        }
+    }
+
+    /// Multiplies the numerators so far by the factors of `weights`. Rows rarely meet a larger score than before, and a factor of one
+    /// changes nothing.
+    #[device]
+    pub fn rescale(&mut self, weights: &Weights) {
+        let rescale = weights.rescale;
+        if vote_any((rescale[0] != 1.0) | (rescale[1] != 1.0)) {
+            for sum in &mut self.numerators {
+                *sum = FragmentC(std::array::from_fn(|i| sum.0[i] * rescale[i / 2]));
+            }
         }
     }
 
@@ -43,20 +55,35 @@ impl Running {
     }
 }
 
-/// Attends to the positions of the unit from `first` on, whose keys are at `at`: updates the running softmax. With `ranges`,
-/// masks the positions outside of them.
+/// The softmax weights of the positions of a unit.
+#[derive(Clone, Carry)]
+pub(super) struct Weights {
+    /// An A fragment for each tile of 16 positions.
+    pub tiles: Vec<FragmentA<f16, 4>>,
+    /// Factor of the numerators so far, of each row.
+    rescale: [Val<f32>; 2],
+}
+
+impl Weights {
+    /// Zeros for `positions` positions.
+    pub fn zero(positions: u32) -> Weights {
+        let tile = FragmentA::from_registers([val(0u32); 4]);
+        Weights { tiles: vec![tile; (positions / TILE) as usize], rescale: [val(1.0f32); 2] }
+    }
+}
+
+/// The weights of the positions of the unit from `first` on, whose products with the queries are `scores`: updates the largest scores and
+/// the denominators. With `ranges`, positions outside of them have the weight zero.
 #[device]
-pub(super) fn attend_to_unit(
-    at: Ptr<Shared, u8>,
+pub(super) fn weigh(
+    scores: &[FragmentC<f32>],
     first: Val<u32>,
     ranges: Option<&Ranges>,
-    query: &[FragmentA<f16, 4>],
     running: &mut Running,
-    chunk: &ChunkShape,
-) {
-    let s = &chunk.attention;
-    let mut scores = if chunk.warpgroups { warpgroup_scores(at, query, s) } else { scores(at, query, s) };
-    let own = first + (lane() & 3) * 2;
+    s: &AttentionShape,
+) -> Weights {
+    let mut scores = scores.to_vec();
+    let own = first_of_lane(first);
     for (at, scores) in (0u32..).zip(&mut scores) {
         for (i, score) in scores.0.iter_mut().enumerate() {
             *score = score::of_product(*score, s);
@@ -88,18 +115,13 @@ pub(super) fn attend_to_unit(
         }
         running.denominators[row] = fma(running.denominators[row], rescale[row], sum);
     }
-    // Rows rarely meet a larger score than before, and a factor of one changes nothing.
-    if vote_any((rescale[0] != 1.0) | (rescale[1] != 1.0)) {
-        for sum in &mut running.numerators {
-            *sum = FragmentC(std::array::from_fn(|i| sum.0[i] * rescale[i / 2]));
-        }
-    }
-    let weights: Vec<FragmentA<f16, 4>> = scores.chunks(2).map(|tile| weights(&tile[0], &tile[1])).collect();
-    if chunk.warpgroups {
-        add_warpgroup_values(at, &weights, running, s);
-    } else {
-        add_values(at, own, &weights, ranges, running, s);
-    }
+    let tiles = scores.chunks(2).map(|tile| weights(&tile[0], &tile[1])).collect();
+    Weights { tiles, rescale }
+}
+
+/// The first of this lane's positions of each eight of a unit from `first` on.
+fn first_of_lane(first: Val<u32>) -> Val<u32> {
+    first + (lane() & 3) * 2
 }
 
 /// 2^x, approximate: about 2 ulp. Subnormal results are zero; without `.ftz` the instruction takes four machine instructions.
@@ -116,7 +138,11 @@ fn weights(first: &FragmentC<f32>, last: &FragmentC<f32>) -> FragmentA<f16, 4> {
 }
 
 /// Products of the queries and the keys at `at`, for eight positions each.
-fn scores(at: Ptr<Shared, u8>, query: &[FragmentA<f16, 4>], s: &AttentionShape) -> Vec<FragmentC<f32>> {
+pub(super) fn scores(
+    at: Ptr<Shared, u8>,
+    query: &[FragmentA<f16, 4>],
+    s: &AttentionShape,
+) -> Vec<FragmentC<f32>> {
     let mut scores = vec![FragmentC::<f32>::zero(); 2 * UNIT_TILES as usize];
     for tile in 0..UNIT_TILES {
         let reader = TileReader::of_keys(at.bytes(tile * s.tile_bytes()), s);
@@ -130,15 +156,16 @@ fn scores(at: Ptr<Shared, u8>, query: &[FragmentA<f16, 4>], s: &AttentionShape) 
     scores
 }
 
-/// Adds the values that belong to the keys at `at`. `own`: the first of this lane's positions.
-fn add_values(
+/// Adds the values of the unit from `first` on, whose keys are at `at`.
+pub(super) fn add_values(
     at: Ptr<Shared, u8>,
-    own: Val<u32>,
+    first: Val<u32>,
     weights: &[FragmentA<f16, 4>],
     ranges: Option<&Ranges>,
     running: &mut Running,
     s: &AttentionShape,
 ) {
+    let own = first_of_lane(first);
     for (tile, &weights) in (0u32..).zip(weights) {
         let keys = at.bytes(tile * s.tile_bytes());
         let reader = TileReader::of_keys(keys, s).of_values(keys, s);
@@ -159,34 +186,35 @@ fn add_values(
     }
 }
 
-/// As [`scores`], of a warpgroup and a page.
-fn warpgroup_scores(
+/// Starts the products of [`scores`], of a warpgroup and a page.
+pub(super) fn start_scores(
     at: Ptr<Shared, u8>,
     query: &[FragmentA<f16, 4>],
     s: &AttentionShape,
-) -> Vec<FragmentC<f32>> {
+) -> RunningSums {
     let keys = MatrixDescriptor::new(at.cast::<f16>(), 128, s.half_tile_bytes());
     let product = |(step, &query): (u32, &FragmentA<f16, 4>)| (query, keys.bytes(step * 256));
     let products: Vec<_> = (0u32..).zip(query).map(product).collect();
-    start_products(super::PAGE, &products).wait().fragments().to_vec()
+    start_products(super::PAGE, &products)
 }
 
-/// As [`add_values`], of a warpgroup and a page, whose stale values are zeros.
-fn add_warpgroup_values(
+/// Starts to add the values of a page, as [`add_values`], with the products of a warpgroup. Stale values must be zeros. The numerators are
+/// those of [`RunningSums::wait`].
+pub(super) fn start_adding_values(
     at: Ptr<Shared, u8>,
     weights: &[FragmentA<f16, 4>],
     running: &mut Running,
     s: &AttentionShape,
-) {
+) -> RunningSums {
     let values = MatrixDescriptor::new(at.bytes(s.part_bytes()).cast::<f16>(), s.half_tile_bytes(), 128);
     let product =
         |(tile, &weights): (u32, &FragmentA<f16, 4>)| (weights, values.bytes(tile * s.tile_bytes()));
     let products: Vec<_> = (0u32..).zip(weights).map(product).collect();
     let sums = WarpgroupSums::from_fragments(std::mem::take(&mut running.numerators));
-    running.numerators = sums.multiply(&products).wait().fragments().to_vec();
+    sums.multiply(&products)
 }
 
-/// Clears the values of the page at `at` that may be stale, for [`add_warpgroup_values`]: a weight of zero times a stale value is
+/// Clears the values of the page at `at` that may be stale, for [`start_adding_values`]: a weight of zero times a stale value is
 /// not always zero. Called by all threads of the CTA; a barrier must follow.
 #[device]
 pub(super) fn clear_stale_values(at: Ptr<Shared, u8>, first: Val<u32>, ranges: &Ranges, chunk: &ChunkShape) {
