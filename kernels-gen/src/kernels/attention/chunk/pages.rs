@@ -33,7 +33,12 @@ pub(super) fn attend_to_pages(
     block: &Block<'_>,
 ) {
     if block.s.warpgroups {
-        by_warpgroup(pages, query, ranges, progress, block);
+        // Zero weights would not keep values that are not finite from the rows of another sequence.
+        if ranges.has_rows() {
+            by_warpgroup(pages, query, ranges, progress, block);
+        } else {
+            pass_over(pages, ranges, progress, block);
+        }
     } else {
         by_warp(pages, query, ranges, progress, block);
     }
@@ -119,6 +124,19 @@ fn by_warpgroup(
     progress.consumer.release();
     progress.consumer.advance();
     load_next(&mut progress.feed, block);
+}
+
+/// Releases the pages of a pass without rows of this warpgroup.
+#[device]
+fn pass_over(pages: [Val<u32>; 2], ranges: &Ranges, progress: &mut Progress, block: &Block<'_>) {
+    let [mut page, end] = pages;
+    while page < end {
+        wait_for_page(page, ranges, &progress.consumer, block);
+        progress.consumer.release();
+        progress.consumer.advance();
+        load_next(&mut progress.feed, block);
+        page += 1;
+    }
 }
 
 /// Waits for a page, and clears its values that may be stale.

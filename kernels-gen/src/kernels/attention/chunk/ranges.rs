@@ -57,6 +57,12 @@ impl Ranges {
         Ranges { starts, ends }
     }
 
+    /// Whether a row of the warp is in the pass.
+    #[device]
+    pub fn has_rows(&self) -> Val<bool> {
+        self.ends.of_warp[1] != 0
+    }
+
     /// Whether a row of the warp attends to some of `count` positions from `first` on.
     #[device]
     pub fn some_attend(&self, first: Val<u32>, count: u32) -> Val<bool> {
