@@ -85,7 +85,8 @@ pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     all.par_iter().map(case).collect()
 }
 
-/// Cases of attention of a prefill step: rows of one sequence, and of several, at some lengths.
+/// Cases of attention of a prefill step: rows of one sequence, and of several, at some lengths; and of several of which one has values
+/// that are not finite, which no other may meet.
 pub(crate) fn chunk(s: &ChunkShape) -> Vec<Case> {
     let name = KernelSpec::AttentionChunk(s.clone()).name();
     let attention = &s.attention;
@@ -103,14 +104,21 @@ pub(crate) fn chunk(s: &ChunkShape) -> Vec<Case> {
     // At length `window` + 56, rows 0 to 7 of a group attend to another first position of 32 than rows 8 to 15.
     let lengths = [0, 1, 63, 130, window + 56].map(|length| (length, 2.0));
     let cases = [&lengths[..], &[(window + 77, FAR_APART)]].concat();
-    let case = |(&(length, deviation), rows): (&(usize, f32), &Vec<Option<usize>>)| {
+    let case = |length: usize, deviation, rows: &Vec<Option<usize>>, not_finite| {
         let noise = &mut Noise::new(&format!("{name} {length} {deviation} {:?}", rows.last()));
         let count = rows.iter().flatten().max().map_or(1, |most| most + 1);
         let starts: Vec<usize> = (0..count).map(|index| length + 40 * index).collect();
         let steps = vec![rows.clone()];
-        Steps::new(attention, &starts, &steps, noise).case(&steps, Some(s), deviation, noise)
+        let mut all = Steps::new(attention, &starts, &steps, noise);
+        all.not_finite = not_finite;
+        all.case(&steps, Some(s), deviation, noise)
     };
-    cases.iter().flat_map(|it| [&one, &several].map(|rows| case((it, rows)))).collect()
+    let all = cases
+        .iter()
+        .flat_map(|&(length, deviation)| [&one, &several].map(|rows| case(length, deviation, rows, None)));
+    // Integers of a cache of q8_0 are finite.
+    let separate = (s.attention.kv == KvType::F16 && tokens > 16).then(|| case(130, 2.0, &several, Some(1)));
+    all.chain(separate).collect()
 }
 
 /// Cases of the append, before attention to the appended entries.
@@ -160,6 +168,8 @@ struct Steps<'a> {
     s: &'a AttentionShape,
     case: Case,
     sequences: Vec<Sequence>,
+    /// A sequence whose rows have values of NaN.
+    not_finite: Option<usize>,
     factors: Vec<f32>,
     norms: [Vec<f32>; 2],
     keys: usize,
@@ -210,7 +220,20 @@ impl<'a> Steps<'a> {
         let norms = s.norm_widths().unwrap_or([s.head_dim; 2]).map(|n| noise.uniform(n as usize, 0.5, 1.5));
         let names = ["q_norm", "k_norm"];
         let norm_buffers = [0, 1].map(|i| s.qk_norm.map(|_| case.input(names[i], f32s(&norms[i]))));
-        Steps { s, case, sequences, factors, norms, keys, values, page_table, rope_table, norm_buffers }
+        let not_finite = None;
+        Steps {
+            s,
+            case,
+            sequences,
+            not_finite,
+            factors,
+            norms,
+            keys,
+            values,
+            page_table,
+            rope_table,
+            norm_buffers,
+        }
     }
 
     /// The case of these steps, by decode steps or by prefill steps of a shape; `deviation` is the standard deviation of the
@@ -224,6 +247,9 @@ impl<'a> Steps<'a> {
     ) -> Case {
         let s = self.s;
         self.case.what = format!("{}, scores of {deviation}", self.case.what);
+        if let Some(index) = self.not_finite {
+            self.case.what += &format!(", values of sequence {index} not finite");
+        }
         let partial = self.case.output("partial", Element::F32, s.workspace() as usize);
         let counters = self.case.input("counters", u32s(&vec![0; s.counters() as usize]));
         self.case.may_change([partial]);
@@ -267,7 +293,10 @@ impl<'a> Steps<'a> {
             let want = match rows.iter().any(Option::is_some) {
                 true => {
                     let limit = chunk.map_or_else(|| limit(s), |_| chunk_limit(s, deviation));
-                    Want::Close(Close::all(want, limit))
+                    let is_finite = |row: &Option<usize>| row.is_none() || *row != self.not_finite;
+                    let at = (0..want.len()).filter(|at| is_finite(&rows[at / (heads * dim)]));
+                    let (at, values) = at.map(|at| (at, want[at])).unzip();
+                    Want::Close(Close { at, values, scale: None, limit })
                 }
                 false => Want::Exactly(Element::F32, vec![0; want.len() * 4]),
             };
@@ -288,7 +317,10 @@ impl<'a> Steps<'a> {
         let (s, dim) = (self.s, self.s.head_dim as usize);
         let (heads, kv_heads) = (s.heads as usize, s.kv_heads as usize);
         let q = noise.normal(heads * dim, deviation);
-        let (k, v) = (noise.normal(kv_heads * dim, 1.0), noise.normal(kv_heads * dim, 1.0));
+        let (k, mut v) = (noise.normal(kv_heads * dim, 1.0), noise.normal(kv_heads * dim, 1.0));
+        if sequence.is_some() && sequence == self.not_finite {
+            v.fill(f32::NAN);
+        }
         let mut row = Row { position: 17, prompt: 1, chooses: true, pages: PAGES, ..Row::default() };
         let Some(index) = sequence else {
             let mut record = row.words();
