@@ -142,16 +142,16 @@ fn kernels_of_a_decode_and_a_prefill_step() {
         ring 0: 4 stages, 1 arrivals, 32768 bytes
         ring 1: 4 stages, 256 arrivals
         warps [0]
-          4 copies of keys for ring 0, 1 lanes (pass.rs)
-          4 copies of values for ring 0, 1 lanes (pass.rs)
-          waits for ring 0, 32 lanes (mod.rs)
+          6 copies of keys for ring 0, 1 lanes (pass.rs)
+          6 copies of values for ring 0, 1 lanes (pass.rs)
+          waits for ring 0, 32 lanes (pages.rs)
           waits for ring 1, 1 lanes (pass.rs)
-          arrives at ring 1, 32 lanes (mod.rs)
+          arrives at ring 1, 32 lanes (pages.rs)
           24 wgmma (unit.rs)
           stores y (mod.rs)
         warps [1, 2, 3, 4, 5, 6, 7]
-          waits for ring 0, 32 lanes (mod.rs)
-          arrives at ring 1, 32 lanes (mod.rs)
+          waits for ring 0, 32 lanes (pages.rs)
+          arrives at ring 1, 32 lanes (pages.rs)
           24 wgmma (unit.rs)
           stores y (mod.rs)
     "#]]
