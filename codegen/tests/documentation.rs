@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 43] = [
+const FILES: [(&str, &str); 44] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("assume", "Assumptions"),
@@ -38,7 +38,8 @@ const FILES: [(&str, &str); 43] = [
     ("mma/product", "Matrix products"),
     ("mma/double", "Matrix products of f64"),
     ("mma/load", "Matrices in shared memory"),
-    ("wgmma", "Matrix products of warpgroups"),
+    ("wgmma/operand", "Operands of warpgroups' products"),
+    ("wgmma/mod", "Matrix products of warpgroups"),
     ("registers", "Registers of warpgroups"),
     ("async_copy", "Asynchronous copies"),
     ("tensor", "Tensor maps"),

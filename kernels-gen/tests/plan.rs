@@ -277,7 +277,7 @@ fn warpgroups_multiply_where_they_have_enough_tiles() {
     }
 }
 
-/// Rows and tokens of a CTA of the products of layer 0 in prefill steps on an H200.
+/// Tile of a CTA, rows × tokens, of each product of layer 0 in a prefill step. The GPU has 132 multiprocessors.
 #[test]
 fn products_of_prompts_have_large_tiles_where_they_fill_the_multiprocessors() {
     let tiles = |name: &str, rows: u32| -> Vec<[u32; 2]> {
@@ -294,8 +294,8 @@ fn products_of_prompts_have_large_tiles_where_they_fill_the_multiprocessors() {
     };
     for (name, rows, expected) in [
         ("llama-3.1-8b", 2048, [[128, 256]; 4]),
-        // 4,096 rows and 512 tokens are 64 tiles of 128 × 256. V and the down projection are of Q6_K, whose stages of 128 rows are
-        // too large for two CTAs.
+        // Attention's output and the down projection have 4,096 rows: 64 tiles of 128 × 256 for 132 multiprocessors. V and the down
+        // projection are Q6_K; two CTAs with 128 rows of it do not fit in shared memory.
         ("llama-3.1-8b", 512, [[64, 128], [128, 128], [128, 256], [64, 128]]),
         ("llama-3.1-8b", 64, [[128, 64]; 4]),
     ] {

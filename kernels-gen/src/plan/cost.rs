@@ -258,7 +258,7 @@ pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
     let mut shape = ChunkShape { attention, row_groups, warpgroups };
     let fitting = gpu.shared_budget(1) / shape.attention.stage_bytes();
     shape.attention.stages = fitting.clamp(1, CHUNK_STAGES);
-    // A warpgroup uses two pages at a time.
+    // A warpgroup holds a page while it waits for the next one.
     shape.warpgroups &= shape.attention.stages > 1;
     shape
 }

@@ -16,25 +16,26 @@ struct Division {
     tokens: u32,
     /// CTAs that a multiprocessor must hold.
     resident: u32,
-    /// Products that a multiprocessor computes in a given time, compared to the other divisions.
-    speed: u64,
 }
 
 /// The divisions of warps, for prefill steps of few tokens and for others.
-const SMALL_STEP: Division = Division { warps: [2, 2], tiles: 2, tokens: 32, resident: 1, speed: 1 };
-const LARGE_STEP: Division = Division { warps: [4, 2], tiles: 2, tokens: 64, resident: 1, speed: 1 };
+const SMALL_STEP: Division = Division { warps: [2, 2], tiles: 2, tokens: 32, resident: 1 };
+const LARGE_STEP: Division = Division { warps: [4, 2], tiles: 2, tokens: 64, resident: 1 };
 
 /// The division of a warpgroup for prefill steps of few tokens.
 const SMALL_STEP_OF_WARPGROUPS: Division = Division { warps: [4, 1], tokens: 64, ..SMALL_STEP };
 
-/// Divisions among warpgroups for other prefill steps. A warpgroup decodes weights once for all of its tokens, so 64 rows and 256 tokens
-/// take half the decoding of 128 rows and 128 tokens. While one warpgroup decodes, another multiplies: of the same CTA, or of a second one.
-/// Speeds are TFLOPS of Q4_K matrices of Llama-3.1-8B on an H100, in steps of 2,048 and 512 tokens.
-const WARPGROUPS: [Division; 4] = [
-    Division { warps: [8, 1], tiles: 1, tokens: 256, resident: 1, speed: 700 },
-    Division { warps: [4, 1], tiles: 2, tokens: 128, resident: 2, speed: 550 },
-    Division { warps: [4, 1], tiles: 1, tokens: 128, resident: 2, speed: 550 },
-    Division { warps: [4, 1], tiles: 1, tokens: 64, resident: 2, speed: 400 },
+/// Divisions among warpgroups for other prefill steps, each with its speed. A warpgroup decodes weights once for all of its tokens, so 64 rows
+/// and 256 tokens take half the decoding of 128 rows and 128 tokens. While one warpgroup decodes, another multiplies: of the same CTA, or of a
+/// second one.
+///
+/// Speeds are in TFLOPS. Those of the first two were measured with gate and up (Q4_K) of Llama-3.1-8B, 2,048 tokens, on an H100. The other two are
+/// estimates; only the ratios matter.
+const WARPGROUPS: [(Division, u64); 4] = [
+    (Division { warps: [8, 1], tiles: 1, tokens: 256, resident: 1 }, 700),
+    (Division { warps: [4, 1], tiles: 2, tokens: 128, resident: 2 }, 550),
+    (Division { warps: [4, 1], tiles: 1, tokens: 128, resident: 2 }, 550),
+    (Division { warps: [4, 1], tiles: 1, tokens: 64, resident: 2 }, 400),
 ];
 
 /// Largest number of tokens with [`SMALL_STEP`].
@@ -44,8 +45,9 @@ const SMALL_STEP_TOKENS: u32 = 64;
 const STAGES: [(u32, [u32; 2]); 5] =
     [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
 
-/// Likewise, of [`WARPGROUPS`]: four fit for weights of type f16, whose stages are small. Stages of 64 columns make two CTAs of Q6_K with 128 rows and 128 tokens fit, but 64 rows with stages of 128
-/// columns are faster: 111 µs instead of 167 in the down projection of Llama-3.1-8B for 512 tokens.
+/// As [`STAGES`], for [`WARPGROUPS`]. Four stages fit for F16 weights, whose stages are small. There are no stages of 64 columns: with them, two CTAs
+/// of 128 × 128 fit for Q6_K and would be chosen, but CTAs of 64 × 128 with 128 columns are faster. The down projection (Q6_K) of Llama-3.1-8B
+/// for 512 tokens takes 167 µs with the former; it took 111 µs with the latter.
 const STAGES_OF_WARPGROUPS: [(u32, [u32; 2]); 2] = [(128, [4, 4]), (128, [2, 2])];
 
 /// Divides a product of a prefill step.
@@ -67,26 +69,27 @@ pub(super) fn divide(gpu: &Gpu, product: GemvShape) -> GemmShape {
     fitting(gpu, &product, division, &STAGES).unwrap_or_else(|| division.shape(gpu, &product, smallest))
 }
 
-/// The division of [`WARPGROUPS`] that is expected to take the least time, of those that fit.
+/// The division of [`WARPGROUPS`] with the smallest expected time, of those that fit.
 fn among_warpgroups(gpu: &Gpu, product: &GemvShape) -> Option<GemmShape> {
-    let mut types = product.segments.iter().map(|segment| segment.ty);
-    let first = types.next();
-    let has_one_type = types.all(|ty| Some(ty) == first);
+    // With one tile a warp, gate and up are tiles of different warpgroups.
+    let supports = |division: &Division| {
+        let has_two_warpgroups = division.warps[0] == 8;
+        !product.is_gated()
+            || division.tiles == 2
+            || (has_two_warpgroups && GemmShape::may_exchange_sums(product))
+    };
     WARPGROUPS
         .into_iter()
-        .filter(|division| match (product.is_gated(), division.tiles) {
-            (true, 1) => division.warps == [8, 1] && has_one_type,
-            _ => true,
-        })
-        .filter_map(|division| {
+        .filter(|(division, _)| supports(division))
+        .filter_map(|(division, speed)| {
             let shape = fitting(gpu, product, division, &STAGES_OF_WARPGROUPS)?;
-            Some((division.time(gpu, &shape), shape))
+            Some((division.time(speed, gpu, &shape), shape))
         })
         .min_by_key(|(time, _)| *time)
         .map(|(_, shape)| shape)
 }
 
-/// A product divided so, with the first of `stages` of which a multiprocessor holds as many CTAs as the division asks for.
+/// The product with a division and the first of `stages` that leaves room for the division's resident CTAs.
 fn fitting(
     gpu: &Gpu,
     product: &GemvShape,
@@ -113,12 +116,12 @@ impl Division {
         GemmShape { product: product.clone(), tiling }
     }
 
-    /// The expected time of a product, in units that are the same for all divisions: a multiprocessor takes its CTAs one after the
-    /// other, and a CTA alone is as fast as two.
-    fn time(self, gpu: &Gpu, shape: &GemmShape) -> u64 {
+    /// Expected time of a product, comparable among divisions. Two resident CTAs share a multiprocessor's speed, so they count as one after
+    /// the other.
+    fn time(self, speed: u64, gpu: &Gpu, shape: &GemmShape) -> u64 {
         let ctas = shape.grid().iter().product::<u32>().div_ceil(gpu.multiprocessors);
         let products = self.warps[0] * self.tiles * shape.block_tokens();
-        // Divided last, so that no speed is rounded.
-        u64::from(ctas) * u64::from(products) * 1_000_000 / self.speed
+        // The factor keeps the quotient precise.
+        u64::from(ctas) * u64::from(products) * 1_000_000 / speed
     }
 }

@@ -170,16 +170,11 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
         return Err(format!("a warp has {} tiles: see `Tiling`", tiling.warp_tiles));
     }
     if product.is_gated() && tiling.warp_tiles == 1 {
-        let types: Vec<_> = product.segments.iter().map(|segment| segment.ty).collect();
-        if types[0] != types[1]
-            || !tiling.warps[0].is_multiple_of(2)
-            || !tiling.warp_tokens.is_multiple_of(16)
-        {
-            return Err(
-                "warps of gate and of up need the same type and an even number of warps and of groups of \
-                        eight tokens"
-                    .to_owned(),
-            );
+        let halves = tiling.warps[0].is_multiple_of(2) && tiling.warp_tokens.is_multiple_of(16);
+        if !GemmShape::may_exchange_sums(product) || !halves {
+            return Err("with one tile a warp, gate and up need the same type, an even number of warps along rows, and a \
+                        multiple of 16 tokens a warp"
+                .to_owned());
         }
     }
     if tiling.warpgroups && (!tiling.warps[0].is_multiple_of(4) || tiling.copy != CopyEngine::Bulk) {

@@ -15,7 +15,7 @@ const GROUPS_IN_FLIGHT: usize = 4;
 /// Barrier of the consumer warps that exchange sums.
 const EXCHANGE_BARRIER: u8 = 1;
 
-/// Bytes of a warp's fragment of sums.
+/// Bytes of a fragment of sums of all lanes.
 const FRAGMENT_BYTES: u32 = WARP * 16;
 
 /// Writes the outputs of a warp.
@@ -55,6 +55,7 @@ impl Epilogue<'_> {
         }
     }
 
+    /// Writes the outputs that follow from the sums of `part`.
     fn finish_part(&self, part: &Part<'_>) {
         let Part { groups, token, .. } = *part;
         let factors = self.operands.x.bytes(self.s.halve().factors()).cast::<f32>().at(token);
@@ -110,8 +111,8 @@ impl Epilogue<'_> {
     }
 }
 
-/// Writes the outputs of a warp of gate and of the warp of up with the same rows and tokens: that of gate those of the first half of
-/// the tokens, that of up those of the second. Each gets the other's sums through shared memory, which the rings no longer use.
+/// Writes the outputs of gate and up whose sums are in different warps. A pair of warps has the same rows and tokens. They exchange sums through
+/// shared memory, which the rings no longer use: the warp of gate then writes the first half of the tokens, the warp of up the second.
 #[device]
 fn join_gate_and_up(epilogue: &Epilogue<'_>, row: Val<u32>, pair: Val<u32>, all: &Part<'_>) {
     let s = epilogue.s;
@@ -119,7 +120,7 @@ fn join_gate_and_up(epilogue: &Epilogue<'_>, row: Val<u32>, pair: Val<u32>, all:
     let half = all.groups / 2;
     let (first, second) = all.sums.split_at(half);
     let sent = |of_up: u32| Exchange::new(pair * 2 + of_up, half);
-    // All stages were read.
+    // All warps have read the stages that the exchange overwrites.
     named_barrier(EXCHANGE_BARRIER, s.warps() * WARP);
     if is_of_up {
         sent(1).store(first);
@@ -137,14 +138,14 @@ fn join_gate_and_up(epilogue: &Epilogue<'_>, row: Val<u32>, pair: Val<u32>, all:
     }
 }
 
-/// Sums that a warp passes to another through shared memory: `[group][lane]`, each a fragment.
+/// Buffer in shared memory for the sums that a warp sends to another: `[group of tokens][lane]`, each a fragment.
 struct Exchange {
     at: Ptr<Shared, f32>,
     groups: usize,
 }
 
 impl Exchange {
-    /// The exchange `index` of those of the CTA.
+    /// Buffer number `index` of the CTA.
     fn new(index: Val<u32>, groups: usize) -> Exchange {
         let of_warp = dynamic_shared::<u8>().bytes(index * (groups as u32 * FRAGMENT_BYTES));
         Exchange { at: of_warp.bytes(lane() * 16).cast::<f32>(), groups }

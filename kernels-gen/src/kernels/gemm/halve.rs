@@ -33,12 +33,13 @@ pub struct HalveShape {
 /// The factor of a token that does not exist. Other factors are not negative.
 pub(super) const MISSING: f32 = -1.0;
 
-/// Threads of a CTA, and with more than [`FEW_COLUMNS`]. Every input is read twice: if a multiprocessor has few CTAs, the second time from
-/// the cache.
+/// Threads of a CTA for tokens of at most [`FEW_COLUMNS`] inputs.
 const THREADS: u32 = 256;
+
+/// Threads of a CTA for tokens of more inputs. Inputs are read twice. With fewer resident CTAs, the inputs between both reads fit in L2.
 const MOST_THREADS: u32 = 1024;
 
-/// Largest number of inputs of a token with [`THREADS`].
+/// Largest number of inputs of a token for [`THREADS`].
 const FEW_COLUMNS: u32 = 4096;
 
 /// Tokens of a CTA. Half of a warp has a token, and stores of both fill sectors of 32 bytes of core matrices.

@@ -27,8 +27,8 @@ use epilogue::Epilogue;
 use shape::{BlockOfRows, GROUP};
 use weights::BlockDecoder;
 
-/// Registers of a thread of the producers and of the consumers, if the producers give some: (56 + 2 · 224) · 128 is as many as 384 threads
-/// start with, 168 each.
+/// Registers of a producer thread and of a consumer thread with `setmaxnreg`. The CTA starts with 168 registers for each of its 384 threads,
+/// as many as (56 + 2 · 224) · 128.
 const PRODUCER_REGISTERS: u32 = 56;
 const CONSUMER_REGISTERS: u32 = 224;
 

@@ -17,8 +17,8 @@ pub(super) const GROUP: u32 = 8;
 pub struct Tiling {
     /// Consumer warps of a CTA: along rows, and along tokens.
     pub warps: [u32; 2],
-    /// Tiles of 16 rows of a warp: 1 or 2. With a gated output 2 are one of gate and one of up; with 1, half of the warps along rows
-    /// have tiles of gate, and the others those of up.
+    /// Tiles of 16 rows of a warp: 1 or 2. With a gated output and 2, a warp has one of gate and one of up. With a gated output and 1, the
+    /// first half of the warps along rows has tiles of gate, the second half tiles of up.
     #[serde(default = "two", skip_serializing_if = "is_two")]
     pub warp_tiles: u32,
     /// Tokens of a warp, a multiple of 8.
@@ -86,6 +86,13 @@ impl GemmShape {
         !product.is_gated() || cols.all(|cols| Some(cols) == first)
     }
 
+    /// Whether gate and up may be tiles of different warps: the warps run the same code, so both have the same type.
+    pub fn may_exchange_sums(product: &GemvShape) -> bool {
+        let mut types = product.segments.iter().map(|segment| segment.ty);
+        let first = types.next();
+        product.is_gated() && types.all(|ty| Some(ty) == first)
+    }
+
     /// Tokens of a CTA.
     pub fn block_tokens(&self) -> u32 {
         self.tiling.warps[1] * self.tiling.warp_tokens
@@ -96,13 +103,12 @@ impl GemmShape {
         self.tiling.warps[0] * self.tiling.warps[1]
     }
 
-    /// Threads of a CTA: of consumer warps and the producer warp, which is in a warpgroup of its own if it gives registers.
+    /// Threads of a CTA: the consumer warps and one producer warp, or a producer warpgroup with `setmaxnreg`, which applies to warpgroups.
     pub fn threads(&self) -> u32 {
         (self.warps() + if self.gives_registers() { 4 } else { 1 }) * WARP
     }
 
-    /// Whether the producers give registers to the consumers, for the sums of 64 rows and 256 tokens: two warpgroups that fill a
-    /// multiprocessor.
+    /// Whether consumers take registers from the producers (`setmaxnreg`): two consumer warpgroups with at least 128 sums a thread.
     pub(super) fn gives_registers(&self) -> bool {
         let sums = self.tiling.warp_tiles * self.tiling.warp_tokens / 2;
         self.tiling.warpgroups && self.warps() == 8 && sums >= 128
@@ -169,7 +175,7 @@ impl GemmShape {
         rings.max(exchanged)
     }
 
-    /// Whether gate and up are sums of different warps, which exchange them.
+    /// Whether gate and up are sums of different warps, which the epilogue exchanges through shared memory.
     pub(super) fn exchanges_sums(&self) -> bool {
         self.product.is_gated() && self.tiling.warp_tiles == 1
     }

@@ -85,8 +85,8 @@ pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     all.par_iter().map(case).collect()
 }
 
-/// Cases of attention of a prefill step: rows of one sequence, and of several, at some lengths; and of several of which one has values
-/// that are not finite, which no other may meet.
+/// Cases of attention of a prefill step: rows of one sequence and of several, at some lengths; and several of which one has values of NaN,
+/// which must not reach the others.
 pub(crate) fn chunk(s: &ChunkShape) -> Vec<Case> {
     let name = KernelSpec::AttentionChunk(s.clone()).name();
     let attention = &s.attention;
@@ -109,16 +109,16 @@ pub(crate) fn chunk(s: &ChunkShape) -> Vec<Case> {
         let count = rows.iter().flatten().max().map_or(1, |most| most + 1);
         let starts: Vec<usize> = (0..count).map(|index| length + 40 * index).collect();
         let steps = vec![rows.clone()];
-        let mut all = Steps::new(attention, &starts, &steps, noise);
-        all.not_finite = not_finite;
-        all.case(&steps, Some(s), deviation, noise)
+        let mut buffers = Steps::new(attention, &starts, &steps, noise);
+        buffers.not_finite = not_finite;
+        buffers.case(&steps, Some(s), deviation, noise)
     };
     let all = cases
         .iter()
         .flat_map(|&(length, deviation)| [&one, &several].map(|rows| case(length, deviation, rows, None)));
     // Integers of a cache of q8_0 are finite.
-    let separate = (s.attention.kv == KvType::F16 && tokens > 16).then(|| case(130, 2.0, &several, Some(1)));
-    all.chain(separate).collect()
+    let with_nan = (s.attention.kv == KvType::F16 && tokens > 16).then(|| case(130, 2.0, &several, Some(1)));
+    all.chain(with_nan).collect()
 }
 
 /// Cases of the append, before attention to the appended entries.
@@ -168,7 +168,7 @@ struct Steps<'a> {
     s: &'a AttentionShape,
     case: Case,
     sequences: Vec<Sequence>,
-    /// A sequence whose rows have values of NaN.
+    /// Sequence whose rows in the steps have values of NaN; its outputs are not compared.
     not_finite: Option<usize>,
     factors: Vec<f32>,
     norms: [Vec<f32>; 2],

@@ -75,8 +75,8 @@ impl ChunkShape {
         if self.warpgroups { PAGE } else { UNIT_TILES * TILE }
     }
 
-    /// Pages that are loaded before the first is attended to: one less than the stages, so that the next load waits for no other warp. A
-    /// warpgroup uses two pages at a time.
+    /// Number of pages that are loaded before the loop. One stage stays free, so that a load does not wait for slower warps. A warpgroup
+    /// holds a page while it waits for the next one, so it needs at least two.
     fn pages_ahead(&self) -> u32 {
         let least = if self.warpgroups { 2 } else { 1 };
         self.attention.stages.saturating_sub(1).max(least)

@@ -1,4 +1,4 @@
-//! The loop over the pages of a pass.
+//! Loops over the pages of a pass, of warps and of warpgroups.
 
 use bespoke_codegen::prelude::*;
 
@@ -6,18 +6,18 @@ use super::Block;
 use super::pass::{Feed, load_next};
 use super::ranges::Ranges;
 use super::unit::{
-    Running, Weights, add_values, clear_stale_values, scores, start_adding_values, start_scores, weigh,
+    Running, SoftmaxWeights, add_values, clear_stale_values, scores, start_adding_values, start_scores, weigh,
 };
 use crate::kernels::attention::shape::PAGE;
 
-/// What changes from page to page.
+/// State of the loop over the pages.
 #[derive(Clone, Carry)]
 pub(super) struct Progress {
-    /// The pages to load.
+    /// Pages that are not loaded yet.
     pub feed: Feed,
-    /// The page to attend to.
+    /// Stage of the ring with the current page.
     pub consumer: Consumer,
-    /// The softmax of the warp's rows so far.
+    /// Online softmax of the warp's rows.
     pub running: Running,
 }
 
@@ -33,17 +33,18 @@ pub(super) fn attend_to_pages(
     block: &Block<'_>,
 ) {
     if block.s.warpgroups {
-        // Zero weights would not keep values that are not finite from the rows of another sequence.
+        // A weight of zero does not mask the values of another sequence: 0 · NaN is NaN.
         if ranges.has_rows() {
             by_warpgroup(pages, query, ranges, progress, block);
         } else {
-            pass_over(pages, ranges, progress, block);
+            skip_pages(pages, ranges, progress, block);
         }
     } else {
         by_warp(pages, query, ranges, progress, block);
     }
 }
 
+/// Attends to the pages with the products of warps (`mma`), a unit of positions at a time.
 #[device]
 fn by_warp(pages: [Val<u32>; 2], query: &Query, ranges: &Ranges, progress: &mut Progress, block: &Block<'_>) {
     let (s, a) = (block.s, &block.s.attention);
@@ -90,7 +91,8 @@ fn attend_to_unit(
     }
 }
 
-/// While the softmax of a page is computed, the tensor cores multiply the weights and the values of the page before.
+/// Attends to the pages with the products of warpgroups (`wgmma`). The softmax of a page overlaps with the product of the weights and values of
+/// the page before.
 #[device]
 fn by_warpgroup(
     pages: [Val<u32>; 2],
@@ -106,17 +108,17 @@ fn by_warpgroup(
     let mut weights = weigh_page(scores.fragments(), page, ranges, &mut progress.running, block);
     progress.running.rescale(&weights);
     while page + 1 < end {
-        let own = progress.consumer;
+        let previous = progress.consumer;
         progress.consumer.advance();
         wait_for_page(page + 1, ranges, &progress.consumer, block);
         let scores = start_scores(progress.consumer.data(), query, a);
-        let sums = start_adding_values(own.data(), &weights.tiles, &mut progress.running, a);
+        let sums = start_adding_values(previous.data(), &weights.tiles, &mut progress.running, a);
         let scores = scores.wait_for_older(1);
         page += 1;
         weights = weigh_page(scores.fragments(), page, ranges, &mut progress.running, block);
         progress.running.numerators = sums.wait().fragments().to_vec();
         progress.running.rescale(&weights);
-        own.release();
+        previous.release();
         load_next(&mut progress.feed, block);
     }
     let sums = start_adding_values(progress.consumer.data(), &weights.tiles, &mut progress.running, a);
@@ -126,9 +128,9 @@ fn by_warpgroup(
     load_next(&mut progress.feed, block);
 }
 
-/// Releases the pages of a pass without rows of this warpgroup.
+/// Releases the pages of a pass in which the warpgroup has no rows.
 #[device]
-fn pass_over(pages: [Val<u32>; 2], ranges: &Ranges, progress: &mut Progress, block: &Block<'_>) {
+fn skip_pages(pages: [Val<u32>; 2], ranges: &Ranges, progress: &mut Progress, block: &Block<'_>) {
     let [mut page, end] = pages;
     while page < end {
         wait_for_page(page, ranges, &progress.consumer, block);
@@ -139,7 +141,7 @@ fn pass_over(pages: [Val<u32>; 2], ranges: &Ranges, progress: &mut Progress, blo
     }
 }
 
-/// Waits for a page, and clears its values that may be stale.
+/// Waits until a page is loaded, then sets its stale values to zero.
 #[device]
 fn wait_for_page(page: Val<u32>, ranges: &Ranges, consumer: &Consumer, block: &Block<'_>) {
     consumer.wait();
@@ -149,7 +151,7 @@ fn wait_for_page(page: Val<u32>, ranges: &Ranges, consumer: &Consumer, block: &B
     }
 }
 
-/// The weights of the page with number `page`. See [`weigh`].
+/// Softmax weights of the positions of page `page`, masked only if a row does not attend to all of them. See [`weigh`].
 #[device]
 fn weigh_page(
     scores: &[FragmentC<f32>],
@@ -157,9 +159,9 @@ fn weigh_page(
     ranges: &Ranges,
     running: &mut Running,
     block: &Block<'_>,
-) -> Weights {
+) -> SoftmaxWeights {
     let a = &block.s.attention;
-    let mut weights = Weights::zero(PAGE);
+    let mut weights = SoftmaxWeights::zero(PAGE);
     if ranges.all_attend(page * PAGE, PAGE) {
         weights = weigh(scores, page * PAGE, None, running, a);
     } else {

@@ -35,7 +35,7 @@ impl Running {
     /// Multiplies the numerators so far by the factors of `weights`. Rows rarely meet a larger score than before, and a factor of one
     /// changes nothing.
     #[device]
-    pub fn rescale(&mut self, weights: &Weights) {
+    pub fn rescale(&mut self, weights: &SoftmaxWeights) {
         let rescale = weights.rescale;
         if vote_any((rescale[0] != 1.0) | (rescale[1] != 1.0)) {
             for sum in &mut self.numerators {
@@ -55,25 +55,25 @@ impl Running {
     }
 }
 
-/// The softmax weights of the positions of a unit.
+/// Softmax weights of the positions of a unit, not divided by the denominator.
 #[derive(Clone, Carry)]
-pub(super) struct Weights {
+pub(super) struct SoftmaxWeights {
     /// An A fragment for each tile of 16 positions.
     pub tiles: Vec<FragmentA<f16, 4>>,
     /// Factor of the numerators so far, of each row.
     rescale: [Val<f32>; 2],
 }
 
-impl Weights {
+impl SoftmaxWeights {
     /// Zeros for `positions` positions.
-    pub fn zero(positions: u32) -> Weights {
+    pub fn zero(positions: u32) -> SoftmaxWeights {
         let tile = FragmentA::from_registers([val(0u32); 4]);
-        Weights { tiles: vec![tile; (positions / TILE) as usize], rescale: [val(1.0f32); 2] }
+        SoftmaxWeights { tiles: vec![tile; (positions / TILE) as usize], rescale: [val(1.0f32); 2] }
     }
 }
 
-/// The weights of the positions of the unit from `first` on, whose products with the queries are `scores`: updates the largest scores and
-/// the denominators. With `ranges`, positions outside of them have the weight zero.
+/// Computes the softmax weights of a unit from `scores`, the products of its keys and the queries. `first` is the unit's first position. Updates
+/// the running maximum and the denominators of `running`. With `ranges`, positions outside of them get the weight zero.
 #[device]
 pub(super) fn weigh(
     scores: &[FragmentC<f32>],
@@ -81,7 +81,7 @@ pub(super) fn weigh(
     ranges: Option<&Ranges>,
     running: &mut Running,
     s: &AttentionShape,
-) -> Weights {
+) -> SoftmaxWeights {
     let mut scores = scores.to_vec();
     let own = first_of_lane(first);
     for (at, scores) in (0u32..).zip(&mut scores) {
@@ -116,10 +116,10 @@ pub(super) fn weigh(
         running.denominators[row] = fma(running.denominators[row], rescale[row], sum);
     }
     let tiles = scores.chunks(2).map(|tile| weights(&tile[0], &tile[1])).collect();
-    Weights { tiles, rescale }
+    SoftmaxWeights { tiles, rescale }
 }
 
-/// The first of this lane's positions of each eight of a unit from `first` on.
+/// First position of this lane's columns in a fragment whose first column is position `first`.
 fn first_of_lane(first: Val<u32>) -> Val<u32> {
     first + (lane() & 3) * 2
 }
@@ -186,7 +186,7 @@ pub(super) fn add_values(
     }
 }
 
-/// Starts the products of [`scores`], of a warpgroup and a page.
+/// Starts the products of the queries and a page's keys, which are at `at`, with `wgmma`. See [`scores`].
 pub(super) fn start_scores(
     at: Ptr<Shared, u8>,
     query: &[FragmentA<f16, 4>],
@@ -198,8 +198,8 @@ pub(super) fn start_scores(
     start_products(super::PAGE, &products)
 }
 
-/// Starts to add the values of a page, as [`add_values`], with the products of a warpgroup. Stale values must be zeros. The numerators are
-/// those of [`RunningSums::wait`].
+/// Starts adding weights times values of a page, whose keys are at `at`, with `wgmma`. Takes the numerators of `running`; the caller puts them back
+/// after [`RunningSums::wait`]. Stale values must be zeros. See [`add_values`].
 pub(super) fn start_adding_values(
     at: Ptr<Shared, u8>,
     weights: &[FragmentA<f16, 4>],
