@@ -14,9 +14,15 @@ use std::panic::Location;
 
 pub use operand::*;
 
+#[cfg(doc)]
+use super::mma::FragmentA;
 use super::mma::{MatrixSum, MmaElement, SumFragment};
 use super::record::{Site, emit, fail};
 use super::scalar::F16x2;
+#[cfg(doc)]
+use super::scalar::{E4m3, E5m2};
+#[cfg(doc)]
+use super::shared_tile::SharedTile;
 use super::value::{Val, val};
 use crate::Carry;
 use crate::ir::{Op, Type, Value, WgmmaOperands};

@@ -9,6 +9,8 @@ use super::super::record::{Site, emit, fail};
 use super::super::scalar::{E4m3, E5m2, F16x2};
 use super::super::shared_tile::{SharedTile, Swizzle32, Swizzle64, Swizzle128, TileSwizzle};
 use super::super::value::{Val, val};
+#[cfg(doc)]
+use super::{RunningSums, WarpgroupSums};
 use crate::Carry;
 use crate::ir::{Op, Swizzle, Type, Value};
 
