@@ -93,7 +93,10 @@ fn decode<S: Steps>(
             }
         }
         running.cancel_abandoned(scheduler);
-        match scheduler.step() {
+        let stepped = scheduler.step();
+        // Whoever reads the metrics after an answer has ended finds its pages free.
+        metrics.observe(scheduler);
+        match stepped {
             Ok(events) => {
                 failed_before = false;
                 for event in events {
@@ -111,6 +114,7 @@ fn decode<S: Steps>(
                 failed_before = true;
             }
         }
+        // Events may have cancelled sequences of slow readers.
         metrics.observe(scheduler);
     }
 }
