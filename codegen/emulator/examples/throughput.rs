@@ -1,5 +1,5 @@
-//! Measures the emulator: `cargo run --release -p bespoke-emulator --example throughput`, with the names of kernels to
-//! measure only these.
+//! Measures the emulator: `cargo run --release -p bespoke-emulator --example throughput`, with the names of kernels and of
+//! levels of checks to measure only these.
 
 use std::time::Instant;
 
@@ -105,9 +105,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     memory.fill(data, bytes, 0)?;
     println!("throughput per second of CPU time:");
     let names: Vec<String> = std::env::args().skip(1).collect();
-    let is_named = |name: &str| names.is_empty() || names.iter().any(|other| other == name);
-    for kernel in module.kernels().filter(|kernel| is_named(kernel.name())) {
-        for (name, checks) in LEVELS {
+    let is_level = |name: &str| LEVELS.iter().any(|(level, _)| *level == name);
+    let (levels, kernels): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| is_level(name));
+    let is_named = |names: &[String], name: &str| names.is_empty() || names.iter().any(|other| other == name);
+    for kernel in module.kernels().filter(|kernel| is_named(&kernels, kernel.name())) {
+        for (name, checks) in LEVELS.into_iter().filter(|(name, _)| is_named(&levels, name)) {
             let options = Options { checks, ..Options::default() };
             let config = LaunchConfig::linear(256, 256);
             let (start, before) = (Instant::now(), cpu_seconds(Instant::now()));

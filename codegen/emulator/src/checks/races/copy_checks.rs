@@ -92,7 +92,7 @@ impl RaceDetector {
         copied: u64,
     ) -> Result<(), CopyRace> {
         let Accessor { warp, lanes, pc, .. } = accessor;
-        self.lines.set(lanes, &consecutive(lanes, to, bytes), bytes);
+        self.set_consecutive(lanes, to, bytes);
         self.locate_lines(Space::Shared);
         if let Some(conflict) = self.check(accessor, Space::Shared, true) {
             return Err(CopyRace { space: Space::Shared, access: Access::Store, race: Race::new(conflict) });
@@ -100,11 +100,16 @@ impl RaceDetector {
         if copied == 0 {
             return Ok(());
         }
-        let sources = consecutive(lanes, from, bytes);
-        self.lines.set(lanes, &sources, copied);
+        match copied == bytes {
+            true => self.set_consecutive(lanes, from, bytes),
+            false => self.lines.set(lanes, &consecutive(lanes, from, bytes), copied),
+        }
         self.locate_lines(Space::Global);
-        let conflict = self.check(accessor, Space::Global, false);
-        let conflict = conflict.or_else(|| self.find_copy_conflict(accessor, Access::Load, &sources, copied));
+        let mut conflict = self.check(accessor, Space::Global, false);
+        if conflict.is_none() && self.copies.may_conflict(Access::Load) {
+            let sources = consecutive(lanes, from, bytes);
+            conflict = self.find_copy_conflict(accessor, Access::Load, &sources, copied);
+        }
         let issued =
             Stamp { time: self.sync.now(warp), origin: (warp * LANES) as u32 + lanes.trailing_zeros(), pc };
         let bytes = copied * lanes.count_ones() as u64;
@@ -250,6 +255,14 @@ impl RaceDetector {
         Ok(())
     }
 
+    /// Sets the access to check to consecutive ranges of `bytes` bytes, one for each of `lanes`, from `start`.
+    fn set_consecutive(&mut self, lanes: u32, start: u64, bytes: u64) {
+        match lanes == u32::MAX && bytes.is_power_of_two() {
+            true => self.lines.set_run(start, bytes),
+            false => self.lines.set(lanes, &consecutive(lanes, start, bytes), bytes),
+        }
+    }
+
     /// Records that a copy has written a range of shared memory.
     fn record_copy_write(&mut self, start: u64, bytes: u64, stamp: Stamp) {
         let unit = Unit::of(start | bytes);
@@ -272,7 +285,7 @@ impl RaceDetector {
     fn record_grouped_copy(&mut self, copy: &AsyncCopy) {
         let bytes = (copy.bytes / copy.lanes.count_ones()) as u64;
         let accessor = Accessor::new(copy.warp, copy.lanes, copy.pc);
-        self.lines.set(copy.lanes, &consecutive(copy.lanes, copy.shared, bytes), bytes);
+        self.set_consecutive(copy.lanes, copy.shared, bytes);
         self.locate_lines(Space::Shared);
         self.record(accessor, Space::Shared, copy.into_shared);
         if copy.into_shared {

@@ -145,6 +145,18 @@ impl RaceDetector {
         self.completed_wgmma.clear();
     }
 
+    /// Takes the shadow memory of global memory, and its pages; the detector then has neither.
+    pub(super) fn take_global(&mut self) -> (Shadow, PageMap<PageBlocks>) {
+        let mut global = std::mem::replace(&mut self.global, Shadow::keeping_replaced());
+        global.sort_replaced();
+        (global, std::mem::take(&mut self.pages))
+    }
+
+    /// Returns what [`RaceDetector::take_global`] took, so that the next cluster need not allocate it.
+    pub(super) fn return_global(&mut self, global: Shadow, pages: PageMap<PageBlocks>) {
+        (self.global, self.pages) = (global, pages);
+    }
+
     /// Sets the shadow memory index of the block of each line in `self.lines`.
     pub(super) fn locate_lines(&mut self, space: Space) {
         // In shared memory the index equals the block's number, and is already set.
@@ -256,9 +268,10 @@ impl RaceDetector {
         let clocks = sync.accessor(accessor.warp, accessor.lanes, accessor.pc, accessor.strength);
         let mut last_ordered = LastOrdered::default();
         let mut first: Option<Conflict> = None;
-        for (position, line) in lines.lines.iter().enumerate() {
+        let simple = if RECORD { shadow.record_simple(lines, writes, clocks.stamp) } else { 0 };
+        for (position, line) in lines.lines.iter().enumerate().skip(simple) {
             let part = (lines.unit, (line, lines.lane_map(position)));
-            if RECORD && !writes && shadow.repeats_read(part, &clocks) {
+            if RECORD && !writes && shadow.repeats_read(part, clocks.stamp) {
                 continue;
             }
             // A thread may have observed a strong write without synchronising with it.

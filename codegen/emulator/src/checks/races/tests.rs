@@ -144,6 +144,23 @@ fn lines_before_a_race_are_compared_with_later_clusters() {
     assert!(end_of_cluster_that_stores(&grid, 2, &[0]));
 }
 
+#[test]
+fn races_with_given_and_copied_records_are_found() {
+    const PAGE: u64 = 4096;
+    let grid = GridDetector::default();
+    // All pages of the first cluster are new, and its shadow memory is given to the grid; half of the second's pages are, and
+    // records are copied.
+    assert!(!end_of_cluster_that_stores(&grid, 0, &[0, PAGE, 2 * PAGE + 256]));
+    assert!(!end_of_cluster_that_stores(&grid, 1, &[128, 5 * PAGE + 384, 5 * PAGE + 640]));
+    assert!(!end_of_cluster_that_stores(&grid, 2, &[5 * PAGE + 512]));
+    for (cluster, address) in
+        (3..).zip([0, PAGE, 2 * PAGE + 256, 128, 5 * PAGE + 384, 5 * PAGE + 640, 5 * PAGE + 512])
+    {
+        assert!(!end_of_cluster_that_stores(&grid, cluster, &[address + 4]), "after {address}");
+        assert!(end_of_cluster_that_stores(&grid, cluster + 100, &[address]), "at {address}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 

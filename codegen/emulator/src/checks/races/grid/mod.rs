@@ -64,18 +64,35 @@ impl GridDetector {
         }
         let mut pages = std::mem::take(&mut detector.accessed_pages);
         pages.sort_unstable();
-        detector.global.sort_replaced();
+        let (global, first_blocks) = detector.take_global();
+        let global = Arc::new(global);
         let ending = EndingCluster {
             cluster,
-            global: &detector.global,
+            global: &global,
+            gives_shadow: self.are_mostly_new(&pages, first_blocks.len()),
             is_isolated: !detector.sync.has_released_to_grid && knowledge.is_empty(),
             knowledge: &knowledge,
             ended: &self.ended,
         };
-        pages.into_iter().find_map(|page| {
-            let first = detector.pages.get(&page)?.first;
-            let shard = &self.shards[page as usize % SHARDS];
-            shard.lock().unwrap_or_else(PoisonError::into_inner).merge(page, first, &ending)
-        })
+        let race = pages.into_iter().find_map(|page| {
+            let first = first_blocks.get(&page)?.first;
+            self.shard(page).merge(page, first, &ending)
+        });
+        match Arc::try_unwrap(global) {
+            Ok(global) => detector.return_global(global, first_blocks),
+            // The next cluster probably needs as many.
+            Err(global) => detector.global.reserve_as(&global),
+        }
+        race
+    }
+
+    fn shard(&self, page: u64) -> MutexGuard<'_, Shard> {
+        self.shards[page as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no cluster has accessed most of `count` pages, of which `pages` are the accessed ones.
+    fn are_mostly_new(&self, pages: &[u64], count: usize) -> bool {
+        let new = pages.iter().filter(|&&page| !self.shard(page).has(page)).count();
+        new * 2 > count
     }
 }

@@ -1,10 +1,11 @@
 //! Shard of the grid's race detection: accesses by all clusters so far to a part of the pages of global memory.
 //!
 //! Most blocks are accessed by one cluster only. For such a block the shadow memory records of that cluster are kept, and
-//! are expanded into granule records when a second cluster accesses the block.
+//! are expanded into granule records when a second cluster accesses the block. If most pages of the cluster are new, the
+//! shards keep its shadow memory itself, otherwise copies of the records.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use super::ending::EndingCluster;
 use super::record::GranuleRecord;
@@ -13,6 +14,7 @@ use crate::checks::races::race::{ClusterRace, EarlierAccess};
 use crate::checks::races::shadow::{READS, Shadow, WRITES};
 use crate::checks::races::stamp::GRANULE;
 use crate::checks::races::unit::GRANULES;
+use crate::lanes::lanes_of;
 
 /// Accesses of a page by all clusters so far. Bit masks have one bit for each block.
 #[derive(Default)]
@@ -22,20 +24,41 @@ struct PageRecords {
     /// Blocks without writes whose granules all have saturated reads ([`GranuleRecord::is_saturated`]).
     saturated: u32,
     accessed: u32,
-    /// For each block that only one cluster has accessed, the cluster and the location of the block's records; empty until
-    /// the first such block.
-    single: Vec<Option<SingleClusterBlock>>,
+    /// Blocks that only one cluster has accessed, by cluster.
+    single: Vec<SingleClusterBlocks>,
 }
 
-/// A block that only one cluster has accessed.
-#[derive(Clone, Copy)]
-struct SingleClusterBlock {
+/// Blocks of a page that only one cluster has accessed.
+struct SingleClusterBlocks {
     cluster: u64,
-    /// Index of the block in [`Shard::single`], plus one.
-    index_plus_one: NonZeroU32,
+    /// Blocks that no other cluster has accessed yet.
+    left: u32,
+    records: RecordsAt,
+}
+
+/// Where the records of some blocks of a page are.
+#[derive(Clone, Copy)]
+enum RecordsAt {
+    /// In the shadow memory with this number in [`Shard::kept`]; the page's first block is block `first` there.
+    Kept { shadow: u32, first: usize },
+    /// In [`Shard::copies`], one block after the other from `first` for each bit of `blocks`.
+    Copied { blocks: u32, first: usize },
 }
 
 impl PageRecords {
+    /// Takes a block from those that only one cluster has accessed: returns the cluster and the place of the records.
+    fn take_single(&mut self, block: usize) -> Option<(u64, RecordsAt)> {
+        let bit = 1 << block;
+        let position = self.single.iter().position(|single| single.left & bit != 0)?;
+        let single = &mut self.single[position];
+        single.left &= !bit;
+        let taken = (single.cluster, single.records);
+        if single.left == 0 {
+            self.single.swap_remove(position);
+        }
+        Some(taken)
+    }
+
     fn first(&self, kind: usize, granule: usize) -> GranuleRecord {
         self.first[kind].get(granule).copied().unwrap_or_default()
     }
@@ -54,8 +77,10 @@ impl PageRecords {
 #[derive(Default)]
 pub(super) struct Shard {
     pages: PageMap<PageRecords>,
-    /// Records of the blocks that only one cluster has accessed.
-    single: Shadow,
+    /// Shadow memories of clusters, with the records of blocks that only one cluster has accessed.
+    kept: Vec<Arc<Shadow>>,
+    /// Copies of the records of other such blocks.
+    copies: Shadow,
     /// Second and later records of granules, by address and by whether the access writes.
     more: HashMap<(u64, bool), Vec<GranuleRecord>>,
 }
@@ -75,6 +100,11 @@ impl Shard {
         race
     }
 
+    /// Whether a cluster has accessed page `number`.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.pages.contains_key(&number)
+    }
+
     fn merge_blocks(
         &mut self,
         page: &mut PageRecords,
@@ -83,21 +113,24 @@ impl Shard {
         ending: &EndingCluster<'_>,
     ) -> Option<ClusterRace> {
         let &EndingCluster { cluster, global, is_isolated, .. } = ending;
+        let blocks_that = |holds: &dyn Fn(usize) -> bool| {
+            (0..BLOCKS as usize).fold(0, |blocks, block| blocks | (holds(first + block) as u32) << block)
+        };
+        let accessed = blocks_that(&|index| global.is_accessed(index));
+        let mut new = if is_isolated { accessed & !page.accessed } else { 0 };
+        if new != 0 && global.has_any_replaced() {
+            new &= !blocks_that(&|index| global.has_replaced(index));
+        }
+        if new != 0 {
+            self.add_single(page, new, first, ending);
+        }
+        page.accessed |= accessed;
         let mut accesses = Vec::new();
-        (0..BLOCKS as usize).filter(|block| global.is_accessed(first + block)).find_map(|block| {
+        lanes_of(accessed & !new).find_map(|block| {
             let index = first + block;
             global.for_each_replaced(index, |access| accesses.push(access));
-            let bit = 1 << block;
-            if page.accessed & bit == 0 && is_isolated && accesses.is_empty() {
-                page.accessed |= bit;
-                page.single.resize(BLOCKS as usize, None);
-                let index_plus_one = NonZeroU32::MIN.saturating_add(self.single.push_block_of(global, index));
-                page.single[block] = Some(SingleClusterBlock { cluster, index_plus_one });
-                return None;
-            }
-            page.accessed |= bit;
-            if let Some(single) = page.single.get_mut(block).and_then(Option::take) {
-                self.expand(page, number, block, single);
+            if let Some((cluster, records)) = page.take_single(block) {
+                self.expand(page, number, block, (cluster, records));
             }
             let is_saturated = page.saturated >> block & 1 != 0;
             if is_saturated && is_isolated && accesses.is_empty() && global.is_weakly_read(index) {
@@ -121,12 +154,38 @@ impl Shard {
         })
     }
 
+    /// Adds blocks that only the ending cluster has accessed; `first` is the index of the page's first block in its shadow
+    /// memory.
+    fn add_single(&mut self, page: &mut PageRecords, blocks: u32, first: usize, ending: &EndingCluster<'_>) {
+        let records = if ending.gives_shadow {
+            if self.kept.last().is_none_or(|last| !Arc::ptr_eq(last, ending.global)) {
+                self.kept.push(Arc::clone(ending.global));
+            }
+            RecordsAt::Kept { shadow: self.kept.len() as u32 - 1, first }
+        } else {
+            let copied = self.copies.block_count();
+            lanes_of(blocks).for_each(|block| self.copies.push_block_of(ending.global, first + block));
+            RecordsAt::Copied { blocks, first: copied }
+        };
+        page.single.push(SingleClusterBlocks { cluster: ending.cluster, left: blocks, records });
+    }
+
     /// Adds granule records for a block that only one cluster had accessed so far.
-    fn expand(&mut self, page: &mut PageRecords, number: u64, block: usize, single: SingleClusterBlock) {
-        let SingleClusterBlock { cluster, index_plus_one } = single;
-        let index = index_plus_one.get() as usize - 1;
+    fn expand(
+        &mut self,
+        page: &mut PageRecords,
+        number: u64,
+        block: usize,
+        (cluster, records): (u64, RecordsAt),
+    ) {
+        let (shadow, index) = match records {
+            RecordsAt::Kept { shadow, first } => (&*self.kept[shadow as usize], first + block),
+            RecordsAt::Copied { blocks, first } => {
+                (&self.copies, first + (blocks & ((1 << block) - 1)).count_ones() as usize)
+            }
+        };
         let mut accesses = Vec::new();
-        self.single.for_each_access(index, |access| accesses.push(access));
+        shadow.for_each_access(index, |access| accesses.push(access));
         accesses.sort_by_key(|access| access.granule);
         for access in accesses {
             // Accesses of a single cluster do not race with each other here.

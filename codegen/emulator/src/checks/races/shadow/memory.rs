@@ -5,7 +5,7 @@ use super::lines::{AccessRecord, GranuleAccess, LineHead, Lines, READS};
 use super::split::{includes_in_quarter, quarter_of};
 use crate::checks::races::clock::{ClusterClock, Time};
 use crate::checks::races::lane_map::LaneMap;
-use crate::checks::races::line_access::MappedLine;
+use crate::checks::races::line_access::{LineAccesses, MappedLine};
 use crate::checks::races::stamp::Stamp;
 use crate::checks::races::sync::AccessorClocks;
 use crate::checks::races::unit::{BLOCK, GRANULES, QUARTERS, UNITS, Unit};
@@ -43,6 +43,12 @@ impl Shadow {
         shadow
     }
 
+    /// Allocates memory for as many blocks and records as another shadow has.
+    pub(in crate::checks::races) fn reserve_as(&mut self, other: &Shadow) {
+        self.granules.heads.reserve_exact(other.granules.heads.len());
+        self.granules.records.reserve_exact(other.granules.records.len());
+    }
+
     /// Discards all records. Accesses recorded from now on have times later than `start`.
     pub(in crate::checks::races) fn reset(&mut self, start: Time) {
         self.granules.reset(start);
@@ -57,8 +63,13 @@ impl Shadow {
         first
     }
 
-    /// Adds a block with copies of the records of another shadow's block; returns its index.
-    pub(in crate::checks::races) fn push_block_of(&mut self, other: &Shadow, block: usize) -> u32 {
+    /// Number of blocks.
+    pub(in crate::checks::races) fn block_count(&self) -> usize {
+        self.granules.heads.len()
+    }
+
+    /// Adds a block with copies of the records of another shadow's block.
+    pub(in crate::checks::races) fn push_block_of(&mut self, other: &Shadow, block: usize) {
         let index = self.granules.push_line_of(&other.granules, block);
         if let Some(first) = other.quarters(block) {
             if self.bytes.heads.is_empty() {
@@ -69,7 +80,6 @@ impl Shadow {
                 self.bytes.push_line_of(&other.bytes, quarter);
             }
         }
-        index as u32
     }
 
     /// Keeps all replaced accesses up to this time.
@@ -83,6 +93,18 @@ impl Shadow {
         for lines in [&mut self.granules, &mut self.bytes] {
             lines.replaced.sort_by_key(|&(index, GranuleAccess { granule, .. })| (index, granule));
         }
+    }
+
+    /// Whether any accesses were replaced and are kept.
+    pub(in crate::checks::races) fn has_any_replaced(&self) -> bool {
+        !self.granules.replaced.is_empty() || !self.bytes.replaced.is_empty()
+    }
+
+    /// Whether accesses of a block were replaced and are kept.
+    pub(in crate::checks::races) fn has_replaced(&self, block: usize) -> bool {
+        let mut any = false;
+        self.for_each_replaced(block, |_| any = true);
+        any
     }
 
     /// Calls `visit` for the accesses of a block that were replaced and are kept.
@@ -191,6 +213,52 @@ impl Shadow {
         first
     }
 
+    /// Checks and records the leading lines of an access as far as that is simple ([`Lines::record_simple`]), or a read repeats
+    /// a read ([`Shadow::repeats_read`]); returns how many lines that are.
+    #[inline(always)]
+    pub(in crate::checks::races) fn record_simple(
+        &mut self,
+        accesses: &LineAccesses,
+        writes: bool,
+        stamp: Stamp,
+    ) -> usize {
+        let mut parts = accesses.lines.iter().enumerate().map(|(at, line)| (line, accesses.lane_map(at)));
+        match (accesses.unit, writes) {
+            (Unit::Granule, _) => {
+                let granules = &mut self.granules;
+                parts.position(|part| !granules.record_simple(part.0.block, part, writes, stamp))
+            }
+            (Unit::Byte, true) => Some(0),
+            (Unit::Byte, false) => {
+                let mut last = (usize::MAX, None);
+                parts.position(|part| {
+                    let block = part.0.block;
+                    if last.0 != block {
+                        last = (block, self.simultaneous_read(block, stamp));
+                    }
+                    last.1.is_none_or(|read| !self.includes(read, part))
+                })
+            }
+        }
+        .unwrap_or(accesses.lines.len())
+    }
+
+    /// The record of a read of granules of a block at the same time by the same warp.
+    #[inline(always)]
+    fn simultaneous_read(&self, block: usize, stamp: Stamp) -> Option<&AccessRecord> {
+        if self.quarters(block).is_some() {
+            return None;
+        }
+        self.granules.records(block, READS).find(|record| record.stamp.is_simultaneous(stamp))
+    }
+
+    /// Whether a recorded read of granules has every byte of a part of an access, by the same lanes.
+    #[inline(always)]
+    fn includes(&self, read: &AccessRecord, part: MappedLine<'_>) -> bool {
+        let quarter = part.0.line as usize % QUARTERS;
+        includes_in_quarter(read, self.granules.lane_map(read), quarter, part)
+    }
+
     /// Records a read of a part by the lanes of a warp.
     #[inline(always)]
     pub(in crate::checks::races) fn record_read(
@@ -215,20 +283,9 @@ impl Shadow {
     /// Whether a read of bytes is already part of a recorded read of whole granules: by the same lanes, at the same time,
     /// without a write since. It need not be checked or recorded, nor the block divided. Always false in divided blocks and
     /// for reads of whole granules.
-    pub(in crate::checks::races) fn repeats_read(
-        &self,
-        (unit, (access, map)): LinePart<'_>,
-        accessor: &AccessorClocks<'_>,
-    ) -> bool {
-        if self.quarters(access.block).is_some() || unit == Unit::Granule {
-            return false;
-        }
-        let same = |record: &&AccessRecord| record.stamp.is_simultaneous(accessor.stamp);
-        let record = self.granules.records(access.block, READS).find(same);
-        record.is_some_and(|record| {
-            let quarter = access.line as usize % QUARTERS;
-            includes_in_quarter(record, self.granules.lane_map(record), quarter, (access, map))
-        })
+    pub(in crate::checks::races) fn repeats_read(&self, (unit, part): LinePart<'_>, stamp: Stamp) -> bool {
+        unit == Unit::Byte
+            && self.simultaneous_read(part.0.block, stamp).is_some_and(|read| self.includes(read, part))
     }
 
     /// Finds the first write of a part that proxy fences have not made visible to the async proxy; `visible` is the

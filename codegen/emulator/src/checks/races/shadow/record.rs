@@ -1,6 +1,6 @@
 //! Recording of accesses in the shadow memory.
 
-use super::lines::{AccessRecord, LANE_TABLE, Lines, PC_TABLE, READS, WRITES};
+use super::lines::{AccessRecord, LANE_TABLE, LineHead, Lines, PC_TABLE, READS, WRITES};
 use crate::checks::races::lane_map::{LaneMap, LaneMapKind, LaneTable};
 use crate::checks::races::line_access::{LineAccess, MappedLine};
 use crate::checks::races::stamp::{COPY, STRONG, Stamp};
@@ -100,9 +100,66 @@ impl Lines {
             number = record.next;
         }
         match same {
-            0 => self.fill(index, (access, lanes), WRITES, free, stamp),
+            0 => {
+                let free = if free == 0 { self.turn_into_write(index) } else { free };
+                self.fill(index, (access, lanes), WRITES, free, stamp)
+            }
             same => self.merge_write(same, access, lanes, stamp.pc),
         }
+    }
+
+    /// Moves the first read record of the line at `index` to the write records, if it has no units left; returns its number,
+    /// or 0.
+    #[inline(always)]
+    fn turn_into_write(&mut self, index: usize) -> u32 {
+        let head = &mut self.heads[index];
+        let number = head.first[READS];
+        let record = &mut self.records[number as usize];
+        if number == 0 || record.units != 0 {
+            return 0;
+        }
+        head.first[READS] = record.next;
+        record.next = std::mem::replace(&mut head.first[WRITES], number);
+        number
+    }
+
+    /// Checks and records an access of the line at `index` in the two most frequent cases: nobody has accessed the line, or
+    /// its only record is an access of the same run, which this access replaces. Returns false in all other cases.
+    #[inline(always)]
+    pub(super) fn record_simple(
+        &mut self,
+        index: usize,
+        (access, lanes): MappedLine<'_>,
+        writes: bool,
+        stamp: Stamp,
+    ) -> bool {
+        let head = &mut self.heads[index];
+        if head.since <= self.start {
+            *head = LineHead { since: self.start + 1, ..LineHead::default() };
+            self.fill(index, (access, lanes), if writes { WRITES } else { READS }, 0, stamp);
+            return true;
+        }
+        let [read, write] = head.first;
+        let is_only_one = (read == 0) != (write == 0);
+        if !is_only_one || write != 0 && !writes || !matches!(access.kind, LaneMapKind::Run { .. }) {
+            return false;
+        }
+        let number = read | write;
+        let record = &mut self.records[number as usize];
+        let is_same = record.next == 0
+            && record.stamp.origin == stamp.origin
+            && record.units == access.units
+            && record.kind == access.kind;
+        if !is_same || self.keeps_replaced && record.stamp.time <= self.keep_until {
+            return false;
+        }
+        if writes || record.stamp.time != stamp.time {
+            (record.stamp, record.has_pc_table) = (stamp, false);
+        }
+        if writes {
+            head.first = [0, number];
+        }
+        true
     }
 
     /// Removes a write's units from the read records.

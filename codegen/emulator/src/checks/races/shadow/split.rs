@@ -30,6 +30,7 @@ pub(super) fn quarter_of(
 }
 
 /// Whether a record of a line of granules, with its lane map, has every byte of an access of a quarter by the same lanes.
+#[inline(always)]
 pub(super) fn includes_in_quarter(
     record: &AccessRecord,
     of_granules: LaneMap<'_>,
