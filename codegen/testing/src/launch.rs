@@ -1,5 +1,9 @@
 //! Builder for a kernel launch on the emulator.
 
+mod done;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 use bespoke_codegen::dsl::Scalar;
@@ -8,10 +12,12 @@ use bespoke_codegen::launch::{Argument, DevicePointer, TensorDescription, Tensor
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, Kernel, Module};
 use bespoke_emulator::{
-    Checks, DriverTensorMap, Finding, LaunchConfig, Memory, MemoryError, Options, ParseError, Profile, Stats,
+    Checks, DriverTensorMap, Finding, LaunchConfig, Memory, MemoryError, Options, ParseError,
 };
 
-use crate::element::{Element, from_bytes, to_bytes};
+use crate::element::{Element, to_bytes};
+use done::Buffer;
+pub use done::Done;
 
 /// Default of [`Launch::instruction_limit`].
 const INSTRUCTION_LIMIT: u64 = 1 << 24;
@@ -57,12 +63,6 @@ pub struct Launch<'k> {
     memory: Memory,
 }
 
-#[derive(Clone, Copy)]
-struct Buffer {
-    address: u64,
-    bytes: usize,
-}
-
 /// Kind and type of an argument, compared with the kernel's parameter.
 #[derive(Clone, Copy)]
 enum ArgumentKind {
@@ -97,14 +97,6 @@ impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
-}
-
-/// Completed launch with its memory.
-pub struct Done {
-    compiled: Compiled,
-    buffers: Vec<Buffer>,
-    memory: Memory,
-    stats: Stats,
 }
 
 /// File, line and column in Rust of a line of PTX, from the `.loc` before it.
@@ -460,245 +452,5 @@ impl<'k> Launch<'k> {
         let mut compiled = module.compile(target)?.kernels;
         compiled.retain(|kernel| kernel.name == self.kernel.name());
         Ok(compiled.pop().expect("a compiled module has its kernels"))
-    }
-}
-
-impl Done {
-    /// Contents of buffer number `index` after the launch; scalar arguments are not counted. Uninitialised elements are
-    /// zero.
-    ///
-    /// # Panics
-    /// If the launch has no such buffer.
-    #[track_caller]
-    pub fn buffer<T: Element>(&self, index: usize) -> Vec<T> {
-        let Some(&Buffer { address, bytes }) = self.buffers.get(index) else {
-            panic!("no buffer {index}: the launch has {} buffers", self.buffers.len());
-        };
-        let mut content = vec![0; bytes];
-        self.memory.read(address, &mut content).expect("a buffer is one allocation");
-        from_bytes(&content)
-    }
-
-    /// Checks that every element of buffer number `index` differs from the expected one by at most `tolerance`, relative
-    /// to the expected one if that is greater than 1. A NaN is close to a NaN only.
-    ///
-    /// ```
-    /// # use {bespoke_codegen::prelude::*, bespoke_testing::Launch};
-    /// #[kernel(threads = 32)]
-    /// fn roots(x: Ptr<Global, f32>) {
-    ///     x.at(lane()).store(x.at(lane()).load().sqrt());
-    /// }
-    /// let done = Launch::of(&roots()?).buffer(&[2.0f32; 32]).run()?;
-    /// done.assert_close(0, &[1.41421f32; 32], 1e-5);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If an element is too far away, or the buffer has another number of elements; the message has the first such
-    /// element, its distance, and how many there are. Also if the launch has no such buffer.
-    #[track_caller]
-    pub fn assert_close<T: Element + Copy + Into<f64>>(&self, index: usize, expected: &[T], tolerance: f64) {
-        let found = self.buffer::<T>(index);
-        assert!(
-            found.len() == expected.len(),
-            "buffer {index} has {} elements, and {} are expected",
-            found.len(),
-            expected.len()
-        );
-        let far = found.iter().zip(expected).enumerate().filter_map(|(at, (&found, &expected))| {
-            let (found, expected): (f64, f64) = (found.into(), expected.into());
-            let distance = (found - expected).abs() / expected.abs().max(1.0);
-            let same = found == expected || found.is_nan() && expected.is_nan();
-            // A distance that is not a number is not close either.
-            let close = same || distance <= tolerance;
-            (!close).then_some((at, found, expected, distance))
-        });
-        let far: Vec<(usize, f64, f64, f64)> = far.collect();
-        if let Some((at, value, wanted, distance)) = far.first() {
-            panic!(
-                "element {at} of buffer {index} is {value}, not {wanted}: the difference {distance:e} exceeds \
-                 {tolerance:e}; so do {} of {} elements",
-                far.len(),
-                found.len()
-            );
-        }
-    }
-
-    /// Text that the kernel printed.
-    pub fn printed(&self) -> &str {
-        &self.stats.printed
-    }
-
-    /// Number of instructions, bytes and conflicts of the launch, by line; none without [`Launch::profile`].
-    pub fn profile(&self) -> Option<&Profile> {
-        self.stats.profile.as_deref()
-    }
-
-    /// Accesses of shared memory with bank conflicts: for each instruction the maximum number of words of one bank, the Rust
-    /// line and the PTX. Copies by `cp.async` are accesses, too.
-    ///
-    /// # Panics
-    /// If the launch was not measured: see [`Launch::profile`].
-    #[track_caller]
-    pub fn bank_conflicts(&self) -> Vec<String> {
-        let profile = self.profile().expect("bank conflicts are counted by a launch with `.profile()`");
-        let conflicts = profile.instructions.iter().filter(|instruction| {
-            let shared = &instruction.counts.shared;
-            shared.wavefronts > shared.ideal_wavefronts
-        });
-        let text = |instruction: &bespoke_emulator::InstructionProfile| {
-            let line = instruction.source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
-            format!("{line}{}-way: {}", instruction.counts.shared.worst_ways, instruction.ptx_text.trim())
-        };
-        conflicts.map(text).collect()
-    }
-
-    /// PTX that the emulator ran.
-    pub fn ptx(&self) -> &str {
-        &self.compiled.ptx
-    }
-
-    /// Whether some instruction of the PTX, without its guard, starts with `text`, in which `…` matches any characters.
-    pub fn has(&self, text: &str) -> bool {
-        self.ptx().lines().any(|line| {
-            let line = line.trim_start();
-            let unguarded = match line.strip_prefix('@') {
-                Some(guarded) => guarded.split_once(' ').map_or("", |(_, rest)| rest),
-                None => line,
-            };
-            let mut parts = text.split('…');
-            let rest = parts.next().and_then(|first| unguarded.strip_prefix(first));
-            rest.is_some_and(|rest| {
-                parts.try_fold(rest, |rest, part| rest.split_once(part).map(|(_, after)| after)).is_some()
-            })
-        })
-    }
-
-    /// The target for which the kernel was compiled.
-    pub fn target(&self) -> Target {
-        self.compiled.target
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    use bespoke_codegen::prelude::*;
-
-    use super::*;
-
-    #[kernel(threads = 1)]
-    fn scaled(x: Ptr<Global, f32>, factor: Val<f32>, on: Val<bool>) {
-        if on {
-            x.store(x.load() * factor);
-        }
-    }
-
-    #[kernel(threads = 1)]
-    fn prefetched(#[tile([8, 2])] x: bespoke_codegen::dsl::TensorMap<f32, 2, Swizzle32>) {
-        x.prefetch((0, 0), None);
-    }
-
-    #[test]
-    fn a_wrong_tensor_is_an_error_that_names_it() {
-        let kernel = prefetched().unwrap();
-        let of = || Launch::of(&kernel);
-        assert!(of().tensor(&[0.0f32; 16], [8, 2]).run().is_ok());
-        let check = |wrong: &dyn Fn(), expected: &str| {
-            let panic = catch_unwind(AssertUnwindSafe(wrong)).unwrap_err();
-            assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some(expected));
-        };
-        let parameter =
-            "argument 1 of `prefetched`: its parameter `x` is a tensor map of 2 dimensions with `f32`";
-        check(&|| drop(of().buffer(&[0.0f32])), &format!("{parameter}: pass a `tensor`"));
-        check(
-            &|| drop(of().tensor(&[0u32; 16], [8, 2])),
-            &format!("{parameter}, but this tensor has 2 dimensions with `u32`"),
-        );
-        check(
-            &|| drop(of().tensor(&[0.0f32; 16], [16])),
-            &format!("{parameter}, but this tensor has 1 dimensions with `f32`"),
-        );
-        check(
-            &|| drop(of().tensor(&[0.0f32; 16], [8, 3])),
-            "a tensor of [8, 3] has 24 elements, and there are 16 values",
-        );
-        check(
-            &|| drop(of().tensor(&[0.0f32; 10], [5, 2])),
-            "the tensor map `x`: a stride of 20 bytes along dimension 1: it must be a multiple of 16 below 2^40; pad the \
-             rows of the tensor",
-        );
-        let plain = |address, layout: &TensorLayout| {
-            TensorDescription::<f32, 2>::dense(address, [8, 2], layout.tile[..].try_into().unwrap())
-        };
-        check(
-            &|| drop(of().tensor_with(&[0.0f32; 16], plain)),
-            "the tensor map `x` has the layout TensorLayout { element: F32, tile: [8, 2], swizzle: None }, and its \
-             parameter states TensorLayout { element: F32, tile: [8, 2], swizzle: Bytes32 }",
-        );
-    }
-
-    #[test]
-    fn an_element_that_is_not_close_is_named() {
-        let kernel = scaled().unwrap();
-        let launch = || Launch::of(&kernel).buffer(&[3.0f32, 4.0, 5.0]).value(2.0f32).value(true);
-        let done = launch().run().unwrap();
-        assert!(done.profile().is_none());
-        done.assert_close(0, &[6.00001f32, 4.0, 5.0], 1e-5);
-        let message = |expected: &[f32]| {
-            let panic = catch_unwind(AssertUnwindSafe(|| done.assert_close(0, expected, 1e-3))).unwrap_err();
-            panic.downcast_ref::<String>().cloned().unwrap_or_default()
-        };
-        let found = message(&[6.0, 4.25, f32::NAN]);
-        assert!(found.starts_with("element 1 of buffer 0 is 4, not 4.25: the difference 5.88"), "{found}");
-        assert!(found.ends_with("exceeds 1e-3; so do 2 of 3 elements"), "{found}");
-        assert_eq!(message(&[6.0]), "buffer 0 has 3 elements, and 1 are expected");
-        assert!(launch().profile().run().unwrap().profile().is_some());
-    }
-
-    #[test]
-    fn a_kernel_that_the_module_does_not_have_is_an_error_that_names_those_it_has() {
-        let module = Module::new().kernel(scaled().unwrap()).kernel(prefetched().unwrap());
-        let panic = catch_unwind(AssertUnwindSafe(|| drop(Launch::entry(&module, "scale")))).unwrap_err();
-        let expected = "the module has no kernel `scale`; its kernels are [\"scaled\", \"prefetched\"]";
-        assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some(expected));
-    }
-
-    #[test]
-    fn a_wrong_argument_is_an_error_that_names_it() {
-        let kernel = scaled().unwrap();
-        let of = || Launch::of(&kernel);
-        let message = |wrong: &dyn Fn()| {
-            let panic = catch_unwind(AssertUnwindSafe(wrong)).unwrap_err();
-            panic.downcast_ref::<String>().cloned().unwrap_or_default()
-        };
-        let check = |wrong: &dyn Fn(), expected: &str| assert_eq!(message(wrong), expected);
-        check(
-            &|| drop(of().buffer(&[1u32])),
-            "argument 1 of `scaled`: its parameter `x` points to `f32`, but this buffer contains `u32`",
-        );
-        check(
-            &|| drop(of().value(1.0f32)),
-            "argument 1 of `scaled`: its parameter `x` points to `f32`: pass a `buffer` instead of a `value`",
-        );
-        let first = || of().uninitialised::<f32>(1);
-        check(
-            &|| drop(first().buffer(&[2.0f32])),
-            "argument 2 of `scaled`: its parameter `factor` is of type `f32`: pass a `value` instead of a buffer",
-        );
-        check(
-            &|| drop(first().value(2u32)),
-            "argument 2 of `scaled`: its parameter `factor` is of type `f32`, but this value is of type `u32`",
-        );
-        let all = || first().value(2.0f32).value(false);
-        check(
-            &|| drop(first().value(2.0f32).run()),
-            "`scaled` is launched without an argument for its parameter `on`",
-        );
-        check(&|| drop(all().value(1u32)), "`scaled` has 3 parameters: argument 4 is one too many");
-        check(&|| drop(all().run().unwrap().buffer::<f32>(1)), "no buffer 1: the launch has 1 buffers");
-        let done = of().buffer(&[3.0f32]).value(2.0f32).value(true).run().unwrap();
-        assert_eq!(done.buffer::<f32>(0), [6.0]);
     }
 }

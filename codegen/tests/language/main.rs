@@ -2,9 +2,11 @@
 
 mod assumptions;
 mod calls;
+mod errors;
 mod escapes;
 mod interpret;
 mod modules;
 mod parameters;
+mod printing;
 mod programs;
 mod staging;
