@@ -74,7 +74,8 @@ fn machine_instructions(cubin: &[u8]) -> Result<i64, Error> {
     std::fs::write(&file, cubin)?;
     let listing = Command::new("nvdisasm").arg("-c").arg(&file).output();
     std::fs::remove_file(&file)?;
-    let listing = String::from_utf8(listing?.stdout)?;
+    let listing = listing.map_err(|error| format!("nvdisasm: {error}: put it on PATH"))?;
+    let listing = String::from_utf8(listing.stdout)?;
     // A line of the listing with an instruction starts with its address, in a comment; NOPs are padding.
     let is_instruction = |line: &&str| line.trim_start().starts_with("/*") && !line.contains("NOP");
     Ok(listing.lines().filter(is_instruction).count() as i64)
