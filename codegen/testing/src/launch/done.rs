@@ -87,7 +87,8 @@ impl Done {
         &self.stats.printed
     }
 
-    /// Number of instructions, bytes and conflicts of the launch, by line; none without [`Launch::profile`].
+    /// Number of instructions, bytes and conflicts of the launch, by line; none without
+    /// [`Launch::profile`](super::Launch::profile).
     pub fn profile(&self) -> Option<&Profile> {
         self.stats.profile.as_deref()
     }
@@ -96,7 +97,7 @@ impl Done {
     /// line and the PTX. Copies by `cp.async` are accesses, too.
     ///
     /// # Panics
-    /// If the launch was not measured: see [`Launch::profile`].
+    /// If the launch was not measured: see [`Launch::profile`](super::Launch::profile).
     #[track_caller]
     pub fn bank_conflicts(&self) -> Vec<String> {
         let profile = self.profile().expect("bank conflicts are counted by a launch with `.profile()`");
