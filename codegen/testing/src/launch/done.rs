@@ -6,7 +6,7 @@ use bespoke_emulator::{Memory, Profile, Stats};
 
 use crate::element::{Element, from_bytes};
 
-/// Place of a buffer in the launch's memory.
+/// Address and size of a buffer in the emulator's memory.
 #[derive(Clone, Copy)]
 pub(super) struct Buffer {
     pub(super) address: u64,

@@ -45,8 +45,8 @@ impl EndedCluster {
 pub(super) struct EndingCluster<'a> {
     pub(super) cluster: u64,
     pub(super) global: &'a Arc<Shadow>,
-    /// Whether shards keep `global`; otherwise they copy the records that they need.
-    pub(super) gives_shadow: bool,
+    /// Whether shards keep a reference to `global`; otherwise they copy the records that they need.
+    pub(super) keeps_shadow: bool,
     /// Whether the cluster neither released clocks to other clusters nor acquired clocks from them. An access that
     /// races with an access of an isolated cluster races with the same access of every other isolated cluster.
     pub(super) is_isolated: bool,

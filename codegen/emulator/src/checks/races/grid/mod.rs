@@ -69,7 +69,7 @@ impl GridDetector {
         let ending = EndingCluster {
             cluster,
             global: &global,
-            gives_shadow: self.are_mostly_new(&pages, first_blocks.len()),
+            keeps_shadow: self.are_mostly_new(&pages, first_blocks.len()),
             is_isolated: !detector.sync.has_released_to_grid && knowledge.is_empty(),
             knowledge: &knowledge,
             ended: &self.ended,
@@ -90,7 +90,8 @@ impl GridDetector {
         self.shards[page as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether no cluster has accessed most of `count` pages, of which `pages` are the accessed ones.
+    /// Whether more than half of the `count` pages in a cluster's shadow memory are new to the grid; `pages` are those that the
+    /// cluster has accessed.
     fn are_mostly_new(&self, pages: &[u64], count: usize) -> bool {
         let new = pages.iter().filter(|&&page| !self.shard(page).has(page)).count();
         new * 2 > count

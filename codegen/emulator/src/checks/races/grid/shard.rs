@@ -36,17 +36,18 @@ struct SingleClusterBlocks {
     records: RecordsAt,
 }
 
-/// Where the records of some blocks of a page are.
+/// Where to find the access records of blocks of a page.
 #[derive(Clone, Copy)]
 enum RecordsAt {
-    /// In the shadow memory with this number in [`Shard::kept`]; the page's first block is block `first` there.
+    /// In shadow memory `shadow` of [`Shard::kept`], where the page begins at block `first`.
     Kept { shadow: u32, first: usize },
-    /// In [`Shard::copies`], one block after the other from `first` for each bit of `blocks`.
+    /// In [`Shard::copies`] from block `first` on, packed: one block for each bit of `blocks`.
     Copied { blocks: u32, first: usize },
 }
 
 impl PageRecords {
-    /// Takes a block from those that only one cluster has accessed: returns the cluster and the place of the records.
+    /// If only one cluster has accessed a block so far, removes it from `single`; returns the cluster and the place of the
+    /// records.
     fn take_single(&mut self, block: usize) -> Option<(u64, RecordsAt)> {
         let bit = 1 << block;
         let position = self.single.iter().position(|single| single.left & bit != 0)?;
@@ -77,9 +78,9 @@ impl PageRecords {
 #[derive(Default)]
 pub(super) struct Shard {
     pages: PageMap<PageRecords>,
-    /// Shadow memories of clusters, with the records of blocks that only one cluster has accessed.
+    /// Shadow memories of ended clusters whose pages were mostly new.
     kept: Vec<Arc<Shadow>>,
-    /// Copies of the records of other such blocks.
+    /// Copies of the records of blocks that only one cluster has accessed, if the shadow memory of the cluster is not kept.
     copies: Shadow,
     /// Second and later records of granules, by address and by whether the access writes.
     more: HashMap<(u64, bool), Vec<GranuleRecord>>,
@@ -157,7 +158,7 @@ impl Shard {
     /// Adds blocks that only the ending cluster has accessed; `first` is the index of the page's first block in its shadow
     /// memory.
     fn add_single(&mut self, page: &mut PageRecords, blocks: u32, first: usize, ending: &EndingCluster<'_>) {
-        let records = if ending.gives_shadow {
+        let records = if ending.keeps_shadow {
             if self.kept.last().is_none_or(|last| !Arc::ptr_eq(last, ending.global)) {
                 self.kept.push(Arc::clone(ending.global));
             }

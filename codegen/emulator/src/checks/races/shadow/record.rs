@@ -123,8 +123,9 @@ impl Lines {
         number
     }
 
-    /// Checks and records an access of the line at `index` in the two most frequent cases: nobody has accessed the line, or
-    /// its only record is an access of the same run, which this access replaces. Returns false in all other cases.
+    /// Checks and records an access in the two most frequent cases: the line at `index` has no record yet, or its only record
+    /// is by the same warp with the same lane for each unit, and this access replaces it. In all other cases does nothing and
+    /// returns false.
     #[inline(always)]
     pub(super) fn record_simple(
         &mut self,
