@@ -120,6 +120,10 @@ impl Kernel {
         Kernel { function }
     }
 
+    pub(crate) fn into_function(self) -> Function {
+        self.function
+    }
+
     /// Reads a kernel from its text form ([`mod@crate::ir::print`]), without the blocks that no jump reaches: a kernel as
     /// recorded may have such blocks, which the verifier rejects.
     ///

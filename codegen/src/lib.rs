@@ -16,12 +16,14 @@ pub mod passes;
 pub mod ptx;
 pub mod ptxas;
 mod target;
+mod times;
 
 pub use bespoke_macros::{Carry, Parameters, device, kernel};
 pub use dsl::hooks;
 pub use dsl::{Carry, Parameters, Recorded};
 pub use kernel::{CompileError, Compiled, IrError, Kernel};
 pub use module::{CompiledModule, Module};
+pub use times::CtaTimes;
 
 /// The imports of a file of kernels.
 pub mod prelude {

@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use bespoke_codegen::emit::{self, Entry, Files};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Ptxas;
-use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
+use bespoke_codegen::{CompileError, Compiled, Kernel, dsl::RecordError};
 use rayon::prelude::*;
 
 use crate::kernels::attention::KvType;
@@ -87,10 +87,28 @@ pub struct Emitted {
 
 /// Records and compiles kernels in parallel.
 pub fn compile(specs: &[KernelSpec], target: Target) -> Result<Vec<Emitted>, EmitError> {
+    compile_each(specs, target, |kernel, _| kernel)
+}
+
+/// As [`compile`], for kernels that note their times ([`Kernel::timed`]), with names of their own ([`timed_name`]).
+pub fn compile_timed(specs: &[KernelSpec], target: Target) -> Result<Vec<Emitted>, EmitError> {
+    compile_each(specs, target, |kernel, spec| kernel.timed().named(timed_name(spec)))
+}
+
+/// Name of the kernel that notes its times.
+pub fn timed_name(spec: &KernelSpec) -> String {
+    format!("{}_timed", spec.name())
+}
+
+fn compile_each(
+    specs: &[KernelSpec],
+    target: Target,
+    change: impl Fn(Kernel, &KernelSpec) -> Kernel + Sync,
+) -> Result<Vec<Emitted>, EmitError> {
     specs
         .par_iter()
         .map(|spec| {
-            let kernel = spec.kernel(target)?;
+            let kernel = change(spec.kernel(target)?, spec);
             let compiled = kernel.compile(target)?;
             Ok(Emitted { spec: spec.clone(), compiled, params: kernel.params().to_vec() })
         })

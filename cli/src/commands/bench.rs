@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use bespoke::builtin;
 use bespoke::device::Kind;
 use bespoke::engine;
-use bespoke_bench::{Build, Results, SpeculationError, SpeculationWorkload, Subject, Workload, text};
+use bespoke_bench::{
+    Build, MeasuredStep, Results, SpeculationError, SpeculationWorkload, Subject, Workload, text,
+};
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, miette};
 
@@ -23,6 +25,7 @@ use crate::session::{self, DecodeArgs};
   bespoke bench a.gguf b.gguf -n 128 -d 0,4096 -r 5 -o json
   bespoke bench model.gguf --profile --trace token.json
   bespoke bench model.gguf -b 8,64 -p 512 --profile
+  bespoke bench model.gguf --timeline --trace token.json
   bespoke bench model.gguf --ceiling
   bespoke bench model.gguf --speculate=0.7 --draft small.gguf
 
@@ -67,7 +70,11 @@ pub struct BenchArgs {
     /// in the steps of --batch, and in the prefill steps of --prompt
     #[arg(long)]
     pub profile: bool,
-    /// Write the profile as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
+    /// Show how the launches of the same steps overlap when their graph is replayed: with kernels that note when each CTA
+    /// starts, continues after its wait for earlier launches, and ends
+    #[arg(long)]
+    pub timeline: bool,
+    /// Write the profile, and with --timeline the time line, as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Whether to replace an existing file.
@@ -118,6 +125,7 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         rows: Vec::new(),
         speculation: Vec::new(),
         profiles: Vec::new(),
+        time_lines: Vec::new(),
         matrices: Vec::new(),
     };
     if let Some(path) = &args.trace {
@@ -129,7 +137,8 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         bench_model(path, args, &mut results)?;
     }
     if let Some(file) = trace {
-        let trace = serde_json::to_vec(&bespoke_bench::trace(&results.profiles)).into_diagnostic()?;
+        let trace = bespoke_bench::trace(&results.profiles, &results.time_lines);
+        let trace = serde_json::to_vec(&trace).into_diagnostic()?;
         output::write(file, &trace)?;
     }
     match args.output {
@@ -175,17 +184,14 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     let name = model::model_name(path);
     let mut subject = Subject { name, gguf: &model.gguf, engine, ceiling, tensor_ceiling };
     let workload = Workload { tokens: args.n, repetitions: args.repetitions };
-    let profiled = args.profile || args.trace.is_some();
     let bar = Progress::count("tokens", args.depth.len() as u64 * workload.all_tokens());
     for (&depth, before) in args.depth.iter().zip(0u64..) {
         let report = |tokens: u64| bar.set(before * workload.all_tokens() + tokens);
         let measurement =
             bespoke_bench::measure(&mut subject, depth, workload, &report).map_err(session::engine_error)?;
         results.measurements.push(measurement);
-        if profiled {
-            let profile = bespoke_bench::profile(&mut subject, depth).map_err(session::engine_error)?;
-            results.profiles.push(profile);
-        }
+        let step = MeasuredStep::decode(&subject.engine, 1, depth).map_err(session::engine_error)?;
+        examine(&mut subject, step, args, results)?;
     }
     bar.finish();
     for &depth in &args.depth {
@@ -193,18 +199,18 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
             let measured = bespoke_bench::measure_batch(&mut subject, sequences, depth, args.repetitions);
             results.rows.extend(measured.map_err(session::engine_error)?);
             // A batch of one is the decode step of one row, whose profile is there already.
-            if profiled && sequences > 1 {
-                let profile = bespoke_bench::profile_batch(&mut subject, sequences, depth);
-                results.profiles.push(profile.map_err(session::engine_error)?);
+            if sequences > 1 {
+                let step = MeasuredStep::decode(&subject.engine, sequences, depth);
+                examine(&mut subject, step.map_err(session::engine_error)?, args, results)?;
             }
         }
     }
     for &length in &args.prompt {
         let measured = bespoke_bench::measure_prompt(&mut subject, length, args.repetitions);
         results.rows.push(measured.map_err(session::engine_error)?);
-        if profiled {
-            let profiles = bespoke_bench::profile_prompt(&mut subject, length);
-            results.profiles.extend(profiles.map_err(session::engine_error)?);
+        let steps = MeasuredStep::of_prompt(&subject.engine, length).map_err(session::engine_error)?;
+        for step in steps {
+            examine(&mut subject, step, args, results)?;
         }
     }
     for &depth in args.speculate.iter().flat_map(|_| &args.depth) {
@@ -228,6 +234,22 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     }
     if args.ceiling {
         results.matrices.extend(bespoke_bench::matrix_ceilings(&mut subject).map_err(session::engine_error)?);
+    }
+    Ok(())
+}
+
+/// Profiles a step and takes its time line, as far as requested.
+fn examine(
+    subject: &mut Subject<'_>,
+    step: MeasuredStep,
+    args: &BenchArgs,
+    results: &mut Results,
+) -> miette::Result<()> {
+    if args.profile || (args.trace.is_some() && !args.timeline) {
+        results.profiles.push(bespoke_bench::profile(subject, step).map_err(session::engine_error)?);
+    }
+    if args.timeline {
+        results.time_lines.push(bespoke_bench::time_line(subject, step).map_err(session::engine_error)?);
     }
     Ok(())
 }

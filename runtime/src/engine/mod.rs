@@ -21,6 +21,7 @@ mod start;
 mod step;
 mod step_times;
 mod tensor_throughput;
+mod timeline;
 mod variants;
 
 use std::cell::Cell;
@@ -52,6 +53,7 @@ pub use slots::Slots;
 use step::Step;
 pub use step_times::StepRows;
 pub use tensor_throughput::tensor_throughput;
+pub use timeline::LaunchSpan;
 pub use variants::{Variant, Variants};
 
 /// Options for loading and running a model.

@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// Addresses of a step's buffers, in the plan's order.
-    fn addresses_of(&self, plan: &Plan) -> Vec<Address> {
+    pub(super) fn addresses_of(&self, plan: &Plan) -> Vec<Address> {
         let address =
             |name: &str| self.buffer_with_room(name, 0).expect("the engine has the buffers of all steps");
         plan.buffers.iter().map(|buffer| address(&buffer.name)).collect()

@@ -1,10 +1,12 @@
-//! Speed of decoding, of speculation and of prompts, the ceilings by memory bandwidth and tensor cores, and profiles of steps.
+//! Speed of decoding, of speculation and of prompts, the ceilings by memory bandwidth and tensor cores, profiles and time lines of steps.
 
 mod measure;
 mod profile;
 mod rows;
 mod speculation;
+mod step;
 pub mod text;
+mod timeline;
 mod trace;
 
 use bespoke::device::DeviceInfo;
@@ -15,11 +17,12 @@ use serde::Serialize;
 
 pub use measure::{Measurement, WARM_UP, Workload, measure};
 pub use profile::{
-    KernelTime, LaunchTime, MatrixCeiling, MatrixTime, Profile, ProfiledStep, RoleTime, Traffic,
-    matrix_ceilings, profile, profile_batch, profile_prompt,
+    KernelTime, LaunchTime, MatrixCeiling, MatrixTime, Profile, RoleTime, Traffic, matrix_ceilings, profile,
 };
 pub use rows::{BATCH_POSITIONS, RowsMeasurement, RowsTest, measure_batch, measure_prompt};
 pub use speculation::{SpeculationError, SpeculationMeasurement, SpeculationWorkload, measure_speculation};
+pub use step::{MeasuredStep, ProfiledStep};
+pub use timeline::{RoleSpan, TimeLine, TimedLaunch, time_line};
 pub use trace::trace;
 
 /// All measurements, as `-o json` prints them. Times are in microseconds, sizes in bytes, rates per second.
@@ -40,6 +43,9 @@ pub struct Results {
     /// Profiles of steps, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profile>,
+    /// Time lines of steps, if requested.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub time_lines: Vec<TimeLine>,
     /// Ceilings of the matrix kernels, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub matrices: Vec<MatrixCeiling>,

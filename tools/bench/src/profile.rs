@@ -7,6 +7,7 @@ use bespoke::engine::{EngineError, Matrix, StepRows};
 use bespoke_kernels::plan::LaunchRole;
 use serde::Serialize;
 
+use crate::step::{MeasuredStep, ProfiledStep};
 use crate::{Subject, median};
 
 /// One step of a model, launch by launch.
@@ -37,40 +38,6 @@ pub struct Profile {
     pub matrices: Vec<MatrixTime>,
     /// The launches in order.
     pub launches: Vec<LaunchTime>,
-}
-
-/// Which step of a model is profiled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "step", rename_all = "snake_case")]
-pub enum ProfiledStep {
-    /// A decode step of `sequences` sequences.
-    Decode {
-        /// Number of sequences.
-        sequences: u32,
-        /// Rows of the step; those beyond the sequences do not exist.
-        rows: u32,
-    },
-    /// A prefill step of a prompt.
-    Prefill {
-        /// Number of tokens that the step processes.
-        tokens: u32,
-        /// Rows of the step; those beyond the tokens do not exist.
-        rows: u32,
-        /// Length of the prompt in tokens.
-        prompt: u32,
-        /// Number of steps with as many rows in which the prompt is processed; the middle one is profiled.
-        steps: u32,
-    },
-}
-
-impl ProfiledStep {
-    /// Number of tokens that the step processes.
-    pub fn tokens(self) -> u32 {
-        match self {
-            ProfiledStep::Decode { sequences, .. } => sequences,
-            ProfiledStep::Prefill { tokens, .. } => tokens,
-        }
-    }
 }
 
 /// Time and bytes of all launches of a kind in a step with the same kernel.
@@ -178,49 +145,12 @@ const STEPS: usize = 9;
 /// Number of timed graph replays, fewer if the cache has no room; the result is their mean time.
 const REPLAYS: u32 = 32;
 
-/// Times every launch of the decode step of one row at `depth`, eagerly, and graph replays of the step.
+/// Times every launch of a step, eagerly, and graph replays of the step.
 ///
 /// # Errors
 /// If the cache is too small, or the device fails.
-pub fn profile(subject: &mut Subject<'_>, depth: u32) -> Result<Profile, EngineError> {
-    profile_batch(subject, 1, depth)
-}
-
-/// Times every launch of the decode step of `sequences` sequences at `depth`, eagerly, and graph replays of the step.
-///
-/// # Errors
-/// If the engine was loaded with fewer slots, the cache is too small, or the device fails.
-pub fn profile_batch(subject: &mut Subject<'_>, sequences: u32, depth: u32) -> Result<Profile, EngineError> {
-    let rows = StepRows::Decode { sequences, depth };
-    let of_plan = subject.engine.step_plan(rows)?.params.rows;
-    profile_step(subject, rows, ProfiledStep::Decode { sequences, rows: of_plan })
-}
-
-/// Times every launch of the prefill steps of a prompt of `length` tokens, eagerly, and graph replays of the steps. Of the
-/// steps of each number of rows, the middle one is profiled; the largest steps are first.
-///
-/// # Errors
-/// If the cache is too small, or the device fails.
-pub fn profile_prompt(subject: &mut Subject<'_>, length: u32) -> Result<Vec<Profile>, EngineError> {
-    let mut by_rows: BTreeMap<u32, Vec<StepRows>> = BTreeMap::new();
-    for step in subject.engine.prompt_steps(length) {
-        by_rows.entry(subject.engine.step_plan(step)?.params.rows).or_default().push(step);
-    }
-    let mut profiles = Vec::new();
-    for (rows, same) in by_rows.into_iter().rev() {
-        let middle = same[(same.len() - 1) / 2];
-        let (tokens, steps) = (middle.count(), same.len() as u32);
-        let step = ProfiledStep::Prefill { tokens, rows, prompt: length, steps };
-        profiles.push(profile_step(subject, middle, step)?);
-    }
-    Ok(profiles)
-}
-
-fn profile_step(
-    subject: &mut Subject<'_>,
-    rows: StepRows,
-    step: ProfiledStep,
-) -> Result<Profile, EngineError> {
+pub fn profile(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Profile, EngineError> {
+    let MeasuredStep { rows, step } = step;
     let engine = &mut subject.engine;
     let depth = rows.depth();
     // The emulator's times are not a GPU's, and its steps of many rows are slow.

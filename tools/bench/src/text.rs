@@ -7,8 +7,9 @@ use bespoke_kernels::kernels::attention::KvType;
 use comfy_table::{Table, presets};
 
 use crate::measure::Measurement;
-use crate::profile::{MatrixCeiling, MatrixTime, Profile, ProfiledStep, Traffic};
-use crate::{Build, Results, RowsMeasurement, RowsTest, SpeculationMeasurement};
+use crate::profile::{MatrixCeiling, MatrixTime, Profile, Traffic};
+use crate::step::title;
+use crate::{Build, Results, RoleSpan, RowsMeasurement, RowsTest, SpeculationMeasurement, TimeLine};
 
 /// All measurements; the tables of the profile only if `profile` is set.
 pub fn markdown(results: &Results, profile: bool) -> String {
@@ -24,6 +25,9 @@ pub fn markdown(results: &Results, profile: bool) -> String {
     }
     for profile in results.profiles.iter().filter(|_| profile) {
         write!(text, "\n{}", profile_text(profile)).expect("writing to a string succeeds");
+    }
+    for line in &results.time_lines {
+        write!(text, "\n{}", time_line_text(line)).expect("writing to a string succeeds");
     }
     for of_one in results.matrices.chunk_by(|a, b| a.model == b.model) {
         write!(text, "\n{}", ceilings_text(of_one)).expect("writing to a string succeeds");
@@ -220,25 +224,41 @@ fn profile_text(profile: &Profile) -> String {
     format!(
         "{}: every kernel by itself, launched eagerly with an event around each, no overlap.\n\n\
          {launches}\n\nSum of the kernels {sum:.1} µs; {replay}.\n\nThe matrices among them:\n\n{matrices}\n",
-        profile_title(profile)
+        title(&profile.model, profile.depth, profile.step)
     )
 }
 
-/// Formats the model and the step of a profile: `8b at depth 448, a prefill step of 64 rows (8 such steps in pp512)`.
-pub(crate) fn profile_title(profile: &Profile) -> String {
-    let partly =
-        |tokens, rows| if tokens < rows { format!(", {tokens} of them used") } else { String::new() };
-    let step = match profile.step {
-        ProfiledStep::Decode { rows: 1, .. } => String::new(),
-        ProfiledStep::Decode { sequences, rows } => {
-            format!(", a decode step of {rows} rows{}", partly(sequences, rows))
-        }
-        ProfiledStep::Prefill { tokens, rows, prompt, steps } => {
-            let such = if steps == 1 { "1 such step" } else { &format!("{steps} such steps") };
-            format!(", a prefill step of {rows} rows{} ({such} in pp{prompt})", partly(tokens, rows))
-        }
+fn time_line_text(line: &TimeLine) -> String {
+    let mut roles =
+        table(&["launch", "kernel", "launches", "µs early", "µs gap", "µs work", "µs uneven", "share"]);
+    for role in &line.roles {
+        let [early, gap, work, uneven] =
+            [role.early, role.gap, role.work, role.uneven].map(|time| format!("{time:.2}"));
+        roles.add_row([
+            role.role.to_string(),
+            role.kernel.clone(),
+            role.launches.to_string(),
+            early,
+            gap,
+            work,
+            uneven,
+            share(Some(role.share), 1),
+        ]);
+    }
+    let sums = |of: fn(&RoleSpan) -> f64| -> f64 {
+        line.roles.iter().map(|role| of(role) * role.launches as f64).sum()
     };
-    format!("{} at depth {}{step}", profile.model, profile.depth)
+    format!(
+        "{}: the launches of {} replays, by kernels that note the device's clock.\n\n{roles}\n\n\
+         {:.1} µs: {:.1} µs of work, {:.1} µs of gaps. Early: the first CTA starts so long before the end of the launch \
+         before. Gap: from that end until the first CTA continues after its wait. Work: from then to the last CTA's end. \
+         Uneven: from the first CTA's end to the last one's.\n",
+        title(&line.model, line.depth, line.step),
+        line.replays,
+        line.microseconds,
+        sums(|role| role.work),
+        sums(|role| role.gap),
+    )
 }
 
 fn ceilings_text(ceilings: &[MatrixCeiling]) -> String {

@@ -2,23 +2,28 @@
 //!
 //! Format: "Trace Event Format" of the Chromium project. Complete events (`ph: X`) with start and duration in
 //! microseconds, and metadata events (`ph: M`) that name processes and threads. A profile is a process; its launches,
-//! its layers and the replay are threads.
+//! its layers and the replay are threads. A time line is a process, too.
 
 use serde_json::{Value, json};
 
 use crate::profile::{LaunchTime, Profile};
-use crate::text::profile_title;
+use crate::step::title;
+use crate::timeline::{TimeLine, TimedLaunch};
 
 /// Thread numbers of a profile, in the order of display.
 const LAYERS: u32 = 1;
 const KERNELS: u32 = 2;
 const REPLAY: u32 = 3;
 
-/// The trace of several profiles.
-pub fn trace(profiles: &[Profile]) -> Value {
+/// The trace of profiles and time lines.
+pub fn trace(profiles: &[Profile], lines: &[TimeLine]) -> Value {
     let mut events = Vec::new();
+    for (line, pid) in lines.iter().zip(1 + profiles.len() as u32..) {
+        events.extend(time_line(line, pid));
+    }
     for (profile, pid) in profiles.iter().zip(1u32..) {
-        let name = format!("{} on {} ({})", profile_title(profile), profile.device, profile.target);
+        let title = title(&profile.model, profile.depth, profile.step);
+        let name = format!("{title} on {} ({})", profile.device, profile.target);
         events.push(named("process_name", pid, 0, &name));
         events.push(named("thread_name", pid, LAYERS, "layers"));
         let kernels = "kernels: eager launches, an event around each, no overlap";
@@ -31,6 +36,29 @@ pub fn trace(profiles: &[Profile]) -> Value {
         }
     }
     json!({ "traceEvents": events, "displayTimeUnit": "ns" })
+}
+
+/// Slices of the launches of a time line, and within them their work after the wait. A launch that starts before another one
+/// ends is on another thread.
+fn time_line(line: &TimeLine, pid: u32) -> Vec<Value> {
+    let title = title(&line.model, line.depth, line.step);
+    let name = format!("{title}, replays of the graph on {} ({})", line.device, line.target);
+    let mut events = vec![named("process_name", pid, 0, &name)];
+    let mut ends: Vec<f64> = Vec::new();
+    for launch in &line.launches {
+        let thread = ends.iter().position(|&end| end <= launch.start).unwrap_or(ends.len());
+        let tid = thread as u32 + 1;
+        if thread == ends.len() {
+            events.push(named("thread_name", pid, tid, "launches"));
+            ends.push(0.0);
+        }
+        ends[thread] = launch.end;
+        let TimedLaunch { label, kernel, start, resumed, first_end, end } = launch;
+        let args = json!({ "kernel": kernel, "first CTA ends": first_end });
+        events.push(slice(label, (pid, tid), (*start, end - start), args));
+        events.push(slice("after the wait", (pid, tid), (*resumed, end - resumed), json!({})));
+    }
+    events
 }
 
 /// Slices of the launches, and above the launches the slices of their layers.

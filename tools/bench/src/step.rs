@@ -1,0 +1,95 @@
+//! The steps of a model that are profiled, or whose time line is taken.
+
+use std::collections::BTreeMap;
+
+use bespoke::engine::{Engine, EngineError, StepRows};
+use serde::Serialize;
+
+/// A step of an engine, and what it is in the results.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasuredStep {
+    pub(crate) rows: StepRows,
+    pub(crate) step: ProfiledStep,
+}
+
+/// Which step of a model a result is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum ProfiledStep {
+    /// A decode step of `sequences` sequences.
+    Decode {
+        /// Number of sequences.
+        sequences: u32,
+        /// Rows of the step; those beyond the sequences do not exist.
+        rows: u32,
+    },
+    /// A prefill step of a prompt.
+    Prefill {
+        /// Number of tokens that the step processes.
+        tokens: u32,
+        /// Rows of the step; those beyond the tokens do not exist.
+        rows: u32,
+        /// Length of the prompt in tokens.
+        prompt: u32,
+        /// Number of steps with as many rows in which the prompt is processed; the middle one is measured.
+        steps: u32,
+    },
+}
+
+impl ProfiledStep {
+    /// Number of tokens that the step processes.
+    pub fn tokens(self) -> u32 {
+        match self {
+            ProfiledStep::Decode { sequences, .. } => sequences,
+            ProfiledStep::Prefill { tokens, .. } => tokens,
+        }
+    }
+}
+
+impl MeasuredStep {
+    /// The decode step of `sequences` sequences at `depth`.
+    ///
+    /// # Errors
+    /// If the engine has no such step.
+    pub fn decode(engine: &Engine, sequences: u32, depth: u32) -> Result<MeasuredStep, EngineError> {
+        let rows = StepRows::Decode { sequences, depth };
+        let of_plan = engine.step_plan(rows)?.params.rows;
+        Ok(MeasuredStep { rows, step: ProfiledStep::Decode { sequences, rows: of_plan } })
+    }
+
+    /// The prefill steps of a prompt of `length` tokens: of the steps of each number of rows the middle one, the largest steps
+    /// first.
+    ///
+    /// # Errors
+    /// If the engine has no such steps.
+    pub fn of_prompt(engine: &Engine, length: u32) -> Result<Vec<MeasuredStep>, EngineError> {
+        let mut by_rows: BTreeMap<u32, Vec<StepRows>> = BTreeMap::new();
+        for step in engine.prompt_steps(length) {
+            by_rows.entry(engine.step_plan(step)?.params.rows).or_default().push(step);
+        }
+        let middle = |(rows, same): (u32, Vec<StepRows>)| {
+            let middle = same[(same.len() - 1) / 2];
+            let (tokens, steps) = (middle.count(), same.len() as u32);
+            let step = ProfiledStep::Prefill { tokens, rows, prompt: length, steps };
+            MeasuredStep { rows: middle, step }
+        };
+        Ok(by_rows.into_iter().rev().map(middle).collect())
+    }
+}
+
+/// Formats the model and the step of a result: `8b at depth 448, a prefill step of 64 rows (8 such steps in pp512)`.
+pub(crate) fn title(model: &str, depth: u32, step: ProfiledStep) -> String {
+    let partly =
+        |tokens, rows| if tokens < rows { format!(", {tokens} of them used") } else { String::new() };
+    let step = match step {
+        ProfiledStep::Decode { rows: 1, .. } => String::new(),
+        ProfiledStep::Decode { sequences, rows } => {
+            format!(", a decode step of {rows} rows{}", partly(sequences, rows))
+        }
+        ProfiledStep::Prefill { tokens, rows, prompt, steps } => {
+            let such = if steps == 1 { "1 such step" } else { &format!("{steps} such steps") };
+            format!(", a prefill step of {rows} rows{} ({such} in pp{prompt})", partly(tokens, rows))
+        }
+    };
+    format!("{model} at depth {depth}{step}")
+}
