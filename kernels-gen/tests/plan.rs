@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::KvType;
-use bespoke_kernels::plan::{Access, BufferKind, BufferName, Launch, Plan, PlanParams, Sampling};
+use bespoke_kernels::kernels::launching::Trigger;
+use bespoke_kernels::plan::{Access, BufferKind, BufferName, Launch, LaunchRole, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{FeedForward, ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
@@ -240,12 +241,40 @@ fn products_of_small_models_have_large_stages_and_make_room() {
         let roles = ["attn_qkv", "attn_output", "ffn_gate_up", "ffn_down"].map(str::to_owned);
         roles.into_iter().zip(sizes).collect()
     };
-    // Stages of 18 KiB; no output projection with a tile for most multiprocessors.
-    assert_eq!(schedules("llama-3.1-8b"), expected([[8, 2, 1]; 4]));
+    // Stages of 18 KiB. The output projection's weights fit beside a CTA of gate and up.
+    assert_eq!(schedules("llama-3.1-8b"), expected([[8, 2, 1], [8, 2, 2], [8, 2, 1], [8, 2, 1]]));
     // A stage of QKV, gate and up with eight warps is a whole tile. Attention's output projection has 128 tiles.
     assert_eq!(schedules("llama-3.2-1b"), expected([[16, 2, 1], [4, 1, 2], [16, 2, 1], [8, 2, 1]]));
     // Stages of 5 to 13 KiB with the defaults; 56 tiles.
     assert_eq!(schedules("qwen2.5-0.5b"), expected([[8, 1, 1], [8, 1, 1], [16, 1, 1], [16, 2, 1]]));
+}
+
+/// Stages of the output projection of layer 0, CTAs that a multiprocessor has room for, and when the next launch starts.
+#[test]
+fn the_output_projection_leaves_room_for_the_next_launch_where_its_weights_fit() {
+    let projection = |name: &str, mix: &str| {
+        let file = builtin().into_iter().find(|file| file.name == name).unwrap();
+        let plan = Plan::new(&file.with_mix(mix).unwrap(), Target::Sm90, PlanParams::single(128)).unwrap();
+        let mut launches = plan.launches.iter();
+        let launch = launches.find(|launch| launch.label.role == LaunchRole::AttnOutput).unwrap();
+        let KernelSpec::Gemv(shape) = &plan.kernels[launch.kernel].spec else { panic!("{name}") };
+        let schedule = shape.schedule;
+        (schedule.stages, schedule.resident, schedule.trigger)
+    };
+    for (name, mix, expected) in [
+        // 256, 224, 192 and 160 tiles, for 132 multiprocessors.
+        ("llama-3.1-8b", "q4_k_m", (4, 2, Trigger::AfterWait)),
+        ("qwen2.5-7b", "q4_k_m", (4, 2, Trigger::AfterWait)),
+        ("llama-3.2-3b", "q4_k_m", (4, 2, Trigger::AtStart)),
+        ("qwen3-4b", "q4_k_m", (4, 2, Trigger::AtStart)),
+        // 128 tiles.
+        ("llama-3.2-1b", "q4_k_m", (2, 2, Trigger::AtStart)),
+        // Two tiles do not fit beside the next launch's ring.
+        ("llama-3.1-8b", "q8_0", (6, 1, Trigger::AtStart)),
+        ("llama-3.1-8b", "q6_k", (6, 1, Trigger::AtStart)),
+    ] {
+        assert_eq!(projection(name, mix), expected, "{name} {mix}");
+    }
 }
 
 #[test]

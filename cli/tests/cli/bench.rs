@@ -67,6 +67,53 @@ fn bench_speculates_with_synthetic_drafts() {
 }
 
 #[test]
+fn bench_shows_how_launches_follow_each_other() {
+    let (_folder, path, trace) = scratch("line.json");
+    let model = fixture("llama-q4_k_m.gguf");
+    let bench = ["bench", &model, "--device", "emulator", "-n", "2", "-r", "1", "-b", "2", "-p", "64"];
+    let text = output(&[&bench[..], &["--timeline", "--trace", &trace]].concat());
+    for part in [
+        "| launch ",
+        "| µs gap ",
+        "| ffn_down ",
+        " µs of work, ",
+        "a decode step of 2 rows: the launches of 1 ",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("Sum of the kernels"), "{text}");
+    let events: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    // One process for each of the three steps.
+    let processes = events.iter().filter(|event| event["name"] == "process_name").count();
+    assert_eq!(processes, 3);
+    assert!(events.iter().any(|event| event["name"] == "after the wait"), "{events:?}");
+
+    let results = json(&[&bench[..], &["--timeline", "-o", "json"]].concat());
+    assert_eq!(results["profiles"], Value::Null);
+    let line = &results["time_lines"][0];
+    let launches = line["launches"].as_array().unwrap();
+    let time = |launch: &Value, name: &str| launch[name].as_f64().unwrap();
+    for pair in launches.windows(2) {
+        // The emulator's launches do not overlap.
+        assert!(time(&pair[0], "end") <= time(&pair[1], "start"), "{pair:?}");
+    }
+    for launch in launches {
+        assert!(time(launch, "start") <= time(launch, "resumed"), "{launch}");
+        assert!(time(launch, "resumed") <= time(launch, "first_end"), "{launch}");
+        assert!(time(launch, "first_end") <= time(launch, "end"), "{launch}");
+    }
+    let sum: f64 = ["gap", "work"]
+        .iter()
+        .map(|name| {
+            let roles = line["roles"].as_array().unwrap();
+            roles.iter().map(|role| time(role, name) * time(role, "launches")).sum::<f64>()
+        })
+        .sum();
+    assert!((sum / time(line, "microseconds") - 1.0).abs() < 1e-6, "{sum} {line}");
+}
+
+#[test]
 fn bench_profiles_a_token_and_writes_its_trace() {
     let (_folder, path, trace) = scratch("trace.json");
     let model = fixture("llama-q4_k_m.gguf");

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::step_times::Which;
 use super::{Engine, EngineError, StepRows, bind, capture};
-use crate::device::{self, Kernel, Launch, LaunchSequence};
+use crate::device::{self, Kernel, Launch};
 
 /// Times of the CTAs of a launch in a replayed step, in nanoseconds of the device's clock: of the first CTA and of the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,12 @@ impl Engine {
         let mut found = Vec::new();
         for _ in 0..=replays {
             self.device.fill(times.address(), total, 0)?;
-            self.device.wait()?;
-            run(&mut *sequence, captured)?;
+            if captured {
+                sequence.replay()?;
+            } else {
+                sequence.run_eager()?;
+            }
+            self.wait_for_steps(1)?;
             let mut words = vec![0; total as usize];
             self.device.download(times.address(), &mut words)?;
             let mut rest = words.as_slice();
@@ -112,13 +116,3 @@ fn bytes_of_times(launch: &Launch) -> u64 {
 }
 
 const CACHE_LINE: u64 = 128;
-
-/// Runs the launches once, and waits for them.
-fn run(sequence: &mut dyn LaunchSequence, captured: bool) -> device::Result<()> {
-    if captured {
-        sequence.replay()?;
-    } else {
-        sequence.run_eager()?;
-    }
-    sequence.wait()
-}

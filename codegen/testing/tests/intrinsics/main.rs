@@ -25,6 +25,7 @@ mod table;
 mod targets;
 mod tensor_maps;
 mod threads;
+mod timed;
 mod warp_specialised;
 mod warpgroup_types;
 mod warpgroups;
