@@ -50,8 +50,8 @@ impl CtaTimes {
     }
 }
 
-/// An event whose time is noted: its word is the maximum over the warps of a CTA of the time, or of its complement, so that a
-/// buffer of zeros is the start of both.
+/// An event whose time is noted. Its word is the maximum over the warps of a CTA: of the time, or of the time's complement where the
+/// earliest counts. Both begin with a buffer of zeros.
 #[derive(Clone, Copy)]
 enum Event {
     Start,
@@ -60,14 +60,15 @@ enum Event {
 }
 
 impl Event {
-    fn is_first_warp(self) -> bool {
+    /// Whether the earliest time of a CTA's warps counts, not the latest.
+    fn is_earliest(self) -> bool {
         !matches!(self, Event::End)
     }
 }
 
 impl Kernel {
     /// Adds a last parameter `times`, a pointer to u64 `[CTAs][3]` that are zero at the launch, and code that writes the times of
-    /// each CTA there: see [`CtaTimes`]. One lane of each warp notes a time, by an atomic maximum without a result.
+    /// each CTA there, which [`CtaTimes::read`] reads. Lane 0 of each warp notes the time, by an atomic maximum.
     ///
     /// ```
     /// use bespoke_codegen::prelude::*;
@@ -138,7 +139,7 @@ fn note(function: &mut Function, block: Block, at: usize, event: Event, times: u
     let offset = code.binary(Binary::Add, Type::U64, offset, of_event);
     let buffer = code.value(Op::Param(times), Type::Global, &[]);
     let to = code.value(Op::PtrAdd, Type::Global, &[buffer, offset]);
-    let noted = if event.is_first_warp() {
+    let noted = if event.is_earliest() {
         let ones = code.value(Op::Const(u64::MAX), Type::U64, &[]);
         code.binary(Binary::Xor, Type::U64, time, ones)
     } else {

@@ -74,7 +74,7 @@ pub struct BenchArgs {
     /// starts, continues after its wait for earlier launches, and ends
     #[arg(long)]
     pub timeline: bool,
-    /// Write the profile, and with --timeline the time line, as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
+    /// Write the profile, and with --timeline the timeline, as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Whether to replace an existing file.
@@ -125,7 +125,7 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         rows: Vec::new(),
         speculation: Vec::new(),
         profiles: Vec::new(),
-        time_lines: Vec::new(),
+        timelines: Vec::new(),
         matrices: Vec::new(),
     };
     if let Some(path) = &args.trace {
@@ -137,7 +137,7 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         bench_model(path, args, &mut results)?;
     }
     if let Some(file) = trace {
-        let trace = bespoke_bench::trace(&results.profiles, &results.time_lines);
+        let trace = bespoke_bench::trace(&results.profiles, &results.timelines);
         let trace = serde_json::to_vec(&trace).into_diagnostic()?;
         output::write(file, &trace)?;
     }
@@ -238,7 +238,7 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     Ok(())
 }
 
-/// Profiles a step and takes its time line, as far as requested.
+/// Profiles a step and takes its timeline, as far as requested.
 fn examine(
     subject: &mut Subject<'_>,
     step: MeasuredStep,
@@ -249,7 +249,7 @@ fn examine(
         results.profiles.push(bespoke_bench::profile(subject, step).map_err(session::engine_error)?);
     }
     if args.timeline {
-        results.time_lines.push(bespoke_bench::time_line(subject, step).map_err(session::engine_error)?);
+        results.timelines.push(bespoke_bench::timeline(subject, step).map_err(session::engine_error)?);
     }
     Ok(())
 }

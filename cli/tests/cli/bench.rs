@@ -91,7 +91,7 @@ fn bench_shows_how_launches_follow_each_other() {
 
     let results = json(&[&bench[..], &["--timeline", "-o", "json"]].concat());
     assert_eq!(results["profiles"], Value::Null);
-    let line = &results["time_lines"][0];
+    let line = &results["timelines"][0];
     let launches = line["launches"].as_array().unwrap();
     let time = |launch: &Value, name: &str| launch[name].as_f64().unwrap();
     for pair in launches.windows(2) {

@@ -1,4 +1,4 @@
-//! Time line of a step: when the CTAs of its launches start, continue after their wait, and end, while its graph is replayed.
+//! Timeline of a step: when the CTAs of its launches start, continue after their wait, and end, while its graph is replayed.
 //!
 //! The graph is captured anew with [timed kernels](bespoke_codegen::Kernel::timed), so the step's own kernels are not slower.
 
@@ -46,7 +46,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the engine has fewer slots, no such step, or too small a KV cache for one more replay, or the device fails.
-    pub fn time_line(&mut self, rows: StepRows, replays: u32) -> Result<Vec<Vec<LaunchSpan>>, EngineError> {
+    pub fn timeline(&mut self, rows: StepRows, replays: u32) -> Result<Vec<Vec<LaunchSpan>>, EngineError> {
         // The first replay warms up.
         let which = self.write_step(rows, replays + 1)?;
         let (plan, addresses) = match which {

@@ -19,7 +19,7 @@ use bespoke::engine::{
 use bespoke::generation::{Generation, Request};
 use bespoke::scheduler::{Event, Scheduler};
 use bespoke::speculation::{DraftCounts, Speculation};
-use bespoke_bench::{MeasuredStep, Subject, Workload, matrix_ceilings, measure, profile, time_line};
+use bespoke_bench::{MeasuredStep, Subject, Workload, matrix_ceilings, measure, profile, timeline};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::plan::Tuning;
 use bespoke_kernels::shape::ModelShape;
@@ -227,7 +227,7 @@ fn profiled(model: &mut Model) -> Outcome {
     let subject = &mut model.subject;
     let step = MeasuredStep::decode(&subject.engine, 1, 3)?;
     let launches = profile(subject, step)?.launches.len();
-    assert_eq!(time_line(subject, step)?.launches.len(), launches);
+    assert_eq!(timeline(subject, step)?.launches.len(), launches);
     Ok(format!("{launches} launches, {} matrices", matrix_ceilings(subject)?.len()))
 }
 

@@ -1,4 +1,4 @@
-//! Speed of decoding, of speculation and of prompts, the ceilings by memory bandwidth and tensor cores, profiles and time lines of steps.
+//! Speed of decoding, of speculation and of prompts, the ceilings by memory bandwidth and tensor cores, profiles and timelines of steps.
 
 mod measure;
 mod profile;
@@ -22,7 +22,7 @@ pub use profile::{
 pub use rows::{BATCH_POSITIONS, RowsMeasurement, RowsTest, measure_batch, measure_prompt};
 pub use speculation::{SpeculationError, SpeculationMeasurement, SpeculationWorkload, measure_speculation};
 pub use step::{MeasuredStep, ProfiledStep};
-pub use timeline::{RoleSpan, TimeLine, TimedLaunch, time_line};
+pub use timeline::{RoleSpan, TimedLaunch, Timeline, timeline};
 pub use trace::trace;
 
 /// All measurements, as `-o json` prints them. Times are in microseconds, sizes in bytes, rates per second.
@@ -43,9 +43,9 @@ pub struct Results {
     /// Profiles of steps, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profile>,
-    /// Time lines of steps, if requested.
+    /// Timelines of steps, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub time_lines: Vec<TimeLine>,
+    pub timelines: Vec<Timeline>,
     /// Ceilings of the matrix kernels, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub matrices: Vec<MatrixCeiling>,

@@ -1,4 +1,4 @@
-//! The steps of a model that are profiled, or whose time line is taken.
+//! The steps of a model that are profiled, or whose timeline is taken.
 
 use std::collections::BTreeMap;
 

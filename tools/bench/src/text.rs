@@ -9,7 +9,7 @@ use comfy_table::{Table, presets};
 use crate::measure::Measurement;
 use crate::profile::{MatrixCeiling, MatrixTime, Profile, Traffic};
 use crate::step::title;
-use crate::{Build, Results, RoleSpan, RowsMeasurement, RowsTest, SpeculationMeasurement, TimeLine};
+use crate::{Build, Results, RoleSpan, RowsMeasurement, RowsTest, SpeculationMeasurement, Timeline};
 
 /// All measurements; the tables of the profile only if `profile` is set.
 pub fn markdown(results: &Results, profile: bool) -> String {
@@ -26,8 +26,8 @@ pub fn markdown(results: &Results, profile: bool) -> String {
     for profile in results.profiles.iter().filter(|_| profile) {
         write!(text, "\n{}", profile_text(profile)).expect("writing to a string succeeds");
     }
-    for line in &results.time_lines {
-        write!(text, "\n{}", time_line_text(line)).expect("writing to a string succeeds");
+    for line in &results.timelines {
+        write!(text, "\n{}", timeline_text(line)).expect("writing to a string succeeds");
     }
     for of_one in results.matrices.chunk_by(|a, b| a.model == b.model) {
         write!(text, "\n{}", ceilings_text(of_one)).expect("writing to a string succeeds");
@@ -228,7 +228,7 @@ fn profile_text(profile: &Profile) -> String {
     )
 }
 
-fn time_line_text(line: &TimeLine) -> String {
+fn timeline_text(line: &Timeline) -> String {
     let mut roles =
         table(&["launch", "kernel", "launches", "µs early", "µs gap", "µs work", "µs uneven", "share"]);
     for role in &line.roles {
@@ -249,12 +249,13 @@ fn time_line_text(line: &TimeLine) -> String {
         line.roles.iter().map(|role| of(role) * role.launches as f64).sum()
     };
     format!(
-        "{}: the launches of {} replays, by kernels that note the device's clock.\n\n{roles}\n\n\
+        "{}: the launches of {} replay{}, by kernels that note the device's clock.\n\n{roles}\n\n\
          {:.1} µs: {:.1} µs of work, {:.1} µs of gaps. Early: the first CTA starts so long before the end of the launch \
          before. Gap: from that end until the first CTA continues after its wait. Work: from then to the last CTA's end. \
          Uneven: from the first CTA's end to the last one's.\n",
         title(&line.model, line.depth, line.step),
         line.replays,
+        if line.replays == 1 { "" } else { "s" },
         line.microseconds,
         sums(|role| role.work),
         sums(|role| role.gap),

@@ -1,4 +1,4 @@
-//! Time line of a step: what each launch waits for and how long it works, in replays of the step's graph.
+//! Timeline of a step: what each launch waits for and how long it works, in replays of the step's graph.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::step::{MeasuredStep, ProfiledStep};
 
 /// A step of a model as the launches of its graph overlap. Times are in microseconds.
 #[derive(Debug, Serialize)]
-pub struct TimeLine {
+pub struct Timeline {
     /// The model's name.
     pub model: String,
     /// The device's name.
@@ -34,7 +34,7 @@ pub struct TimeLine {
     pub launches: Vec<TimedLaunch>,
 }
 
-/// A launch on the time line, in microseconds from the start of the step.
+/// A launch on the timeline, in microseconds from the start of the step.
 #[derive(Debug, Serialize)]
 pub struct TimedLaunch {
     /// Label of the launch in the plan.
@@ -75,11 +75,11 @@ pub struct RoleSpan {
 /// Replays, fewer on the emulator or if the cache has no room.
 const REPLAYS: u32 = 24;
 
-/// Takes the time line of a step: means of the times of its launches over replays.
+/// Takes the timeline of a step: means of the times of its launches over replays.
 ///
 /// # Errors
 /// If the engine has no such step, the cache is too small, or the device fails.
-pub fn time_line(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<TimeLine, EngineError> {
+pub fn timeline(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Timeline, EngineError> {
     let MeasuredStep { rows, step } = step;
     let engine = &mut subject.engine;
     let most = if engine.device().info().kind == Kind::Emulator { 1 } else { REPLAYS };
@@ -88,7 +88,7 @@ pub fn time_line(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<TimeLi
         StepRows::Decode { .. } => most.min(room).max(1),
         StepRows::Prompt { .. } => most,
     };
-    let found = engine.time_line(rows, replays)?;
+    let found = engine.timeline(rows, replays)?;
     let plan = engine.step_plan(rows)?;
     let spans = mean(&found);
     let launches: Vec<TimedLaunch> = plan
@@ -106,7 +106,7 @@ pub fn time_line(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<TimeLi
         .collect();
     let roles = plan.launches.iter().zip(&launches);
     let roles = roles.map(|(planned, launch)| (planned.label.role, launch.kernel.as_str()));
-    Ok(TimeLine {
+    Ok(Timeline {
         model: subject.name.clone(),
         device: engine.device().info().name.clone(),
         target: plan.target().to_string(),

@@ -2,24 +2,24 @@
 //!
 //! Format: "Trace Event Format" of the Chromium project. Complete events (`ph: X`) with start and duration in
 //! microseconds, and metadata events (`ph: M`) that name processes and threads. A profile is a process; its launches,
-//! its layers and the replay are threads. A time line is a process, too.
+//! its layers and the replay are threads. A timeline is a process, too.
 
 use serde_json::{Value, json};
 
 use crate::profile::{LaunchTime, Profile};
 use crate::step::title;
-use crate::timeline::{TimeLine, TimedLaunch};
+use crate::timeline::{TimedLaunch, Timeline};
 
 /// Thread numbers of a profile, in the order of display.
 const LAYERS: u32 = 1;
 const KERNELS: u32 = 2;
 const REPLAY: u32 = 3;
 
-/// The trace of profiles and time lines.
-pub fn trace(profiles: &[Profile], lines: &[TimeLine]) -> Value {
+/// The trace of profiles and timelines.
+pub fn trace(profiles: &[Profile], lines: &[Timeline]) -> Value {
     let mut events = Vec::new();
     for (line, pid) in lines.iter().zip(1 + profiles.len() as u32..) {
-        events.extend(time_line(line, pid));
+        events.extend(timeline(line, pid));
     }
     for (profile, pid) in profiles.iter().zip(1u32..) {
         let title = title(&profile.model, profile.depth, profile.step);
@@ -38,9 +38,9 @@ pub fn trace(profiles: &[Profile], lines: &[TimeLine]) -> Value {
     json!({ "traceEvents": events, "displayTimeUnit": "ns" })
 }
 
-/// Slices of the launches of a time line, and within them their work after the wait. A launch that starts before another one
+/// Slices of the launches of a timeline, and within them their work after the wait. A launch that starts before another one
 /// ends is on another thread.
-fn time_line(line: &TimeLine, pid: u32) -> Vec<Value> {
+fn timeline(line: &Timeline, pid: u32) -> Vec<Value> {
     let title = title(&line.model, line.depth, line.step);
     let name = format!("{title}, replays of the graph on {} ({})", line.device, line.target);
     let mut events = vec![named("process_name", pid, 0, &name)];
