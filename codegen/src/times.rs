@@ -1,7 +1,7 @@
-//! Kernels that note their times: when each CTA starts, continues after its wait for earlier launches, and ends.
+//! Kernels that write timestamps: when each CTA starts, continues after its wait for earlier launches, and ends.
 //!
-//! A launch in a graph starts before the launch before it ends, and what it costs cannot be seen from outside. A
-//! [timed kernel](Kernel::timed) notes the device's clock in an additional buffer; apart from that it computes what it did.
+//! Launches of a graph overlap, so the time of one of them cannot be measured from outside. A [timed kernel](Kernel::timed)
+//! writes timestamps to an additional buffer; its results are those of the original kernel.
 
 use crate::ir::{
     Atomic, Binary, Block, BlockCall, Compare, Function, Inst, InstData, Loc, Op, Param, Scope, Special,
@@ -50,8 +50,8 @@ impl CtaTimes {
     }
 }
 
-/// An event whose time is noted. Its word is the maximum over the warps of a CTA: of the time, or of the time's complement where the
-/// earliest counts. Both begin with a buffer of zeros.
+/// An event of a CTA that has a timestamp. Each warp takes an atomic maximum with the CTA's word: of the time where the latest warp
+/// counts, and of the bitwise complement of the time where the earliest counts. Zero is the initial value of both.
 #[derive(Clone, Copy)]
 enum Event {
     Start,
@@ -67,8 +67,9 @@ impl Event {
 }
 
 impl Kernel {
-    /// Adds a last parameter `times`, a pointer to u64 `[CTAs][3]` that are zero at the launch, and code that writes the times of
-    /// each CTA there, which [`CtaTimes::read`] reads. Lane 0 of each warp notes the time, by an atomic maximum.
+    /// Adds a last parameter `times`, a pointer to u64 `[CTAs][3]` that must be zero before the launch, and code that writes each
+    /// CTA's timestamps there, which [`CtaTimes::read`] reads. Lane 0 of each warp writes them, by an atomic maximum. The kernel must
+    /// have no parameter called `times`.
     ///
     /// ```
     /// use bespoke_codegen::prelude::*;
@@ -115,7 +116,7 @@ impl Kernel {
     }
 }
 
-/// Splits `block` before its instruction `at`, and notes the time of `event` there.
+/// Splits `block` before its instruction `at`, and inserts code that writes the timestamp of `event` there.
 fn note(function: &mut Function, block: Block, at: usize, event: Event, times: u32) {
     let rest = function.block_mut(block).insts.split_off(at);
     let [noting, after] = [function.create_block(), function.create_block()];

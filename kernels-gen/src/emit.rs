@@ -90,12 +90,12 @@ pub fn compile(specs: &[KernelSpec], target: Target) -> Result<Vec<Emitted>, Emi
     compile_each(specs, target, |kernel, _| kernel)
 }
 
-/// As [`compile`], for kernels that note their times ([`Kernel::timed`]), with names of their own ([`timed_name`]).
+/// As [`compile`], for kernels that write timestamps ([`Kernel::timed`]), under the names of [`timed_name`].
 pub fn compile_timed(specs: &[KernelSpec], target: Target) -> Result<Vec<Emitted>, EmitError> {
     compile_each(specs, target, |kernel, spec| kernel.timed().named(timed_name(spec)))
 }
 
-/// Name of the kernel that notes its times.
+/// Name of the timed form of a kernel, in [`compile_timed`].
 pub fn timed_name(spec: &KernelSpec) -> String {
     format!("{}_timed", spec.name())
 }

@@ -277,6 +277,34 @@ fn the_output_projection_leaves_room_for_the_next_launch_where_its_weights_fit()
     }
 }
 
+/// An output projection of several tiles a CTA that does not keep other CTAs away fits shared memory beside a CTA of gate and up, with the KiB that
+/// the system reserves for each, and another for barriers.
+#[test]
+fn a_launch_that_leaves_room_fits_beside_the_next_one() {
+    let mut found = 0;
+    for shape in shapes() {
+        for target in [Target::Sm90, Target::Sm100, Target::Sm120] {
+            let plan = Plan::new(&shape, target, PlanParams::single(128)).unwrap();
+            for pair in plan.launches.windows(2) {
+                let KernelSpec::Gemv(first) = &plan.kernels[pair[0].kernel].spec else { continue };
+                let tiles: u32 = first.segments.iter().map(|segment| segment.rows.div_ceil(16)).sum();
+                if first.schedule.resident > 1 && tiles > plan.gpu.multiprocessors {
+                    found += 1;
+                    let bytes: u32 = pair.iter().map(|launch| launch.dynamic_shared + 2048).sum();
+                    let all = plan.gpu.shared_per_multiprocessor;
+                    assert!(
+                        bytes <= all,
+                        "{} on {target}: {} needs {bytes} of {all}",
+                        shape.name,
+                        pair[0].label
+                    );
+                }
+            }
+        }
+    }
+    assert!(found > 100, "{found} launches");
+}
+
 #[test]
 fn warpgroups_multiply_where_they_have_enough_tiles() {
     // Warpgroups and blocks of tokens of the products of the first layer, whose V and down projection are of Q6_K.

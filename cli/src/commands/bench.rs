@@ -70,8 +70,8 @@ pub struct BenchArgs {
     /// in the steps of --batch, and in the prefill steps of --prompt
     #[arg(long)]
     pub profile: bool,
-    /// Show how the launches of the same steps overlap when their graph is replayed: with kernels that note when each CTA
-    /// starts, continues after its wait for earlier launches, and ends
+    /// Show how the launches of the same steps overlap when their graph is replayed: with kernels that write timestamps
+    /// of when each CTA starts, continues after its wait for earlier launches, and ends
     #[arg(long)]
     pub timeline: bool,
     /// Write the profile, and with --timeline the timeline, as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing

@@ -70,12 +70,12 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     };
     if follows_attention && rule.resident.is_none() && holds_share_beside_next(gpu, &shape) {
         shape.schedule.resident = 2;
-        let late = if 10 * tiles > MOST_TENTHS_AT_START * gpu.multiprocessors {
+        let default = if 10 * tiles > MOST_TENTHS_AT_START * gpu.multiprocessors {
             Trigger::AfterWait
         } else {
             trigger
         };
-        shape.schedule.trigger = rule.trigger.unwrap_or(late);
+        shape.schedule.trigger = rule.trigger.unwrap_or(default);
     }
     if bulk && shape.schedule.resident == 1 {
         shape.schedule.reserve = gpu.shared_per_multiprocessor / 2;

@@ -41,7 +41,7 @@ impl Engine {
     /// Times of each launch of a step, in the order of [`Engine::step_plan`], in each of `replays` replays of its graph; without
     /// a graph, of runs launch by launch. A decode step advances its sequences. Ends the sequence.
     ///
-    /// The kernels are compiled for this, with notes of the device's clock. On the emulator launches do not overlap, and the times
+    /// The kernels are compiled for this, as [timed kernels](bespoke_codegen::Kernel::timed). On the emulator launches do not overlap, and the times
     /// are those of the emulation.
     ///
     /// # Errors
@@ -115,4 +115,5 @@ fn bytes_of_times(launch: &Launch) -> u64 {
     (ctas * CtaTimes::BYTES).next_multiple_of(CACHE_LINE)
 }
 
+/// Bytes of a cache line.
 const CACHE_LINE: u64 = 128;

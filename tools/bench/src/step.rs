@@ -1,11 +1,11 @@
-//! The steps of a model that are profiled, or whose timeline is taken.
+//! The steps of a model whose profile or timeline is measured.
 
 use std::collections::BTreeMap;
 
 use bespoke::engine::{Engine, EngineError, StepRows};
 use serde::Serialize;
 
-/// A step of an engine, and what it is in the results.
+/// A step to be measured: the engine's rows for it, and its description in the results.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredStep {
     pub(crate) rows: StepRows,

@@ -249,7 +249,7 @@ fn timeline_text(line: &Timeline) -> String {
         line.roles.iter().map(|role| of(role) * role.launches as f64).sum()
     };
     format!(
-        "{}: the launches of {} replay{}, by kernels that note the device's clock.\n\n{roles}\n\n\
+        "{}: the launches of {} replay{}, by kernels that write timestamps.\n\n{roles}\n\n\
          {:.1} µs: {:.1} µs of work, {:.1} µs of gaps. Early: the first CTA starts so long before the end of the launch \
          before. Gap: from that end until the first CTA continues after its wait. Work: from then to the last CTA's end. \
          Uneven: from the first CTA's end to the last one's.\n",

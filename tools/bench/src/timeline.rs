@@ -72,10 +72,10 @@ pub struct RoleSpan {
     pub share: f64,
 }
 
-/// Replays, fewer on the emulator or if the cache has no room.
+/// Number of replays; one on the emulator, and fewer if the cache has no room for as many decode steps.
 const REPLAYS: u32 = 24;
 
-/// Takes the timeline of a step: means of the times of its launches over replays.
+/// Measures the timeline of a step: the times of its launches, as means over several replays.
 ///
 /// # Errors
 /// If the engine has no such step, the cache is too small, or the device fails.

@@ -1,4 +1,4 @@
-//! Kernels that note their times.
+//! Kernels that write timestamps.
 
 use bespoke_codegen::CtaTimes;
 use bespoke_codegen::prelude::*;
