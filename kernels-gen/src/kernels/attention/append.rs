@@ -145,7 +145,9 @@ pub fn append(
     if works {
         let page = token.page(token.position / PAGE);
         let rotation = query::Rotation::new(&operands, &token, shape);
-        query::prepare(&operands, &rotation, &token, shape);
+        query::prepare(&operands, &rotation, &token, shape, |head, element, value| {
+            query::head(head, shape).at(element).store(value);
+        });
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
         if let Some(queries) = queries {
             store_queries(queries, true, shape);

@@ -9,38 +9,49 @@ use super::shape::{AttentionShape, CONSUMERS, WARPS};
 use super::tile::RunningSoftmax;
 use super::work::{CONSUMER_BARRIER, Results, Run, Work};
 
-/// One element of a partial result's numerator, with the maximum and the denominator of the partial result.
+/// Four elements of a partial result's numerator, with the maximum and the denominator of the partial result.
 #[derive(Clone, Copy, Carry)]
 struct Partial {
-    numerator: Val<f32>,
+    numerator: [Val<f32>; 4],
     largest: Val<f32>,
     denominator: Val<f32>,
 }
 
 impl Partial {
-    /// Loads element `element` of the partial result at `from`, with the maximum and the denominator.
+    /// Loads four elements, from `element` on, of the partial result at `from`.
     fn load<S: Space>(from: Ptr<S, f32>, element: Val<u32>, cache: Cache, s: &AttentionShape) -> Partial {
-        Partial {
-            numerator: from.at(element).load_cached(cache),
-            largest: from.at(s.head_dim).load_cached(cache),
-            denominator: from.at(s.head_dim + 1).load_cached(cache),
-        }
+        let [largest, denominator] = from.at(s.head_dim).load_vector_cached::<2>(cache);
+        let numerator = from.at(element).load_vector_cached::<4>(cache);
+        Partial { numerator, largest, denominator }
     }
 
     /// Adds partial results, rescaled to their common maximum.
     fn sum(parts: &[Partial]) -> Partial {
         let largest = parts[1..].iter().fold(parts[0].largest, |largest, part| largest.max(part.largest));
-        let (mut numerator, mut denominator) = (val(0.0f32), val(0.0f32));
+        let mut total = Partial { numerator: [val(0.0f32); 4], largest, denominator: val(0.0f32) };
         for part in parts {
             let weight = (part.largest - largest).exp2_approx();
-            numerator = fma(part.numerator, weight, numerator);
-            denominator = fma(part.denominator, weight, denominator);
+            total.denominator = fma(part.denominator, weight, total.denominator);
+            total.numerator = std::array::from_fn(|i| fma(part.numerator[i], weight, total.numerator[i]));
         }
-        Partial { numerator, largest, denominator }
+        total
     }
 
-    fn quotient(self) -> Val<f32> {
-        self.numerator.div_approx(self.denominator)
+    /// Stores the quotient of four elements of the output.
+    fn store_quotient(self, y: Ptr<Global, f32>) {
+        y.store_vector(self.numerator.map(|sum| sum.div_approx(self.denominator)));
+    }
+}
+
+/// Calls `combine` with the head, among the CTA's, and the first element of every four elements of the thread.
+#[device]
+fn for_each_four(s: &AttentionShape, combine: impl Fn(Val<u32>, Val<u32>)) {
+    let elements = s.heads_per_block * s.head_dim;
+    for pass in 0..(elements / 4).div_ceil(CONSUMERS) {
+        let index = (thread_index() + pass * CONSUMERS) * 4;
+        if index < elements {
+            combine(index / s.head_dim, index % s.head_dim);
+        }
     }
 }
 
@@ -70,26 +81,29 @@ pub(super) fn store_partial(running: &RunningSoftmax, s: &AttentionShape) {
 
 /// Combines the warps' partial results. Writes the output if the context has one split, else
 /// the run's partial result, to device memory.
-#[device]
 pub(super) fn combine_warps(results: &Results, work: &Work, run: &Run, s: &AttentionShape) {
-    for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(CONSUMERS) {
-        let index = thread_index() + pass * CONSUMERS;
-        if index < s.heads_per_block * s.head_dim {
-            let (head, element) = (index / s.head_dim, index % s.head_dim);
-            let parts: Vec<Partial> = (0..WARPS)
-                .map(|warp| Partial::load(partial_at(warp, head, s), element, Cache::Default, s))
-                .collect();
-            let total = Partial::sum(&parts);
-            let row = work.token.first_head + head;
-            if work.runs == 1 {
-                results.y.at(row * s.head_dim + element).store(total.quotient());
-            } else {
-                let to = results.partial.at((row * s.splits + run.index) * s.partial_stride());
-                to.at(element).store(total.numerator);
-                if element == 0 {
-                    to.at(s.head_dim).store_vector([total.largest, total.denominator]);
-                }
-            }
+    for_each_four(s, |head, element| combine_warps_of_four(head, element, results, work, run, s));
+}
+
+#[device]
+fn combine_warps_of_four(
+    head: Val<u32>,
+    element: Val<u32>,
+    results: &Results,
+    work: &Work,
+    run: &Run,
+    s: &AttentionShape,
+) {
+    let of_warp = |warp: u32| Partial::load(partial_at(warp, head, s), element, Cache::Default, s);
+    let total = Partial::sum(&(0..WARPS).map(of_warp).collect::<Vec<_>>());
+    let row = work.token.first_head + head;
+    if work.runs == 1 {
+        total.store_quotient(results.y.at(row * s.head_dim + element));
+    } else {
+        let to = results.partial.at((row * s.splits + run.index) * s.partial_stride());
+        to.at(element).store_vector(total.numerator);
+        if element == 0 {
+            to.at(s.head_dim).store_vector([total.largest, total.denominator]);
         }
     }
 }
@@ -117,81 +131,53 @@ pub(super) fn combine_runs(results: &Results, work: &Work, s: &AttentionShape) {
     let arrived = shared_array::<u32>(1);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     if thread_index() == 0 {
-        // After the barrier, so that the fence is cumulative over the writes of the whole CTA.
-        fence(Scope::Gpu);
-        let before = counter.atomic_add(1u32, Scope::Gpu);
-        fence(Scope::Gpu);
+        // After the barrier, so that it releases the writes of the whole CTA.
+        let before = counter.atomic_add(1u32, Order::AcqRel.among(Scope::Gpu));
         arrived.store(before + 1);
     }
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     let ctas = if s.run_blocks == s.splits { work.runs } else { work.runs.min(s.run_blocks) };
     if arrived.load() == ctas {
-        // Each thread combines four elements at a time.
-        let fours = s.heads_per_block * s.head_dim / 4;
-        for pass in 0..fours.div_ceil(CONSUMERS) {
-            let index = (thread_index() + pass * CONSUMERS) * 4;
-            if index < fours * 4 {
-                let (head, element) = (index / s.head_dim, index % s.head_dim);
-                let row = work.token.first_head + head;
-                let from = results.partial.at(row * s.splits * s.partial_stride());
-                let mut total = PartialOfFour::load(from, element, val(0u32), val(true), s);
-                let mut first = val(1u32);
-                while first < work.runs {
-                    let mut parts = vec![total.clone()];
-                    for i in 0..RUNS_IN_FLIGHT {
-                        let run = first + i;
-                        let (clamped, counts) = (run.min(work.runs - 1), run < work.runs);
-                        parts.push(PartialOfFour::load(from, element, clamped, counts, s));
-                    }
-                    total = PartialOfFour::sum(&parts);
-                    first += RUNS_IN_FLIGHT;
-                }
-                let y = results.y.at(row * s.head_dim + element);
-                y.store_vector(total.numerator.map(|sum| sum.div_approx(total.denominator)));
-            }
-        }
+        for_each_four(s, |head, element| combine_runs_of_four(head, element, results, work, s));
         if thread_index() == 0 {
             counter.store(0u32);
         }
     }
 }
 
-/// Four elements of a partial result's numerator, with the maximum and the denominator of the partial result.
-#[derive(Clone, Carry)]
-struct PartialOfFour {
-    numerator: [Val<f32>; 4],
-    largest: Val<f32>,
-    denominator: Val<f32>,
+#[device]
+fn combine_runs_of_four(
+    head: Val<u32>,
+    element: Val<u32>,
+    results: &Results,
+    work: &Work,
+    s: &AttentionShape,
+) {
+    let row = work.token.first_head + head;
+    let from = results.partial.at(row * s.splits * s.partial_stride());
+    let mut total = load_run(from, element, val(0u32), val(true), s);
+    let mut first = val(1u32);
+    while first < work.runs {
+        let mut parts = vec![total];
+        for i in 0..RUNS_IN_FLIGHT {
+            let run = first + i;
+            parts.push(load_run(from, element, run.min(work.runs - 1), run < work.runs, s));
+        }
+        total = Partial::sum(&parts);
+        first += RUNS_IN_FLIGHT;
+    }
+    total.store_quotient(results.y.at(row * s.head_dim + element));
 }
 
-impl PartialOfFour {
-    /// Loads four elements, from `element` on, of the partial result of split `run`; with weight zero unless `counts`.
-    /// CTAs on other multiprocessors wrote the result, so the loads bypass L1, which may hold stale lines.
-    fn load(
-        from: Ptr<Global, f32>,
-        element: Val<u32>,
-        run: Val<u32>,
-        counts: Val<bool>,
-        s: &AttentionShape,
-    ) -> PartialOfFour {
-        let from = from.at(run * s.partial_stride());
-        let [largest, denominator] = from.at(s.head_dim).load_vector_cached::<2>(Cache::L2);
-        PartialOfFour {
-            numerator: from.at(element).load_vector_cached::<4>(Cache::L2),
-            largest: select(counts, largest, f32::NEG_INFINITY),
-            denominator,
-        }
-    }
-
-    /// Adds partial results, rescaled to their common maximum.
-    fn sum(parts: &[PartialOfFour]) -> PartialOfFour {
-        let largest = parts[1..].iter().fold(parts[0].largest, |largest, part| largest.max(part.largest));
-        let mut total = PartialOfFour { numerator: [val(0.0f32); 4], largest, denominator: val(0.0f32) };
-        for part in parts {
-            let weight = (part.largest - largest).exp2_approx();
-            total.denominator = fma(part.denominator, weight, total.denominator);
-            total.numerator = std::array::from_fn(|i| fma(part.numerator[i], weight, total.numerator[i]));
-        }
-        total
-    }
+/// Loads four elements, from `element` on, of the partial result of split `run`; with weight zero unless `counts`.
+/// CTAs on other multiprocessors wrote the result, so the loads bypass L1, which may hold stale lines.
+fn load_run(
+    from: Ptr<Global, f32>,
+    element: Val<u32>,
+    run: Val<u32>,
+    counts: Val<bool>,
+    s: &AttentionShape,
+) -> Partial {
+    let part = Partial::load(from.at(run * s.partial_stride()), element, Cache::L2, s);
+    Partial { largest: select(counts, part.largest, f32::NEG_INFINITY), ..part }
 }

@@ -161,7 +161,9 @@ fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work,
     // The physical page of the new entry.
     let page = work.token.page(work.token.position / PAGE);
     s.trigger.wait();
-    query::prepare(operands, &rotation, &work.token, s);
+    query::prepare(operands, &rotation, &work.token, s, |head, element, value| {
+        tile::store_query(head, element, value, s);
+    });
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     let query = tile::Query::load(s);
     let mut consumer = ring.consumer();

@@ -101,14 +101,21 @@ pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, 
     dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
 }
 
-/// Writes queries to shared memory, normalised, rotated and scaled, and the new key (normalised and rotated) and value as
-/// an entry of the cache.
-#[device]
-pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s: &AttentionShape) {
+/// Normalises, rotates and scales the queries, and passes each element of a query head to `store_query`: the index of the head in the CTA, the
+/// element's index, and its value. Writes the new key (normalised and rotated) and value to shared memory as an entry of the cache.
+pub(super) fn prepare(
+    operands: &Operands,
+    rotation: &Rotation,
+    token: &Token,
+    s: &AttentionShape,
+    store_query: impl Fn(Val<u32>, Val<u32>, Val<f32>),
+) {
     let mut loaded = Vec::new();
     for pass in 0..passes(s) {
         loaded.push(load_pair(&pair(pass, s), operands, token, s));
     }
+    // All loads come before the barriers of norms.
+    let value = load_value(operands, token, s);
     if let Some(qk_norm) = s.qk_norm {
         loaded = norm::normalise(loaded, rotation, qk_norm, operands, s);
     }
@@ -116,25 +123,30 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, token: &Token, s
     for (pass, (values, sin_cos)) in (0u32..).zip(loaded.into_iter().zip(&rotation.sin_cos)) {
         let pair = pair(pass, s);
         let rotated = sin_cos.map_or(values, |sin_cos| rotate(values, sin_cos));
-        if pair.index < pairs(s) {
-            let is_query = is_query(&pair, s);
-            for (element, value) in pair.elements.into_iter().zip(rotated) {
-                store_prepared(element, value, scale, is_query, &pair, s);
-            }
-        }
+        store_pair(&pair, rotated, scale, &store_query, s);
     }
-    prepare_value(operands, token, s);
+    store_value(&value, s);
+}
+
+/// Loads the thread's elements of the projected value, one for each pass over the head.
+fn load_value(operands: &Operands, token: &Token, s: &AttentionShape) -> Vec<Val<f32>> {
+    let row = operands.qkv.at((token.kv_head + (s.heads + s.kv_heads)) * s.head_dim);
+    let element = |pass: u32| thread_index() + pass * CONSUMERS;
+    (0..s.head_dim.div_ceil(CONSUMERS)).map(|pass| load_element(row, element(pass), s)).collect()
+}
+
+/// Loads an element of a head, or 0 past its end.
+#[device]
+fn load_element(row: Ptr<Global, f32>, element: Val<u32>, s: &AttentionShape) -> Val<f32> {
+    if element < s.head_dim { row.at(element).load() } else { val(0.0f32) }
 }
 
 /// Writes the new value, and in a cache of type q8_0 also the new key, to shared memory as an entry of the cache.
 #[device]
-fn prepare_value(operands: &Operands, token: &Token, s: &AttentionShape) {
-    let dim = s.head_dim;
-    let value_row = operands.qkv.at((token.kv_head + (s.heads + s.kv_heads)) * dim);
-    for pass in 0..dim.div_ceil(CONSUMERS) {
+fn store_value(values: &[Val<f32>], s: &AttentionShape) {
+    for (pass, &value) in (0u32..).zip(values) {
         let element = thread_index() + pass * CONSUMERS;
-        if element < dim {
-            let value = value_row.at(element).load();
+        if element < s.head_dim {
             if s.kv == KvType::F16 {
                 cache::NewEntry::new(s).halves(1, s).at(element).store(value.cast::<f16>());
             } else {
@@ -148,25 +160,29 @@ fn prepare_value(operands: &Operands, token: &Token, s: &AttentionShape) {
     }
 }
 
-/// Stores an element of a query, or of the new key.
+/// Stores a pair of elements of a query, or of the new key.
 #[device]
-fn store_prepared(
-    element: Val<u32>,
-    value: Val<f32>,
-    scale: f32,
-    is_query: Val<bool>,
+fn store_pair(
     pair: &Pair,
+    values: [Val<f32>; 2],
+    scale: f32,
+    store_query: &impl Fn(Val<u32>, Val<u32>, Val<f32>),
     s: &AttentionShape,
 ) {
-    let to = head(pair.head, s).at(element);
-    if s.kv == KvType::F16 {
-        if is_query {
-            to.store(value * scale);
+    if pair.index < pairs(s) {
+        if is_query(pair, s) {
+            for (element, value) in pair.elements.into_iter().zip(values) {
+                store_query(pair.head, element, value * scale);
+            }
         } else {
-            cache::NewEntry::new(s).halves(0, s).at(element).store(value.cast::<f16>());
+            for (element, value) in pair.elements.into_iter().zip(values) {
+                if s.kv == KvType::F16 {
+                    cache::NewEntry::new(s).halves(0, s).at(element).store(value.cast::<f16>());
+                } else {
+                    head(s.heads_per_block, s).at(element).store(value);
+                }
+            }
         }
-    } else {
-        to.store(select(is_query, value * scale, value));
     }
 }
 

@@ -99,9 +99,9 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 
 /// Offsets in a CTA's dynamic shared memory, in bytes. The ring of pages comes first.
 pub(super) struct SharedMap {
-    /// u32 [steps that are not held in registers, lanes, 4]: fragments of the queries.
+    /// u32 [steps, `query_lanes`, 4]: fragments of the queries.
     pub query: u32,
-    /// f32 [heads_per_block + 2, `shared_stride`]: queries, the new key and the new value before they are rounded.
+    /// f32 [`head_rows`, `shared_stride`]: queries, the new key and the new value before they are rounded.
     pub heads: u32,
     /// f32 [warps, heads_per_block, `partial_stride`]: partial results of the warps; before, sums and factors of norms.
     pub partial: u32,
@@ -211,6 +211,11 @@ impl AttentionShape {
         if self.steps() <= 12 { self.steps() } else { 4 }
     }
 
+    /// Lanes of a warp whose fragments of the queries have a head of the CTA.
+    pub(super) fn query_lanes(&self) -> u32 {
+        4 * self.heads_per_block
+    }
+
     /// Positions of a part of a page: as many as a stage holds.
     pub(super) fn part_positions(&self) -> u32 {
         self.stage_tiles * TILE
@@ -236,10 +241,22 @@ impl AttentionShape {
         self.shared_map().bytes
     }
 
+    /// Rows of queries, the new key and the new value that are in shared memory before they are rounded: all in [`super::append()`], which has
+    /// no ring, and in a cache of type q8_0; queries and key for their norms.
+    fn head_rows(&self) -> u32 {
+        if self.stages == 0 || self.kv == KvType::Q8_0 {
+            self.heads_per_block + 2
+        } else if self.qk_norm.is_some_and(|norm| norm.span == NormSpan::Head) {
+            self.heads_per_block + 1
+        } else {
+            0
+        }
+    }
+
     pub(super) fn shared_map(&self) -> SharedMap {
         let query = self.stages * self.stage_bytes();
-        let heads = query + (self.steps() - self.held_steps()) * WARP * 16;
-        let partial = heads + (self.heads_per_block + 2) * self.shared_stride() * 4;
+        let heads = query + self.steps() * self.query_lanes() * 16;
+        let partial = heads + self.head_rows() * self.shared_stride() * 4;
         // The norms of projections need two sums per warp.
         let partials = (WARPS * self.heads_per_block * self.shared_stride() * 4).max(2 * WARPS * 4);
         let entry = partial + partials;

@@ -8,20 +8,18 @@
 use bespoke_codegen::prelude::*;
 
 use super::cache::TileReader;
-use super::shape::{AttentionShape, CONSUMERS, WARPS};
-use super::work::{CONSUMER_BARRIER, Positions};
-use super::{query, score};
+use super::score;
+use super::shape::AttentionShape;
+use super::work::Positions;
 
 /// Score of a masked position. Finite, so that the difference of two such scores is not NaN.
 const LOWEST_SCORE: f32 = -1e30;
 
 /// This lane's fragments of the queries: one A fragment per 16 elements of the head dimension. The fragments of large
-/// heads do not fit the registers; the rest is in shared memory, once for all warps.
+/// heads do not fit the registers; the others are loaded from shared memory for each tile.
 pub(super) struct Query {
     /// Fragments of the first [`AttentionShape::held_steps`] steps.
     held: Vec<FragmentA<f16, 4>>,
-    /// The lane's registers of the other steps.
-    rest: Vec<Ptr<Shared, u32>>,
 }
 
 /// Online softmax in lane 4g + t: numerator and denominator of head g, relative to a running maximum.
@@ -52,54 +50,43 @@ fn split(values: [Val<f32>; 2]) -> [Val<u32>; 2] {
     [high.bitcast(), low.bitcast()]
 }
 
+/// Stores element `element` of the query of head `head`, as two f16, where the lanes of a warp load their fragments.
+#[device]
+pub(super) fn store_query(head: Val<u32>, element: Val<u32>, value: Val<f32>, s: &AttentionShape) {
+    let high = value.cast::<f16>();
+    let low = (value - high.cast::<f32>()).cast::<f16>();
+    // Lane 4g + t has elements 2t and 2t + 1 of head g, then 2t + 8 and 2t + 9; of both the high halves, then the low ones.
+    let lane = head * 4 + element % 8 / 2;
+    let register = element % 16 / 8 * 2;
+    let at = registers(element / 16, lane, s).at(register).cast::<f16>().at(element % 2);
+    at.store(high);
+    at.at(2).store(low);
+}
+
+/// Address in shared memory of the four registers of a step, for a lane that has a head of the CTA.
+fn registers(step: impl IntoVal<u32>, lane: Val<u32>, s: &AttentionShape) -> Ptr<Shared, u32> {
+    let fragments = dynamic_shared::<u8>().bytes(s.shared_map().query).cast::<u32>();
+    fragments.at((step.into_val() * s.query_lanes() + lane) * 4)
+}
+
 impl Query {
-    /// Loads the queries from shared memory as A fragments; rows past the CTA's heads are zeros. Called by all consumer
-    /// warps.
+    /// Loads the queries, which must be in shared memory.
     pub fn load(s: &AttentionShape) -> Query {
-        let held = (0..s.held_steps()).map(|step| FragmentA::from_registers(registers(step, s))).collect();
-        let rest: Vec<Ptr<Shared, u32>> = (s.held_steps()..s.steps()).map(|step| rest_of(step, s)).collect();
-        for (step, &to) in (s.held_steps()..).zip(&rest) {
-            store_registers(to, step, s);
-        }
-        if !rest.is_empty() {
-            named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        }
-        Query { held, rest }
+        Query { held: (0..s.held_steps()).map(|step| load_fragment(step, s)).collect() }
     }
 
     /// The fragment of a step.
     fn fragment(&self, step: u32, s: &AttentionShape) -> FragmentA<f16, 4> {
-        match self.held.get(step as usize) {
-            Some(&fragment) => fragment,
-            None => FragmentA::from_registers(self.rest[(step - s.held_steps()) as usize].load_vector::<4>()),
-        }
+        self.held.get(step as usize).copied().unwrap_or_else(|| load_fragment(step, s))
     }
 }
 
-/// Address in shared memory of the lane's registers of a step that is not held.
-fn rest_of(step: u32, s: &AttentionShape) -> Ptr<Shared, u32> {
-    let fragments = dynamic_shared::<u8>().bytes(s.shared_map().query).cast::<u32>().at(lane() * 4);
-    fragments.at((step - s.held_steps()) * (4 * WARP))
-}
-
-/// Stores a fragment to shared memory; each warp stores a quarter of them.
-#[device]
-fn store_registers(to: Ptr<Shared, u32>, step: u32, s: &AttentionShape) {
-    if warp_index() == step % WARPS {
-        to.store_vector(registers(step, s));
-    }
-}
-
-#[device]
-fn registers(step: u32, s: &AttentionShape) -> [Val<u32>; 4] {
-    let (group, quarter) = (lane() >> 2, lane() & 3);
-    let mut out = [val(0u32); 4];
-    if group < s.heads_per_block {
-        let at = query::head(group, s).at(quarter * 2 + step * 16);
-        let [first, second] = [split(at.load_vector::<2>()), split(at.at(8).load_vector::<2>())];
-        out = [first[0], first[1], second[0], second[1]];
-    }
-    out
+/// Loads this lane's fragment of a step. Lanes of rows past the CTA's heads have that of the last lane with a head, and their
+/// results are not used.
+fn load_fragment(step: u32, s: &AttentionShape) -> FragmentA<f16, 4> {
+    let lanes = s.query_lanes();
+    let lane = if lanes < WARP { lane().min(lanes - 1) } else { lane() };
+    FragmentA::from_registers(registers(step, lane, s).load_vector::<4>())
 }
 
 /// Whether the query attends to position `position` of a tile.
