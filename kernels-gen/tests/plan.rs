@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::gemv::GemvShape;
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::{Access, BufferKind, BufferName, Launch, LaunchRole, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{FeedForward, ModelShape, builtin};
@@ -20,6 +21,14 @@ fn shape(name: &str) -> ModelShape {
 
 fn plan(name: &str) -> Plan {
     Plan::new(&shape(name), Target::Sm90, PlanParams::single(4096)).unwrap()
+}
+
+/// The product of a launch; `None` if it is another kernel.
+fn product<'a>(plan: &'a Plan, launch: &Launch) -> Option<&'a GemvShape> {
+    match &plan.kernels[launch.kernel].spec {
+        KernelSpec::Gemv(shape) => Some(shape),
+        _ => None,
+    }
 }
 
 fn sampled(context: u32) -> PlanParams {
@@ -243,8 +252,8 @@ fn products_of_small_models_have_large_stages_and_make_room() {
     };
     // Stages of 18 KiB. The output projection's weights fit beside a CTA of gate and up.
     assert_eq!(schedules("llama-3.1-8b"), expected([[8, 2, 1], [8, 2, 2], [8, 2, 1], [8, 2, 1]]));
-    // A stage of QKV, gate and up with eight warps is a whole tile. Attention's output projection has 128 tiles.
-    assert_eq!(schedules("llama-3.2-1b"), expected([[16, 2, 1], [4, 1, 2], [16, 2, 1], [8, 2, 1]]));
+    // A stage of QKV, gate and up with eight warps is a whole tile. Attention's output projection and down have 128 tiles.
+    assert_eq!(schedules("llama-3.2-1b"), expected([[16, 2, 1], [4, 1, 2], [16, 2, 1], [16, 4, 1]]));
     // Stages of 5 to 13 KiB with the defaults; 56 tiles.
     assert_eq!(schedules("qwen2.5-0.5b"), expected([[8, 1, 1], [8, 1, 1], [16, 1, 1], [16, 2, 1]]));
 }
@@ -277,32 +286,77 @@ fn the_output_projection_leaves_room_for_the_next_launch_where_its_weights_fit()
     }
 }
 
-/// An output projection of several tiles a CTA that does not keep other CTAs away fits shared memory beside a CTA of gate and up, with the KiB that
-/// the system reserves for each, and another for barriers.
+/// Where an output projection of several tiles a CTA does not keep other CTAs away, two of its CTAs fit a multiprocessor, with the KiB that the
+/// system reserves for each, and another for barriers; and one beside a CTA of gate and up, if that has eight warps.
 #[test]
-fn a_launch_that_leaves_room_fits_beside_the_next_one() {
-    let mut found = 0;
+fn a_launch_that_leaves_room_fits_beside_another() {
+    let [mut twice, mut beside_next] = [0; 2];
     for shape in shapes() {
         for target in [Target::Sm90, Target::Sm100, Target::Sm120] {
             let plan = Plan::new(&shape, target, PlanParams::single(128)).unwrap();
             for pair in plan.launches.windows(2) {
-                let KernelSpec::Gemv(first) = &plan.kernels[pair[0].kernel].spec else { continue };
-                let tiles: u32 = first.segments.iter().map(|segment| segment.rows.div_ceil(16)).sum();
-                if first.schedule.resident > 1 && tiles > plan.gpu.multiprocessors {
-                    found += 1;
-                    let bytes: u32 = pair.iter().map(|launch| launch.dynamic_shared + 2048).sum();
+                let [first, next] = [&pair[0], &pair[1]];
+                let [Some(of_first), Some(of_next)] = [first, next].map(|launch| product(&plan, launch))
+                else {
+                    continue;
+                };
+                let tiles: u32 = of_first.segments.iter().map(|segment| segment.rows.div_ceil(16)).sum();
+                if of_first.schedule.resident == 1 || tiles <= plan.gpu.multiprocessors {
+                    continue;
+                }
+                twice += 1;
+                let mut pairs = vec![[first, first]];
+                if of_next.schedule.warps == 8 {
+                    beside_next += 1;
+                    pairs.push([first, next]);
+                }
+                for pair in pairs {
+                    let bytes: u32 = pair.map(|launch| launch.dynamic_shared + 2048).iter().sum();
                     let all = plan.gpu.shared_per_multiprocessor;
+                    let [first, next] = pair.map(|launch| launch.label);
                     assert!(
                         bytes <= all,
-                        "{} on {target}: {} needs {bytes} of {all}",
-                        shape.name,
-                        pair[0].label
+                        "{} on {target}: {first} and {next} need {bytes} of {all}",
+                        shape.name
                     );
                 }
             }
         }
     }
-    assert!(found > 100, "{found} launches");
+    assert!(
+        twice > 100 && beside_next > 50,
+        "{twice} launches, {beside_next} with a next one of eight warps"
+    );
+}
+
+#[test]
+fn kernels_of_one_row_have_the_divisions_that_were_measured() {
+    // Warps and groups of gate and up and of the first down projection, and stages of attention.
+    let divisions = |name: &str| {
+        let plan = plan(name);
+        let launch = |role| plan.launches.iter().find(|launch| launch.label.role == role).unwrap();
+        let [gate_up, down] = [LaunchRole::FfnGateUp, LaunchRole::FfnDown].map(|role| {
+            let schedule = product(&plan, launch(role)).unwrap().schedule;
+            (schedule.warps, schedule.groups)
+        });
+        let spec = &plan.kernels[launch(LaunchRole::Attention).kernel].spec;
+        let KernelSpec::Attention(attention) = spec else { panic!("{name}") };
+        (gate_up, down, attention.stages)
+    };
+    for (name, expected) in [
+        // 8, 7, 6, 5 and 4 units a tile of gate and up.
+        ("llama-3.1-8b", ((8, 2), (8, 2), 5)),
+        ("qwen2.5-7b", ((7, 1), (8, 2), 5)),
+        ("llama-3.2-3b", ((12, 2), (8, 2), 5)),
+        ("qwen3-4b", ((10, 2), (8, 2), 5)),
+        // One tile a CTA of down.
+        ("llama-3.2-1b", ((16, 2), (16, 4), 5)),
+        ("tinyllama-1.1b", ((16, 2), (16, 4), 5)),
+        // Tiles of the output projection for less than 0.7 of the multiprocessors.
+        ("qwen3-0.6b", ((8, 2), (8, 2), 2)),
+    ] {
+        assert_eq!(divisions(name), expected, "{name}");
+    }
 }
 
 #[test]

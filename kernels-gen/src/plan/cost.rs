@@ -15,6 +15,7 @@ use crate::kernels::gemv::{GemvShape, Schedule};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::shape::rope::RopeTable;
 use crate::shape::{Attention, ModelShape};
+use crate::weights::TILE_ROWS;
 
 use super::gpu::Gpu;
 use super::label::LaunchRole;
@@ -87,10 +88,9 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
         return divided.unwrap_or_else(|| token_cost::divide(gpu, shape, rule));
     }
     if rule.warps.is_none() && rule.groups.is_none() && even(rule.stages) && !makes_room {
-        if bulk && has_whole_tiles(&shape, rule.role) {
-            shape.schedule.warps = MOST_WARPS;
-        } else {
-            enlarge_stages(&mut shape);
+        match warps_and_groups(gpu, &shape, rule.role).filter(|_| bulk) {
+            Some(faster) => shape = faster,
+            None => enlarge_stages(&mut shape),
         }
     }
     let groups = shape.schedule.groups;
@@ -122,15 +122,15 @@ fn fills(gpu: &Gpu, tiles: u32) -> bool {
     (7 * most..=10 * most).contains(&(10 * tiles))
 }
 
-/// Most tenths of tiles per multiprocessor with which the launch after the output projection starts at once, if it fits beside
-/// it; with more tiles it starts when the output projection has its input, since its loads delay attention. Measured on an H100,
-/// start at once against start later: Qwen3-4B (160 tiles) and Llama-3.2-3B (192) 0.4 to 2% faster, Qwen2.5-7B (224) and
-/// Llama-3.1-8B (256) 1 to 2.5% slower.
+/// Most tenths of tiles per multiprocessor with which the launch after the output projection starts at once; with more tiles it starts when the
+/// output projection has its input, since its loads delay attention. Measured on an H100, start at once against start later: Qwen3-4B
+/// (160 tiles) and Llama-3.2-3B (192) 1 to 4% faster, Qwen2.5-7B (224) the same, Llama-3.1-8B (256) 0.5 to 2.5% slower.
 const MOST_TENTHS_AT_START: u32 = 15;
 
-/// Whether a launch with up to two tiles per CTA can hold a CTA's whole share of the weights beside a CTA of the next launch, whose
-/// ring has [`STAGES`] stages of the same size. Then the next launch's loads begin earlier. Measured on an H100: Llama-3.2-3B 3%, Qwen3-4B
-/// 2%, Qwen3-8B, Llama-3.1-8B and Qwen2.5-7B 1% of a token.
+/// Whether a launch with up to two tiles per CTA can hold a CTA's whole share of the weights beside a CTA of the next launch, if the next one's
+/// ring has [`STAGES`] stages of the same size. Its CTAs then need not wait for the multiprocessors on which attention still runs, since two
+/// fit another one; and where the next launch's ring is no larger, its loads begin earlier. Measured on an H100, in comparison with one
+/// CTA that keeps others away: Llama-3.2-3B 6 to 8%, Qwen3-4B 3 to 4%, Qwen2.5-7B 1%, Llama-3.1-8B 0 to 0.5% of a token.
 fn holds_share_beside_next(gpu: &Gpu, shape: &GemvShape) -> bool {
     let tiles = shape.shared_tiles();
     let stage = shape.stage_bytes();
@@ -141,12 +141,45 @@ fn holds_share_beside_next(gpu: &Gpu, shape: &GemvShape) -> bool {
     (most + 1..=2 * most).contains(&tiles) && needed <= gpu.shared_per_multiprocessor
 }
 
-/// Whether [`MOST_WARPS`] warps are faster than [`WARPS`]: in QKV, gate and up, if a tile has a unit for each warp of a group of half of
-/// [`WARPS`]. Measured on an H100 with one token. Llama-3.2-1B (2,048 columns) gains 4%, TinyLlama-1.1B (2,048 columns) nothing. Models
-/// with other numbers of columns lose: Qwen2.5-0.5B and 1.5B, Qwen3-0.6B, SmolLM2-135M and Llama-3.2-3B.
-fn has_whole_tiles(shape: &GemvShape, role: LaunchRole) -> bool {
-    matches!(role, LaunchRole::AttnQkv | LaunchRole::FfnGateUp)
-        && shape.layouts().iter().all(|layout| shape.units(layout) == WARPS / 2)
+/// The product with warps and groups that are faster than [`WARPS`] warps in two groups: those of [`whole_tiles`] or [`tile_at_once`],
+/// if there are some and two stages, and one for each group, fit in shared memory.
+fn warps_and_groups(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<GemvShape> {
+    let faster =
+        if role == LaunchRole::FfnDown { tile_at_once(gpu, shape) } else { whole_tiles(shape, role) };
+    let mut shape = shape.clone();
+    (shape.schedule.warps, shape.schedule.groups) = faster?;
+    (fitting_stages(gpu, &shape) >= shape.schedule.groups.max(2)).then_some(shape)
+}
+
+/// [`MOST_WARPS`] warps in four groups, each with a stage as large as with [`WARPS`] in two: down, if a CTA has one tile, since nothing
+/// else hides the latency of its units. Measured on an H100: Llama-3.2-1B and TinyLlama-1.1B gain up to 1%; with more tiles,
+/// Llama-3.2-3B, Qwen3-4B, Qwen2.5-7B and Llama-3.1-8B lose 1 to 5%.
+fn tile_at_once(gpu: &Gpu, shape: &GemvShape) -> Option<(u32, u32)> {
+    let has_one_tile = fills(gpu, shape.shared_tiles());
+    (has_one_tile && shape.stage_bytes() >= SMALL_STAGE).then_some((MOST_WARPS, 4))
+}
+
+/// Warps and groups with which each stage of QKV, gate and up has whole tiles, or half a tile, if [`WARPS`] warps in two groups are slower.
+/// A tile's last stage otherwise has fewer units than warps. Measured with one token, in comparison with [`WARPS`] warps:
+/// - Tiles of four units, two of them in a stage. H200: Llama-3.2-1B gains 4%, TinyLlama-1.1B nothing.
+/// - Tiles of five to seven units. H100, gate and up: Qwen3-4B (5) gains 2 to 3%, Llama-3.2-3B (6) 4%, Qwen2.5-7B (7) 1%; QKV gains
+///   nothing. Two groups of seven warps gain half as much as one.
+///
+/// Tiles of fewer units lose: Qwen2.5-1.5B and Qwen3-0.6B; and small stages: Qwen2.5-0.5B and SmolLM2-135M. With eight units a tile, of Llama-3.1-8B, neither 8 warps in one group nor
+/// 16 in two or four change anything.
+fn whole_tiles(shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
+    let layouts = shape.layouts();
+    let units = shape.units(layouts.first()?);
+    if layouts.iter().any(|layout| shape.units(layout) != units) {
+        return None;
+    }
+    let is_large = shape.stage_bytes() >= SMALL_STAGE;
+    match (role, units) {
+        (LaunchRole::AttnQkv | LaunchRole::FfnGateUp, 4) => Some((MOST_WARPS, 2)),
+        (LaunchRole::FfnGateUp, 5..=6) if is_large => Some((2 * units, 2)),
+        (LaunchRole::FfnGateUp, 7) if is_large => Some((units, 1)),
+        _ => None,
+    }
 }
 
 /// Enlarges stages that are small: more warps take part in each, as long as a CTA's share has a unit for each of them; then
@@ -257,8 +290,23 @@ pub(super) fn attention(
         trigger: if bulk { Trigger::AtStart } else { Trigger::Never },
         appended: false,
     };
-    divided_attention(gpu, attention, rule)
+    let output_tiles = d.hidden.div_ceil(TILE_ROWS);
+    let stays_alone =
+        bulk && tokens == 1 && 10 * output_tiles >= FEWEST_TENTHS_TO_STAY_ALONE * gpu.multiprocessors;
+    let most_stages = if stays_alone { MOST_STAGES } else { 2 };
+    divided_attention(gpu, attention, most_stages, rule)
 }
+
+/// Most stages of the ring of attention of one row. Five stages of a page in f16, with 128 elements a head, leave no room on the multiprocessor for
+/// a CTA of the output projection. Beside one, attention takes longer, and with it the step, since the loads of the output projection, of gate
+/// and up compete with those of the launch before. Measured on an H100 with five and with two stages, tokens/s at depths of 0, 512, 4,096 and 12,000: Llama-3.2-3B
+/// +7, 9, 7 and 4%, Qwen2.5-7B +1, 2, 3 and 3%; Llama-3.2-1B and TinyLlama-1.1B (64 elements) 0, +1 to 2, +2 to 3, +1 to 3%; Llama-3.1-8B,
+/// Qwen3-8B, Qwen3-4B and Qwen2.5-1.5B −0.5 to +2%.
+const MOST_STAGES: u32 = 5;
+
+/// Fewest tenths of tiles of the output projection per multiprocessor for [`MOST_STAGES`]. With fewer, most multiprocessors have no CTA of it: five
+/// stages cost Qwen3-0.6B and Qwen2.5-0.5B up to 2%.
+const FEWEST_TENTHS_TO_STAY_ALONE: u32 = 7;
 
 /// Most warps of a CTA of attention in prefill steps.
 const CHUNK_WARPS: u32 = 8;
@@ -297,16 +345,16 @@ const CTAS_OF_ROWS: u32 = 8;
 
 /// Chooses the splits of the context, their CTAs and the stages of the ring: no more splits than a window can fill, and stages of
 /// whole pages, unless two do not fit in shared memory.
-fn divided_attention(gpu: &Gpu, mut shape: AttentionShape, rule: &Rule) -> AttentionShape {
+fn divided_attention(gpu: &Gpu, mut shape: AttentionShape, most_stages: u32, rule: &Rule) -> AttentionShape {
     let filled = shape.window_pages().map_or(u32::MAX, |pages| pages.div_ceil(shape.min_pages));
     shape.splits = rule.splits.unwrap_or(shape.splits.min(filled));
     let fixed = shape.shared_bytes() - shape.stages * shape.stage_bytes();
     let budget = gpu.shared_budget(1).saturating_sub(fixed);
-    let whole_pages = 2 * shape.stage_bytes();
+    let whole_pages = most_stages * shape.stage_bytes();
     while shape.stage_tiles > 1 && 2 * shape.stage_bytes() > budget {
         shape.stage_tiles /= 2;
     }
-    // As many bytes in flight as with two whole pages, if they fit.
+    // As many bytes in flight as with whole pages, if they fit.
     let fitting = budget.min(whole_pages) / shape.stage_bytes();
     shape.stages = rule.stages.unwrap_or(fitting.max(2));
     shape.run_blocks = split_blocks(gpu, &shape);
