@@ -252,8 +252,8 @@ fn products_of_small_models_have_large_stages_and_make_room() {
     };
     // Stages of 18 KiB. The output projection's weights fit beside a CTA of gate and up.
     assert_eq!(schedules("llama-3.1-8b"), expected([[8, 2, 1], [8, 2, 2], [8, 2, 1], [8, 2, 1]]));
-    // A stage of QKV, gate and up with eight warps is a whole tile. Attention's output projection and down have 128 tiles.
-    assert_eq!(schedules("llama-3.2-1b"), expected([[16, 2, 1], [4, 1, 2], [16, 2, 1], [16, 4, 1]]));
+    // A stage of QKV is a tile, one of gate and up two. Attention's output projection and down have 128 tiles.
+    assert_eq!(schedules("llama-3.2-1b"), expected([[4, 1, 1], [8, 1, 2], [16, 2, 1], [16, 4, 1]]));
     // Stages of 5 to 13 KiB with the defaults; 56 tiles.
     assert_eq!(schedules("qwen2.5-0.5b"), expected([[8, 1, 1], [8, 1, 1], [16, 1, 1], [16, 2, 1]]));
 }

@@ -53,9 +53,15 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     let follows_attention = shape.tokens == 1 && rule.role == LaunchRole::AttnOutput && bulk;
     let makes_room = follows_attention && fills(gpu, tiles);
     let resident = rule.resident.unwrap_or(if makes_room { 2 } else { 1 });
+    // With 128 threads instead of 256, inputs of 2,048 columns take two passes. Measured on an H100: Llama-3.2-1B and TinyLlama-1.1B 0.5 to 2%.
+    let has_two_passes = has_units(&shape, WARPS / 2);
     // Two groups of warps, unless a rule sets an odd number of warps or stages.
     let even = |knob: Option<u32>| knob.is_none_or(|number| number.is_multiple_of(2));
-    let (most_warps, most_groups) = if makes_room { (WARPS / 2, 1) } else { (WARPS, 2) };
+    let (most_warps, most_groups) = match makes_room {
+        true if has_two_passes => (WARPS, 1),
+        true => (WARPS / 2, 1),
+        false => (WARPS, 2),
+    };
     let groups = rule.groups.unwrap_or(if even(rule.warps) && even(rule.stages) { most_groups } else { 1 });
     shape.schedule = Schedule {
         grid: rule.grid.unwrap_or(gpu.multiprocessors.min(tiles)),
@@ -108,9 +114,20 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
         (fit / groups * groups).max(least)
     });
     shape.schedule.stages = stages;
-    let wanted = if needed > LONG_STREAM { 3 } else { 2 };
+    let wanted = match shape.schedule.trigger {
+        // More loads would delay attention. Measured on an H100, at depths of 0 and 512: Llama-3.1-8B 0 and 1.6%, Qwen3-8B 0.4 and 1.4%,
+        // Qwen2.5-7B 0 and 0.6%. Qwen3-4B, which starts the next launch at once, loses 0.2% at depth 0.
+        Trigger::AfterWait if follows_attention => 1,
+        _ if needed > LONG_STREAM => 3,
+        _ => 2,
+    };
     shape.schedule.in_flight = rule.in_flight.unwrap_or(wanted.min(stages));
     shape
+}
+
+/// Whether all tiles have `units` units.
+fn has_units(shape: &GemvShape, units: u32) -> bool {
+    shape.layouts().iter().all(|layout| shape.units(layout) == units)
 }
 
 /// Whether a launch with a tile per CTA has a CTA for most multiprocessors. If it leaves room for another CTA beside its own,
@@ -145,7 +162,7 @@ fn holds_share_beside_next(gpu: &Gpu, shape: &GemvShape) -> bool {
 /// if there are some and two stages, and one for each group, fit in shared memory.
 fn warps_and_groups(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<GemvShape> {
     let faster =
-        if role == LaunchRole::FfnDown { tile_at_once(gpu, shape) } else { whole_tiles(shape, role) };
+        if role == LaunchRole::FfnDown { tile_at_once(gpu, shape) } else { whole_tiles(gpu, shape, role) };
     let mut shape = shape.clone();
     (shape.schedule.warps, shape.schedule.groups) = faster?;
     (fitting_stages(gpu, &shape) >= shape.schedule.groups.max(2)).then_some(shape)
@@ -159,28 +176,30 @@ fn tile_at_once(gpu: &Gpu, shape: &GemvShape) -> Option<(u32, u32)> {
     (has_one_tile && shape.stage_bytes() >= SMALL_STAGE).then_some((MOST_WARPS, 4))
 }
 
-/// Warps and groups with which each stage of QKV, gate and up has whole tiles, or half a tile, if [`WARPS`] warps in two groups are slower.
-/// A tile's last stage otherwise has fewer units than warps. Measured with one token, in comparison with [`WARPS`] warps:
-/// - Tiles of four units, two of them in a stage. H200: Llama-3.2-1B gains 4%, TinyLlama-1.1B nothing.
+/// Warps and groups with which each stage of QKV, gate and up has whole tiles, if [`WARPS`] warps in two groups are slower, whose stages have half a tile,
+/// or of which a tile's last stage has fewer units than warps. Measured with one token, in comparison with [`WARPS`] warps:
+/// - Tiles of four units: two in a stage. H200: Llama-3.2-1B gains 4%, TinyLlama-1.1B nothing. With up to [`MOST_TENTHS_OF_FEW_WARPS`], one in a stage of
+///   QKV: attention then fits beside it. H100, in comparison with two: Llama-3.2-1B gains 1 to 3%, TinyLlama-1.1B nothing.
 /// - Tiles of five to seven units. H100, gate and up: Qwen3-4B (5) gains 2 to 3%, Llama-3.2-3B (6) 4%, Qwen2.5-7B (7) 1%; QKV gains
 ///   nothing. Two groups of seven warps gain half as much as one.
 ///
-/// Tiles of fewer units lose: Qwen2.5-1.5B and Qwen3-0.6B; and small stages: Qwen2.5-0.5B and SmolLM2-135M. With eight units a tile, of Llama-3.1-8B, neither 8 warps in one group nor
-/// 16 in two or four change anything.
-fn whole_tiles(shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
-    let layouts = shape.layouts();
-    let units = shape.units(layouts.first()?);
-    if layouts.iter().any(|layout| shape.units(layout) != units) {
-        return None;
-    }
+/// Tiles of fewer units lose: Qwen2.5-1.5B and Qwen3-0.6B; and small stages: Qwen2.5-0.5B and SmolLM2-135M. With eight units a tile, of
+/// Llama-3.1-8B, neither 8 warps in one group nor 16 in two or four change anything.
+fn whole_tiles(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
+    let units = (4..=7).find(|&units| has_units(shape, units))?;
+    let has_few_tiles = 10 * shape.shared_tiles() <= MOST_TENTHS_OF_FEW_WARPS * gpu.multiprocessors;
     let is_large = shape.stage_bytes() >= SMALL_STAGE;
     match (role, units) {
+        (LaunchRole::AttnQkv, 4) if has_few_tiles => Some((WARPS / 2, 1)),
         (LaunchRole::AttnQkv | LaunchRole::FfnGateUp, 4) => Some((MOST_WARPS, 2)),
         (LaunchRole::FfnGateUp, 5..=6) if is_large => Some((2 * units, 2)),
         (LaunchRole::FfnGateUp, 7) if is_large => Some((units, 1)),
         _ => None,
     }
 }
+
+/// Most tenths of tiles of QKV per multiprocessor for a warp for each unit of one tile.
+const MOST_TENTHS_OF_FEW_WARPS: u32 = 15;
 
 /// Enlarges stages that are small: more warps take part in each, as long as a CTA's share has a unit for each of them; then
 /// one group of warps takes all stages.

@@ -105,8 +105,8 @@ fn kernels_of_a_decode_and_a_prefill_step() {
           waits for ring 0, 1 lanes (ring.rs)
           waits for ring 1, 1 lanes (ring.rs)
         attention
-        ring 0: 2 stages, 1 arrivals
-        ring 1: 2 stages, 128 arrivals
+        ring 0: 5 stages, 1 arrivals
+        ring 1: 5 stages, 128 arrivals
         warps [0, 1, 2, 3]
           waits for ring 0, 32 lanes (mod.rs)
           arrives at ring 1, 32 lanes (mod.rs)
