@@ -99,7 +99,7 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 
 /// Offsets in a CTA's dynamic shared memory, in bytes. The ring of pages comes first.
 pub(super) struct SharedMap {
-    /// u32 [steps, `query_lanes`, 4]: fragments of the queries.
+    /// u32 [steps, `query_lanes`, 4]: fragments of the queries; none in `append`.
     pub query: u32,
     /// f32 [`head_rows`, `shared_stride`]: queries, the new key and the new value before they are rounded.
     pub heads: u32,
@@ -241,10 +241,15 @@ impl AttentionShape {
         self.shared_map().bytes
     }
 
-    /// Rows of queries, the new key and the new value that are in shared memory before they are rounded: all in [`super::append()`], which has
-    /// no ring, and in a cache of type q8_0; queries and key for their norms.
+    /// Whether the kernel attends to pages, and does not only prepare them, as [`super::append()`].
+    fn has_ring(&self) -> bool {
+        self.stages > 0
+    }
+
+    /// Rows of queries, the new key and the new value that are in shared memory before they are rounded: all in [`super::append()`] and
+    /// in a cache of type q8_0; queries and key for their norms.
     fn head_rows(&self) -> u32 {
-        if self.stages == 0 || self.kv == KvType::Q8_0 {
+        if !self.has_ring() || self.kv == KvType::Q8_0 {
             self.heads_per_block + 2
         } else if self.qk_norm.is_some_and(|norm| norm.span == NormSpan::Head) {
             self.heads_per_block + 1
@@ -255,7 +260,7 @@ impl AttentionShape {
 
     pub(super) fn shared_map(&self) -> SharedMap {
         let query = self.stages * self.stage_bytes();
-        let heads = query + self.steps() * self.query_lanes() * 16;
+        let heads = query + if self.has_ring() { self.steps() * self.query_lanes() * 16 } else { 0 };
         let partial = heads + self.head_rows() * self.shared_stride() * 4;
         // The norms of projections need two sums per warp.
         let partials = (WARPS * self.heads_per_block * self.shared_stride() * 4).max(2 * WARPS * 4);
