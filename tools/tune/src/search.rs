@@ -402,7 +402,7 @@ mod tests {
                 (LaunchRole::Output, "in_flight", "4")
             ]
         );
-        assert_eq!((bowl(&found.plan), found.changes[1].from.as_str()), (10.0, "8"));
+        assert_eq!((bowl(&found.plan), found.changes[1].from.as_str()), (10.0, "16"));
         // The written rules give the measured plan.
         let text = found.tuning.to_toml("");
         assert_eq!(fake.plan(&Tuning::parse(&text).unwrap()).unwrap(), found.plan);
@@ -470,7 +470,7 @@ mod tests {
         let time = |plan: &Plan| {
             let [down, qkv] =
                 [LaunchRole::FfnDown, LaunchRole::AttnQkv].map(|role| schedule(plan, role).warps);
-            20.0 - f64::from(down) / 4.0 + if down == 16 { -f64::from(qkv) } else { f64::from(qkv) }
+            20.0 + f64::from(down) / 4.0 + if down == 8 { -f64::from(qkv) } else { f64::from(qkv) }
         };
         let last = |passes| schedule(&Fake::new(time, 0.0).search(passes).plan, LaunchRole::AttnQkv).warps;
         assert_eq!((last(1), last(2)), (4, 16));
