@@ -50,8 +50,8 @@ impl CtaTimes {
     }
 }
 
-/// An event of a CTA that has a timestamp. Each warp takes an atomic maximum with the CTA's word: of the time where the latest warp
-/// counts, and of the bitwise complement of the time where the earliest counts. Zero is the initial value of both.
+/// An event of a CTA that has a timestamp, in a word of the buffer. The word is the maximum of the warps' times, or for the first
+/// warp the maximum of their bitwise complements. Both maxima start at zero.
 #[derive(Clone, Copy)]
 enum Event {
     Start,

@@ -258,7 +258,7 @@ fn products_of_small_models_have_large_stages_and_make_room() {
     assert_eq!(schedules("qwen2.5-0.5b"), expected([[8, 1, 1], [8, 1, 1], [16, 1, 1], [16, 2, 1]]));
 }
 
-/// Stages of the output projection of layer 0, CTAs that a multiprocessor has room for, and when the next launch starts.
+/// Stages of the output projection of layer 0, stages in flight, CTAs that a multiprocessor has room for, and when the next launch starts.
 #[test]
 fn the_output_projection_leaves_room_for_the_next_launch_where_its_weights_fit() {
     let projection = |name: &str, mix: &str| {
@@ -268,26 +268,26 @@ fn the_output_projection_leaves_room_for_the_next_launch_where_its_weights_fit()
         let launch = launches.find(|launch| launch.label.role == LaunchRole::AttnOutput).unwrap();
         let KernelSpec::Gemv(shape) = &plan.kernels[launch.kernel].spec else { panic!("{name}") };
         let schedule = shape.schedule;
-        (schedule.stages, schedule.resident, schedule.trigger)
+        (schedule.stages, schedule.in_flight, schedule.resident, schedule.trigger)
     };
     for (name, mix, expected) in [
         // 256, 224, 192 and 160 tiles, for 132 multiprocessors.
-        ("llama-3.1-8b", "q4_k_m", (4, 2, Trigger::AfterWait)),
-        ("qwen2.5-7b", "q4_k_m", (4, 2, Trigger::AfterWait)),
-        ("llama-3.2-3b", "q4_k_m", (4, 2, Trigger::AtStart)),
-        ("qwen3-4b", "q4_k_m", (4, 2, Trigger::AtStart)),
+        ("llama-3.1-8b", "q4_k_m", (4, 1, 2, Trigger::AfterWait)),
+        ("qwen2.5-7b", "q4_k_m", (4, 1, 2, Trigger::AfterWait)),
+        ("llama-3.2-3b", "q4_k_m", (4, 2, 2, Trigger::AtStart)),
+        ("qwen3-4b", "q4_k_m", (4, 2, 2, Trigger::AtStart)),
         // 128 tiles.
-        ("llama-3.2-1b", "q4_k_m", (2, 2, Trigger::AtStart)),
+        ("llama-3.2-1b", "q4_k_m", (2, 2, 2, Trigger::AtStart)),
         // Two tiles do not fit beside the next launch's ring.
-        ("llama-3.1-8b", "q8_0", (6, 1, Trigger::AtStart)),
-        ("llama-3.1-8b", "q6_k", (6, 1, Trigger::AtStart)),
+        ("llama-3.1-8b", "q8_0", (6, 2, 1, Trigger::AtStart)),
+        ("llama-3.1-8b", "q6_k", (6, 2, 1, Trigger::AtStart)),
     ] {
         assert_eq!(projection(name, mix), expected, "{name} {mix}");
     }
 }
 
-/// Where an output projection of several tiles a CTA does not keep other CTAs away, two of its CTAs fit a multiprocessor, with the KiB that the
-/// system reserves for each, and another for barriers; and one beside a CTA of gate and up, if that has eight warps.
+/// An output projection with several tiles per CTA and without a reserve fits on a multiprocessor twice, and once beside a CTA of gate and up
+/// with eight warps. A CTA needs 1 KiB more for the system, and up to 1 KiB for barriers.
 #[test]
 fn a_launch_that_leaves_room_fits_beside_another() {
     let [mut twice, mut beside_next] = [0; 2];

@@ -53,12 +53,13 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     let follows_attention = shape.tokens == 1 && rule.role == LaunchRole::AttnOutput && bulk;
     let makes_room = follows_attention && fills(gpu, tiles);
     let resident = rule.resident.unwrap_or(if makes_room { 2 } else { 1 });
-    // With 128 threads instead of 256, inputs of 2,048 columns take two passes. Measured on an H100: Llama-3.2-1B and TinyLlama-1.1B 0.5 to 2%.
-    let has_two_passes = has_units(&shape, WARPS / 2);
+    // Tiles of four units occupy four warps. Four more shorten the preparation of the inputs: one pass instead of two over
+    // 2,048 columns.
+    let has_four_units = has_units(&shape, WARPS / 2);
     // Two groups of warps, unless a rule sets an odd number of warps or stages.
     let even = |knob: Option<u32>| knob.is_none_or(|number| number.is_multiple_of(2));
     let (most_warps, most_groups) = match makes_room {
-        true if has_two_passes => (WARPS, 1),
+        true if has_four_units => (WARPS, 1),
         true => (WARPS / 2, 1),
         false => (WARPS, 2),
     };
@@ -115,8 +116,8 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     });
     shape.schedule.stages = stages;
     let wanted = match shape.schedule.trigger {
-        // More loads would delay attention. Measured on an H100, at depths of 0 and 512: Llama-3.1-8B 0 and 1.6%, Qwen3-8B 0.4 and 1.4%,
-        // Qwen2.5-7B 0 and 0.6%. Qwen3-4B, which starts the next launch at once, loses 0.2% at depth 0.
+        // More loads in flight would delay attention. Measured on an H100, one stage instead of two, at depths of 0 and 512:
+        // Llama-3.1-8B 0 and +1.6%, Qwen3-8B +0.4 and +1.4%, Qwen2.5-7B 0 and +0.6%.
         Trigger::AfterWait if follows_attention => 1,
         _ if needed > LONG_STREAM => 3,
         _ => 2,
@@ -139,15 +140,17 @@ fn fills(gpu: &Gpu, tiles: u32) -> bool {
     (7 * most..=10 * most).contains(&(10 * tiles))
 }
 
-/// Most tenths of tiles per multiprocessor with which the launch after the output projection starts at once; with more tiles it starts when the
-/// output projection has its input, since its loads delay attention. Measured on an H100, start at once against start later: Qwen3-4B
-/// (160 tiles) and Llama-3.2-3B (192) 1 to 4% faster, Qwen2.5-7B (224) the same, Llama-3.1-8B (256) 0.5 to 2.5% slower.
+/// Largest number of tiles of the output projection per multiprocessor, in tenths, for which gate and up may start at once. With
+/// more tiles they start after the output projection's wait, because their loads delay attention. Measured on an H100, at once
+/// against later: Qwen3-4B (160 tiles) and Llama-3.2-3B (192) 1 to 4% faster, Qwen2.5-7B (224) the same, Llama-3.1-8B (256) 0.5
+/// to 2.5% slower.
 const MOST_TENTHS_AT_START: u32 = 15;
 
-/// Whether a launch with up to two tiles per CTA can hold a CTA's whole share of the weights beside a CTA of the next launch, if the next one's
-/// ring has [`STAGES`] stages of the same size. Its CTAs then need not wait for the multiprocessors on which attention still runs, since two
-/// fit another one; and where the next launch's ring is no larger, its loads begin earlier. Measured on an H100, in comparison with one
-/// CTA that keeps others away: Llama-3.2-3B 6 to 8%, Qwen3-4B 3 to 4%, Qwen2.5-7B 1%, Llama-3.1-8B 0 to 0.5% of a token.
+/// Whether an output projection with one to two tiles per CTA needs little shared memory: room for all weights of a CTA, and beside
+/// it a CTA of the next launch with a ring of [`STAGES`] stages of the same size. Such a CTA does not reserve half of the
+/// multiprocessor. Two of them fit on one without attention, and the next launch's loads begin earlier where its ring is no
+/// larger. Measured on an H100, against a reserve: Llama-3.2-3B +6 to 8%, Qwen3-4B +3 to 4%, Qwen2.5-7B +1%, Llama-3.1-8B 0 to
+/// +0.5%.
 fn holds_share_beside_next(gpu: &Gpu, shape: &GemvShape) -> bool {
     let tiles = shape.shared_tiles();
     let stage = shape.stage_bytes();
@@ -158,8 +161,8 @@ fn holds_share_beside_next(gpu: &Gpu, shape: &GemvShape) -> bool {
     (most + 1..=2 * most).contains(&tiles) && needed <= gpu.shared_per_multiprocessor
 }
 
-/// The product with warps and groups that are faster than [`WARPS`] warps in two groups: those of [`whole_tiles`] or [`tile_at_once`],
-/// if there are some and two stages, and one for each group, fit in shared memory.
+/// The product with the warps and groups of [`whole_tiles`] or [`tile_at_once`]. `None` if neither applies, or if the ring does not
+/// fit: it needs two stages, and one for each group.
 fn warps_and_groups(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<GemvShape> {
     let faster =
         if role == LaunchRole::FfnDown { tile_at_once(gpu, shape) } else { whole_tiles(gpu, shape, role) };
@@ -168,23 +171,32 @@ fn warps_and_groups(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<Ge
     (fitting_stages(gpu, &shape) >= shape.schedule.groups.max(2)).then_some(shape)
 }
 
-/// [`MOST_WARPS`] warps in four groups, each with a stage as large as with [`WARPS`] in two: down, if a CTA has one tile, since nothing
-/// else hides the latency of its units. Measured on an H100: Llama-3.2-1B and TinyLlama-1.1B gain up to 1%; with more tiles,
-/// Llama-3.2-3B, Qwen3-4B, Qwen2.5-7B and Llama-3.1-8B lose 1 to 5%.
+/// Warps and groups of a down projection with one tile per CTA: [`MOST_WARPS`] in four groups, with stages as large as those of [`WARPS`]
+/// warps in two. Measured on an H100: Llama-3.2-1B and TinyLlama-1.1B up to 1% faster. With more tiles per CTA, Llama-3.2-3B,
+/// Qwen3-4B, Qwen2.5-7B and Llama-3.1-8B were 1 to 5% slower.
 fn tile_at_once(gpu: &Gpu, shape: &GemvShape) -> Option<(u32, u32)> {
     let has_one_tile = fills(gpu, shape.shared_tiles());
     (has_one_tile && shape.stage_bytes() >= SMALL_STAGE).then_some((MOST_WARPS, 4))
 }
 
-/// Warps and groups with which each stage of QKV, gate and up has whole tiles, if [`WARPS`] warps in two groups are slower, whose stages have half a tile,
-/// or of which a tile's last stage has fewer units than warps. Measured with one token, in comparison with [`WARPS`] warps:
-/// - Tiles of four units: two in a stage. H200: Llama-3.2-1B gains 4%, TinyLlama-1.1B nothing. With up to [`MOST_TENTHS_OF_FEW_WARPS`], one in a stage of
-///   QKV: attention then fits beside it. H100, in comparison with two: Llama-3.2-1B gains 1 to 3%, TinyLlama-1.1B nothing.
-/// - Tiles of five to seven units. H100, gate and up: Qwen3-4B (5) gains 2 to 3%, Llama-3.2-3B (6) 4%, Qwen2.5-7B (7) 1%; QKV gains
-///   nothing. Two groups of seven warps gain half as much as one.
+/// Warps and groups of QKV, gate and up for which a stage holds one or two whole tiles. `None` if [`WARPS`] warps in two groups are as fast.
 ///
-/// Tiles of fewer units lose: Qwen2.5-1.5B and Qwen3-0.6B; and small stages: Qwen2.5-0.5B and SmolLM2-135M. With eight units a tile, of
-/// Llama-3.1-8B, neither 8 warps in one group nor 16 in two or four change anything.
+/// A stage has a unit for each warp of a group. If a tile has 5 to 7 units and a group four warps, every second stage is partly
+/// empty. Measured with one token, against [`WARPS`] warps in two groups:
+///
+/// | units a tile | warps, groups | result |
+/// | --- | --- | --- |
+/// | 4 | 16, 2 | H200: Llama-3.2-1B +4%, TinyLlama-1.1B 0 |
+/// | 5, gate and up | 10, 2 | H100: Qwen3-4B +2 to 3% |
+/// | 6, gate and up | 12, 2 | H100: Llama-3.2-3B +4% |
+/// | 7, gate and up | 7, 1 | H100: Qwen2.5-7B +1%; with 14 warps in two groups +0.5% |
+/// | 8 | 8, 1 or 16, 2 | H100: Llama-3.1-8B 0; not used |
+///
+/// QKV with 4 units and few tiles has 4 warps in one group instead of 16. With the output projection in eight warps, on an H100,
+/// Llama-3.2-1B and TinyLlama-1.1B are 1 to 2% faster.
+///
+/// Not used for tiles of fewer units (Qwen2.5-1.5B and Qwen3-0.6B were slower), nor for 5 to 7 units of small stages
+/// (Qwen2.5-0.5B).
 fn whole_tiles(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
     let units = (4..=7).find(|&units| has_units(shape, units))?;
     let has_few_tiles = 10 * shape.shared_tiles() <= MOST_TENTHS_OF_FEW_WARPS * gpu.multiprocessors;
@@ -198,7 +210,7 @@ fn whole_tiles(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u
     }
 }
 
-/// Most tenths of tiles of QKV per multiprocessor for a warp for each unit of one tile.
+/// Largest number of tiles of QKV per multiprocessor, in tenths, for 4 warps in one group.
 const MOST_TENTHS_OF_FEW_WARPS: u32 = 15;
 
 /// Enlarges stages that are small: more warps take part in each, as long as a CTA's share has a unit for each of them; then
@@ -316,15 +328,17 @@ pub(super) fn attention(
     divided_attention(gpu, attention, most_stages, rule)
 }
 
-/// Most stages of the ring of attention of one row. Five stages of a page in f16, with 128 elements a head, leave no room on the multiprocessor for
-/// a CTA of the output projection. Beside one, attention takes longer, and with it the step, since the loads of the output projection, of gate
-/// and up compete with those of the launch before. Measured on an H100 with five and with two stages, tokens/s at depths of 0, 512, 4,096 and 12,000: Llama-3.2-3B
-/// +7, 9, 7 and 4%, Qwen2.5-7B +1, 2, 3 and 3%; Llama-3.2-1B and TinyLlama-1.1B (64 elements) 0, +1 to 2, +2 to 3, +1 to 3%; Llama-3.1-8B,
-/// Qwen3-8B, Qwen3-4B and Qwen2.5-1.5B −0.5 to +2%.
+/// Largest number of stages of attention's ring in a step of one row. Five pages of f16 with 128 elements a head take 160 KiB, so a CTA of
+/// the output projection does not fit on the same multiprocessor.
+///
+/// With two stages it fits, and the step is slower, probably because more launches load at the same time. Measured on an H100,
+/// five stages against two, at depths of 0, 512, 4,096 and 12,000: Llama-3.2-3B +7, 9, 7 and 4%; Qwen2.5-7B +1, 2, 3 and 3%;
+/// Llama-3.2-1B and TinyLlama-1.1B (64 elements) 0, +1 to 2, +2 to 3 and +1 to 3%; Llama-3.1-8B, Qwen3-8B, Qwen3-4B and
+/// Qwen2.5-1.5B −0.5 to +2%.
 const MOST_STAGES: u32 = 5;
 
-/// Fewest tenths of tiles of the output projection per multiprocessor for [`MOST_STAGES`]. With fewer, most multiprocessors have no CTA of it: five
-/// stages cost Qwen3-0.6B and Qwen2.5-0.5B up to 2%.
+/// Smallest number of tiles of the output projection per multiprocessor, in tenths, for [`MOST_STAGES`]. With fewer tiles the stages
+/// are not needed, and cost Qwen3-0.6B and Qwen2.5-0.5B up to 2%.
 const FEWEST_TENTHS_TO_STAY_ALONE: u32 = 7;
 
 /// Most warps of a CTA of attention in prefill steps.

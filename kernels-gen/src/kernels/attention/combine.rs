@@ -131,7 +131,7 @@ pub(super) fn combine_runs(results: &Results, work: &Work, s: &AttentionShape) {
     let arrived = shared_array::<u32>(1);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     if thread_index() == 0 {
-        // After the barrier, so that it releases the writes of the whole CTA.
+        // The release includes the writes of the whole CTA, which happen before the barrier.
         let before = counter.atomic_add(1u32, Order::AcqRel.among(Scope::Gpu));
         arrived.store(before + 1);
     }

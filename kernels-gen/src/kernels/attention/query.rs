@@ -101,8 +101,9 @@ pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, 
     dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
 }
 
-/// Normalises, rotates and scales the queries, and passes each element of a query head to `store_query`: the index of the head in the CTA, the
-/// element's index, and its value. Writes the new key (normalised and rotated) and value to shared memory as an entry of the cache.
+/// Prepares queries, key and value. The queries are normalised, rotated and scaled; `store_query(head, element, value)` stores an element of
+/// query head `head` of the CTA. The new key (normalised and rotated) and value are written to shared memory as an entry of the
+/// cache.
 pub(super) fn prepare(
     operands: &Operands,
     rotation: &Rotation,
@@ -123,7 +124,7 @@ pub(super) fn prepare(
     for (pass, (values, sin_cos)) in (0u32..).zip(loaded.into_iter().zip(&rotation.sin_cos)) {
         let pair = pair(pass, s);
         let rotated = sin_cos.map_or(values, |sin_cos| rotate(values, sin_cos));
-        store_pair(&pair, rotated, scale, &store_query, s);
+        store_prepared(&pair, rotated, scale, &store_query, s);
     }
     store_value(&value, s);
 }
@@ -162,7 +163,7 @@ fn store_value(values: &[Val<f32>], s: &AttentionShape) {
 
 /// Stores a pair of elements of a query, or of the new key.
 #[device]
-fn store_pair(
+fn store_prepared(
     pair: &Pair,
     values: [Val<f32>; 2],
     scale: f32,

@@ -241,13 +241,13 @@ impl AttentionShape {
         self.shared_map().bytes
     }
 
-    /// Whether the kernel attends to pages, and does not only prepare them, as [`super::append()`].
+    /// Whether the kernel loads pages; [`super::append()`] does not.
     fn has_ring(&self) -> bool {
         self.stages > 0
     }
 
-    /// Rows of queries, the new key and the new value that are in shared memory before they are rounded: all in [`super::append()`] and
-    /// in a cache of type q8_0; queries and key for their norms.
+    /// Number of rows of f32 in shared memory. All heads have one in [`super::append()`] and with a cache of type q8_0; queries and the
+    /// new key have one if they are normalised by head.
     fn head_rows(&self) -> u32 {
         if !self.has_ring() || self.kv == KvType::Q8_0 {
             self.heads_per_block + 2

@@ -50,7 +50,7 @@ fn split(values: [Val<f32>; 2]) -> [Val<u32>; 2] {
     [high.bitcast(), low.bitcast()]
 }
 
-/// Stores element `element` of the query of head `head`, as two f16, where the lanes of a warp load their fragments.
+/// Stores element `element` of query head `head` in shared memory: as two f16, in the order of fragments.
 #[device]
 pub(super) fn store_query(head: Val<u32>, element: Val<u32>, value: Val<f32>, s: &AttentionShape) {
     let high = value.cast::<f16>();
@@ -81,8 +81,7 @@ impl Query {
     }
 }
 
-/// Loads this lane's fragment of a step. Lanes of rows past the CTA's heads have that of the last lane with a head, and their
-/// results are not used.
+/// Loads this lane's fragment of a step. Lanes whose row has no head load another lane's fragment; their results are not used.
 fn load_fragment(step: u32, s: &AttentionShape) -> FragmentA<f16, 4> {
     let lanes = s.query_lanes();
     let lane = if lanes < WARP { lane().min(lanes - 1) } else { lane() };
