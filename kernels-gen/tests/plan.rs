@@ -252,8 +252,8 @@ fn products_of_small_models_have_large_stages_and_make_room() {
     };
     // Stages of 18 KiB. The output projection's weights fit beside a CTA of gate and up.
     assert_eq!(schedules("llama-3.1-8b"), expected([[8, 2, 1], [8, 2, 2], [8, 2, 1], [8, 2, 1]]));
-    // A stage of QKV is a tile, one of gate and up two. Attention's output projection and down have 128 tiles.
-    assert_eq!(schedules("llama-3.2-1b"), expected([[4, 1, 1], [8, 1, 2], [16, 2, 1], [16, 4, 1]]));
+    // A stage of QKV is half a tile, one of gate and up two. Attention's output projection and down have 128 tiles.
+    assert_eq!(schedules("llama-3.2-1b"), expected([[4, 2, 1], [8, 1, 2], [16, 2, 1], [16, 4, 1]]));
     // Stages of 5 to 13 KiB with the defaults; 56 tiles.
     assert_eq!(schedules("qwen2.5-0.5b"), expected([[8, 1, 1], [8, 1, 1], [16, 1, 1], [16, 2, 1]]));
 }
@@ -331,29 +331,30 @@ fn a_launch_that_leaves_room_fits_beside_another() {
 
 #[test]
 fn kernels_of_one_row_have_the_divisions_that_were_measured() {
-    // Warps and groups of gate and up and of the first down projection, and stages of attention.
+    // Warps and groups of QKV, of gate and up and of the first down projection, and stages of attention.
     let divisions = |name: &str| {
         let plan = plan(name);
         let launch = |role| plan.launches.iter().find(|launch| launch.label.role == role).unwrap();
-        let [gate_up, down] = [LaunchRole::FfnGateUp, LaunchRole::FfnDown].map(|role| {
-            let schedule = product(&plan, launch(role)).unwrap().schedule;
-            (schedule.warps, schedule.groups)
-        });
+        let [qkv, gate_up, down] =
+            [LaunchRole::AttnQkv, LaunchRole::FfnGateUp, LaunchRole::FfnDown].map(|role| {
+                let schedule = product(&plan, launch(role)).unwrap().schedule;
+                (schedule.warps, schedule.groups)
+            });
         let spec = &plan.kernels[launch(LaunchRole::Attention).kernel].spec;
         let KernelSpec::Attention(attention) = spec else { panic!("{name}") };
-        (gate_up, down, attention.stages)
+        ([qkv, gate_up, down], attention.stages)
     };
     for (name, expected) in [
         // 8, 7, 6, 5 and 4 units a tile of gate and up.
-        ("llama-3.1-8b", ((8, 2), (8, 2), 5)),
-        ("qwen2.5-7b", ((7, 1), (8, 2), 5)),
-        ("llama-3.2-3b", ((12, 2), (8, 2), 5)),
-        ("qwen3-4b", ((10, 2), (8, 2), 5)),
-        // One tile a CTA of down.
-        ("llama-3.2-1b", ((16, 2), (16, 4), 5)),
-        ("tinyllama-1.1b", ((16, 2), (16, 4), 5)),
+        ("llama-3.1-8b", ([(8, 2), (8, 2), (8, 2)], 5)),
+        ("qwen2.5-7b", ([(8, 2), (7, 1), (8, 2)], 5)),
+        ("llama-3.2-3b", ([(8, 2), (12, 2), (8, 2)], 5)),
+        ("qwen3-4b", ([(8, 2), (10, 2), (8, 2)], 5)),
+        // One tile a CTA of down; 1.5 and 1.2 tiles of QKV for each multiprocessor.
+        ("llama-3.2-1b", ([(4, 2), (16, 2), (16, 4)], 5)),
+        ("tinyllama-1.1b", ([(4, 1), (16, 2), (16, 4)], 5)),
         // Tiles of the output projection for less than 0.7 of the multiprocessors.
-        ("qwen3-0.6b", ((8, 2), (8, 2), 2)),
+        ("qwen3-0.6b", ([(8, 2), (8, 2), (8, 2)], 2)),
     ] {
         assert_eq!(divisions(name), expected, "{name}");
     }

@@ -192,17 +192,19 @@ fn tile_at_once(gpu: &Gpu, shape: &GemvShape) -> Option<(u32, u32)> {
 /// | 7, gate and up | 7, 1 | H100: Qwen2.5-7B +1%; with 14 warps in two groups +0.5% |
 /// | 8 | 8, 1 or 16, 2 | H100: Llama-3.1-8B 0; not used |
 ///
-/// QKV with 4 units and few tiles has 4 warps in one group instead of 16. With the output projection in eight warps, on an H100,
-/// Llama-3.2-1B and TinyLlama-1.1B are 1 to 2% faster.
+/// QKV with 4 units and few tiles has 4 warps instead of 16: with the output projection in eight warps, on an H100, Llama-3.2-1B and
+/// TinyLlama-1.1B are 1 to 2% faster. With at most [`MOST_TENTHS_OF_ONE_GROUP`] tiles they are one group: two groups are 2.4%
+/// slower for TinyLlama-1.1B (1.2 tiles a multiprocessor) without context, equal with more, but 1 to 2% faster for Llama-3.2-1B (1.5).
 ///
 /// Not used for tiles of fewer units (Qwen2.5-1.5B and Qwen3-0.6B were slower), nor for 5 to 7 units of small stages
 /// (Qwen2.5-0.5B).
 fn whole_tiles(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
     let units = (4..=7).find(|&units| has_units(shape, units))?;
-    let has_few_tiles = 10 * shape.shared_tiles() <= MOST_TENTHS_OF_FEW_WARPS * gpu.multiprocessors;
+    let has_tenths = |most: u32| 10 * shape.shared_tiles() <= most * gpu.multiprocessors;
     let is_large = shape.stage_bytes() >= SMALL_STAGE;
     match (role, units) {
-        (LaunchRole::AttnQkv, 4) if has_few_tiles => Some((WARPS / 2, 1)),
+        (LaunchRole::AttnQkv, 4) if has_tenths(MOST_TENTHS_OF_ONE_GROUP) => Some((WARPS / 2, 1)),
+        (LaunchRole::AttnQkv, 4) if has_tenths(MOST_TENTHS_OF_FEW_WARPS) => Some((WARPS / 2, 2)),
         (LaunchRole::AttnQkv | LaunchRole::FfnGateUp, 4) => Some((MOST_WARPS, 2)),
         (LaunchRole::FfnGateUp, 5..=6) if is_large => Some((2 * units, 2)),
         (LaunchRole::FfnGateUp, 7) if is_large => Some((units, 1)),
@@ -210,7 +212,8 @@ fn whole_tiles(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u
     }
 }
 
-/// Largest number of tiles of QKV per multiprocessor, in tenths, for 4 warps in one group.
+/// Largest numbers of tiles of QKV per multiprocessor, in tenths, for 4 warps in one group, and for 4 warps.
+const MOST_TENTHS_OF_ONE_GROUP: u32 = 13;
 const MOST_TENTHS_OF_FEW_WARPS: u32 = 15;
 
 /// Enlarges stages that are small: more warps take part in each, as long as a CTA's share has a unit for each of them; then
