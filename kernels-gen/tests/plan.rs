@@ -287,7 +287,7 @@ fn the_output_projection_leaves_room_for_the_next_launch_where_its_weights_fit()
 }
 
 /// An output projection with several tiles per CTA and without a reserve fits on a multiprocessor twice, and once beside a CTA of gate and up
-/// with eight warps. A CTA needs 1 KiB more for the system, and up to 1 KiB for barriers.
+/// with eight warps in two groups. A CTA needs 1 KiB more for the system, and up to 1 KiB for barriers.
 #[test]
 fn a_launch_that_leaves_room_fits_beside_another() {
     let [mut twice, mut beside_next] = [0; 2];
@@ -306,7 +306,7 @@ fn a_launch_that_leaves_room_fits_beside_another() {
                 }
                 twice += 1;
                 let mut pairs = vec![[first, first]];
-                if of_next.schedule.warps == 8 {
+                if [of_next.schedule.warps, of_next.schedule.groups] == [8, 2] {
                     beside_next += 1;
                     pairs.push([first, next]);
                 }
@@ -325,7 +325,7 @@ fn a_launch_that_leaves_room_fits_beside_another() {
     }
     assert!(
         twice > 100 && beside_next > 50,
-        "{twice} launches, {beside_next} with a next one of eight warps"
+        "{twice} launches, {beside_next} with a next one of two groups of four warps"
     );
 }
 
@@ -349,14 +349,29 @@ fn kernels_of_one_row_have_the_divisions_that_were_measured() {
         ("llama-3.1-8b", ([(8, 2), (8, 2), (8, 2)], 5)),
         ("qwen2.5-7b", ([(8, 2), (7, 1), (8, 2)], 5)),
         ("llama-3.2-3b", ([(8, 2), (12, 2), (8, 2)], 5)),
-        ("qwen3-4b", ([(8, 2), (10, 2), (8, 2)], 5)),
+        ("qwen3-4b", ([(8, 2), (8, 1), (8, 2)], 5)),
         // One tile a CTA of down; 1.5 and 1.2 tiles of QKV for each multiprocessor.
         ("llama-3.2-1b", ([(4, 2), (16, 2), (16, 4)], 5)),
         ("tinyllama-1.1b", ([(4, 1), (16, 2), (16, 4)], 5)),
         // Tiles of the output projection for less than 0.7 of the multiprocessors.
-        ("qwen3-0.6b", ([(8, 2), (8, 2), (8, 2)], 2)),
+        ("qwen3-0.6b", ([(4, 2), (8, 2), (8, 1)], 2)),
     ] {
         assert_eq!(divisions(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_context_has_as_many_splits_as_its_ctas_fill_a_gpu_but_at_most_32() {
+    // 8, 4, 3 and 2 KV heads, with a block of query heads for each.
+    for (name, splits) in
+        [("llama-3.2-1b", 16), ("qwen2.5-7b", 32), ("smollm2-135m", 32), ("qwen2.5-1.5b", 32)]
+    {
+        let plan = plan(name);
+        let found = plan.kernels.iter().find_map(|kernel| match &kernel.spec {
+            KernelSpec::Attention(shape) => Some(shape.splits),
+            _ => None,
+        });
+        assert_eq!(found, Some(splits), "{name}");
     }
 }
 
