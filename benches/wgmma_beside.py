@@ -11,8 +11,12 @@ ROUNDS = 200
 PRODUCTS = 16
 REPEATED = 64
 SHARED = 120 * 1024
+CTAS = 132
 
-# One instruction with registers i (written; read where the name says so), j and k.
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+MAX_DYNAMIC_SHARED = 8
+
+# An instruction that writes register i, with the number of registers that it reads.
 OTHERS = {
     "nothing": "",
     "xor of 3 registers": "lop3.b32 q{i}, q{i}, q{j}, q{k}, 0x96;",
@@ -112,12 +116,12 @@ class Gpu:
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), ptx.encode())
         self.call("cuModuleGetFunction", ctypes.byref(function), module, b"beside")
-        self.call("cuFuncSetAttribute", function, 8, SHARED)
+        self.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, SHARED)
         out, rounds = ctypes.c_uint64(self.buffer.value), ctypes.c_uint32(ROUNDS)
         pointers = [ctypes.cast(ctypes.byref(it), ctypes.c_void_p) for it in (out, rounds)]
         for _ in range(2):
             arguments = (ctypes.c_void_p * 2)(*pointers)
-            self.call("cuLaunchKernel", function, 132, 1, 1, threads, 1, 1, SHARED, None, arguments, None)
+            self.call("cuLaunchKernel", function, CTAS, 1, 1, threads, 1, 1, SHARED, None, arguments, None)
             self.call("cuCtxSynchronize")
         times = (ctypes.c_uint64 * 3)()
         self.call("cuMemcpyDtoH_v2", times, self.buffer, ctypes.c_size_t(24))

@@ -331,38 +331,38 @@ fn a_launch_that_leaves_room_fits_beside_another() {
 
 #[test]
 fn kernels_of_one_row_have_the_divisions_that_were_measured() {
-    // Warps and groups of QKV, of gate and up and of the first down projection, and stages of attention.
+    // Warps and groups of the products of the first layer, in its order, and stages of attention.
     let divisions = |name: &str| {
         let plan = plan(name);
         let launch = |role| plan.launches.iter().find(|launch| launch.label.role == role).unwrap();
-        let [qkv, gate_up, down] =
-            [LaunchRole::AttnQkv, LaunchRole::FfnGateUp, LaunchRole::FfnDown].map(|role| {
-                let schedule = product(&plan, launch(role)).unwrap().schedule;
-                (schedule.warps, schedule.groups)
-            });
+        let roles = [LaunchRole::AttnQkv, LaunchRole::AttnOutput, LaunchRole::FfnGateUp, LaunchRole::FfnDown];
+        let products = roles.map(|role| {
+            let schedule = product(&plan, launch(role)).unwrap().schedule;
+            (schedule.warps, schedule.groups)
+        });
         let spec = &plan.kernels[launch(LaunchRole::Attention).kernel].spec;
         let KernelSpec::Attention(attention) = spec else { panic!("{name}") };
-        ([qkv, gate_up, down], attention.stages)
+        (products, attention.stages)
     };
     for (name, expected) in [
         // 8, 7, 6, 5 and 4 units a tile of gate and up.
-        ("llama-3.1-8b", ([(8, 2), (8, 2), (8, 2)], 5)),
-        ("qwen2.5-7b", ([(8, 2), (7, 1), (8, 2)], 5)),
-        ("llama-3.2-3b", ([(8, 2), (12, 2), (8, 2)], 5)),
-        ("qwen3-4b", ([(8, 2), (8, 1), (8, 2)], 5)),
+        ("llama-3.1-8b", ([(8, 2), (8, 2), (8, 2), (8, 2)], 5)),
+        ("qwen2.5-7b", ([(8, 2), (8, 2), (7, 1), (8, 2)], 5)),
+        ("llama-3.2-3b", ([(8, 2), (8, 2), (12, 2), (8, 2)], 5)),
+        ("qwen3-4b", ([(8, 2), (8, 2), (8, 1), (8, 2)], 5)),
         // One tile a CTA of down; 1.5 and 1.2 tiles of QKV for each multiprocessor.
-        ("llama-3.2-1b", ([(4, 2), (16, 2), (16, 4)], 5)),
-        ("tinyllama-1.1b", ([(4, 1), (16, 2), (16, 4)], 5)),
-        // Tiles of the output projection for less than 0.7 of the multiprocessors.
-        ("qwen3-0.6b", ([(4, 2), (8, 2), (8, 1)], 2)),
+        ("llama-3.2-1b", ([(4, 2), (8, 1), (16, 2), (16, 4)], 5)),
+        ("tinyllama-1.1b", ([(4, 1), (8, 1), (16, 2), (16, 4)], 5)),
+        // One tile a CTA of the output projection and of down, for less than 0.7 of the multiprocessors.
+        ("qwen3-0.6b", ([(4, 2), (4, 1), (8, 2), (8, 1)], 2)),
     ] {
         assert_eq!(divisions(name), expected, "{name}");
     }
 }
 
 #[test]
-fn a_context_has_as_many_splits_as_its_ctas_fill_a_gpu_but_at_most_32() {
-    // 8, 4, 3 and 2 KV heads, with a block of query heads for each.
+fn splits_of_all_kv_heads_fill_a_gpu_but_a_head_has_at_most_32() {
+    // 8, 4, 3 and 2 KV heads.
     for (name, splits) in
         [("llama-3.2-1b", 16), ("qwen2.5-7b", 32), ("smollm2-135m", 32), ("qwen2.5-1.5b", 32)]
     {

@@ -6,8 +6,6 @@
 //! ring deep enough to keep loading while the CTA waits for its input. A rule of a [`Tuning`](super::Tuning) overrides
 //! a choice; the remaining choices are adapted to it.
 
-use std::ops::RangeInclusive;
-
 use bespoke_codegen::dsl::WARP;
 
 use crate::kernels::argmax::ChooseShape;
@@ -119,7 +117,7 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     shape.schedule.stages = stages;
     let wanted = match shape.schedule.trigger {
         // More loads in flight would delay attention. Measured on an H100, one stage instead of two, at depths of 0 and 512:
-        // Llama-3.1-8B 0 and +1.6%, Qwen3-8B +0.4 and +1.4%, Qwen2.5-7B 0 and +0.6%.
+        // tokens/s of Llama-3.1-8B 0 and +1.6%, Qwen3-8B +0.4 and +1.4%, Qwen2.5-7B 0 and +0.6%.
         Trigger::AfterWait if follows_attention => 1,
         _ if needed > LONG_STREAM => 3,
         _ => 2,
@@ -163,12 +161,12 @@ fn holds_share_beside_next(gpu: &Gpu, shape: &GemvShape) -> bool {
     (most + 1..=2 * most).contains(&tiles) && needed <= gpu.shared_per_multiprocessor
 }
 
-/// The product with the warps and groups of [`by_units`] or [`tile_at_once`]. `None` if neither applies, or if the ring does not
+/// The product with the warps and groups of [`by_units_of_tile`] or [`tile_at_once`]. `None` if neither applies, or if the ring does not
 /// fit: it needs two stages, and one for each group.
 fn warps_and_groups(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<GemvShape> {
     let faster = match role {
         LaunchRole::AttnOutput | LaunchRole::FfnDown => tile_at_once(gpu, shape, role),
-        _ => by_units(gpu, shape, role),
+        _ => by_units_of_tile(gpu, shape, role),
     };
     let mut shape = shape.clone();
     (shape.schedule.warps, shape.schedule.groups) = faster?;
@@ -182,18 +180,17 @@ fn warps_and_groups(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<Ge
 /// Qwen2.5-7B and Llama-3.1-8B were 1 to 5% slower.
 ///
 /// Otherwise one group takes the tile in one stage, if it has units for the warps: in Qwen3-0.6B four in the output projection and six
-/// in down. Measured on an H100, together with its QKV ([`by_units`]): 2 to 4% faster.
+/// in down. Measured on an H100, together with its QKV ([`by_units_of_tile`]): 2 to 4% faster.
 fn tile_at_once(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
     let tiles = shape.shared_tiles();
-    let has = |mut units: RangeInclusive<u32>| units.any(|units| has_units(shape, units));
     if fills(gpu, tiles) {
         let is_large = shape.stage_bytes() >= SMALL_STAGE;
         return (role == LaunchRole::FfnDown && is_large).then_some((MOST_WARPS, 4));
     }
     match role {
         _ if tiles > gpu.multiprocessors => None,
-        LaunchRole::AttnOutput if has(4..=4) => Some((WARPS / 2, 1)),
-        LaunchRole::FfnDown if has(5..=8) => Some((WARPS, 1)),
+        LaunchRole::AttnOutput if has_units(shape, 4) => Some((WARPS / 2, 1)),
+        LaunchRole::FfnDown if (5..=8).any(|units| has_units(shape, units)) => Some((WARPS, 1)),
         _ => None,
     }
 }
@@ -206,25 +203,30 @@ fn tile_at_once(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, 
 /// | units a tile | warps, groups | result |
 /// | --- | --- | --- |
 /// | 4 | 16, 2 | H200: Llama-3.2-1B +4%, TinyLlama-1.1B 0 |
-/// | 5, gate and up | 8, 1 | H100: Qwen3-4B +3 to 4%; with 10 warps in two groups +2 to 3%, in one −2% |
+/// | 5, gate and up | 10, 2 | H100: Qwen3-4B +2 to 3%; 10 warps in one group are 0.2 to 2.3% slower than that |
+/// | 5, gate and up | 8, 1 | H100: Qwen3-4B 0.2 to 1.8% faster than with 10 warps in two groups; used |
 /// | 6, gate and up | 12, 2 | H100: Llama-3.2-3B +4% |
 /// | 7, gate and up | 7, 1 | H100: Qwen2.5-7B +1%; with 14 warps in two groups +0.5% |
 /// | 8 | 8, 1 or 16, 2 | H100: Llama-3.1-8B 0; not used |
 ///
-/// QKV with 4 units and few tiles has 4 warps instead of 16: with the output projection in eight warps, on an H100, Llama-3.2-1B and
-/// TinyLlama-1.1B are 1 to 2% faster. With at most [`MOST_TENTHS_OF_ONE_GROUP`] tiles they are one group: two groups are 2.4%
-/// slower for TinyLlama-1.1B (1.2 tiles a multiprocessor) without context, equal with more, but 1 to 2% faster for Llama-3.2-1B (1.5).
-/// With two units and one to two tiles, QKV has two groups of two warps too (Qwen3-0.6B: [`tile_at_once`]); with fewer tiles, those of
-/// Qwen2.5-0.5B and SmolLM2-135M, they are 2% slower.
+/// QKV has 4 warps if its tiles are few: one group of four, or two groups of two. Measured on an H100, tokens/s:
+///
+/// | units a tile | tiles per multiprocessor | result |
+/// | --- | --- | --- |
+/// | 4 | 1.5 | Llama-3.2-1B: one group 1 to 2% faster than 16 warps, with the output projection in eight; two groups 1 to 2% faster than one |
+/// | 4 | 1.2 | TinyLlama-1.1B: one group 1 to 2% faster than 16 warps, with the same; two groups 0 to 2.5% slower than one |
+/// | 2 | 1.9 | Qwen3-0.6B: two groups 0.3 to 3% faster than [`WARPS`] warps |
+/// | 2 | 0.5 | Qwen2.5-0.5B, SmolLM2-135M: two groups, and the next launch after the loads, 0.6 to 2% slower; not used |
 ///
 /// Not used for gate and up of fewer than four units (Qwen2.5-1.5B and Qwen3-0.6B were slower), nor for 5 to 7 units of small stages
 /// (Qwen2.5-0.5B).
-fn by_units(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
+fn by_units_of_tile(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
     let units = [2, 4, 5, 6, 7].into_iter().find(|&units| has_units(shape, units))?;
     let has_tenths = |most: u32| 10 * shape.shared_tiles() <= most * gpu.multiprocessors;
+    let is_between_one_and_two = has_tenths(20) && !has_tenths(10);
     let is_large = shape.stage_bytes() >= SMALL_STAGE;
     match (role, units) {
-        (LaunchRole::AttnQkv, 2) if has_tenths(20) && !has_tenths(10) => Some((WARPS / 2, 2)),
+        (LaunchRole::AttnQkv, 2) if is_between_one_and_two => Some((WARPS / 2, 2)),
         (LaunchRole::AttnQkv, 4) if has_tenths(MOST_TENTHS_OF_ONE_GROUP) => Some((WARPS / 2, 1)),
         (LaunchRole::AttnQkv, 4) if has_tenths(MOST_TENTHS_OF_FEW_WARPS) => Some((WARPS / 2, 2)),
         (LaunchRole::AttnQkv | LaunchRole::FfnGateUp, 4) => Some((MOST_WARPS, 2)),
@@ -303,9 +305,9 @@ fn fitting_stages(gpu: &Gpu, shape: &GemvShape) -> u32 {
 /// Number of CTAs into which attention of one row can be divided: about as many as the largest GPUs have multiprocessors.
 const SPLIT_BLOCKS: u32 = 128;
 
-/// Largest number of splits of a row's context. CTAs without pages are not free, nor is it free to join splits: on an H100, 32 splits instead
-/// of 64 make Qwen2.5-1.5B, which has two KV heads, 1.4 to 2.5% faster up to 2,048 positions, 5% at 4,096, 11% at 12,000 and 4% at 24,000, and
-/// Qwen2.5-0.5B 0 to 4%. With 16 both are slower at most depths.
+/// Largest number of splits of a row's context: CTAs without pages cost time, and so does joining the splits. Measured on an H100,
+/// tokens/s with 32 splits against 64: Qwen2.5-1.5B, which has two KV heads, +1.4 to +2.5% up to 2,048 positions, +5% at 4,096,
+/// +11% at 12,000 and +4% at 24,000; Qwen2.5-0.5B −0.7 to +4.5%. With 16 against 32: −1.7 to +0.9% and −13 to +0.9%.
 const MAX_SPLITS: u32 = 32;
 
 /// Divides attention of a step with `tokens` rows. The splits of a row decide the bits of its result, so they depend on the
