@@ -375,6 +375,24 @@ fn splits_of_all_kv_heads_fill_a_gpu_but_a_head_has_at_most_32() {
     }
 }
 
+/// Warps and buffers of slices of the down projection of layer 0 with four rows: of models whose CTAs read prepared inputs, and of one
+/// whose CTAs quantise them.
+#[test]
+fn down_projections_of_four_rows_have_the_divisions_that_were_measured() {
+    let division = |name: &str| -> [u32; 2] {
+        let plan = Plan::new(&shape(name), Target::Sm90, PlanParams::single(128).decode(4)).unwrap();
+        let of_down =
+            |launch: &&Launch| launch.label.layer == Some(0) && launch.label.role == LaunchRole::FfnDown;
+        let down = product(&plan, plan.launches.iter().find(of_down).unwrap()).unwrap();
+        [down.schedule.warps, down.schedule.several.buffers]
+    };
+    for (name, expected) in
+        [("llama-3.1-8b", [16, 3]), ("mistral-7b", [16, 3]), ("qwen2.5-7b", [16, 3]), ("qwen3-8b", [8, 0])]
+    {
+        assert_eq!(division(name), expected, "{name}");
+    }
+}
+
 #[test]
 fn warpgroups_multiply_where_they_have_enough_tiles() {
     // Warpgroups and blocks of tokens of the products of the first layer, whose V and down projection are of Q6_K.
