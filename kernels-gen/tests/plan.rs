@@ -108,6 +108,8 @@ fn the_cache_has_the_size_of_the_context() {
     let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
     assert_eq!(cache, plan.kv_bytes() * 4096);
     assert_eq!(plan.kv_bytes(), 32 * 2 * 8 * 128 * 2);
+    let verify = Plan::new(&plan.shape, Target::Sm90, PlanParams::single(4096).verify(4)).unwrap();
+    assert_eq!(verify.kv_bytes(), plan.kv_bytes());
     let bytes = Plan::new(&plan.shape, Target::Sm90, PlanParams::single(4096).with_kv(KvType::Q8_0)).unwrap();
     assert_eq!(bytes.kv_bytes(), 32 * 2 * 8 * (128 + 128 / 32 * 2));
     assert_eq!(bytes.bytes_where(|kind| *kind == BufferKind::KvCache), bytes.kv_bytes() * 4096);

@@ -447,7 +447,10 @@ impl Plan {
     /// Bytes of the KV cache for one position: keys and values of every layer.
     pub fn kv_bytes(&self) -> u64 {
         let bytes = |spec: &KernelSpec| match spec {
-            KernelSpec::Attention(s) => 2 * u64::from(s.kv_heads) * u64::from(s.position_bytes()),
+            // In a verify step `append` is counted.
+            KernelSpec::Attention(s) if !s.appended => {
+                2 * u64::from(s.kv_heads) * u64::from(s.position_bytes())
+            }
             KernelSpec::Append(s) => s.entry_bytes(),
             _ => 0,
         };
