@@ -12,25 +12,25 @@ pub enum BufferName {
     Residual,
     /// Inputs of a product of many rows, in the order in which it reads them: see [`crate::kernels::gemv::tokens`].
     Prepared,
-    /// f32 `[q_width + 2 · kv_width]`: queries, keys and values as projected.
+    /// f32 `[rows, q_width + 2 · kv_width]`: queries, keys and values as projected.
     Qkv,
     /// f32: partial results of attention's splits of the context.
     AttentionPartial,
-    /// u32: number of finished splits of attention, for each block of query heads.
+    /// u32: number of CTAs of attention that have finished, for each row and block of query heads.
     AttentionCounters,
     /// f16: queries as attention of prefill steps reads them.
     Queries,
-    /// f32 `[q_width]`: attention's output.
+    /// f32 `[rows, q_width]`: attention's output.
     Attended,
-    /// f32 `[ffn]`: output of the feed-forward network's activation.
+    /// f32 `[rows, ffn]`: output of the feed-forward network's activation.
     Activated,
-    /// f32 `[vocab]`: logits of the next token.
+    /// f32 `[outputs, vocab]`: logits of the next tokens.
     Logits,
     /// f32: the largest logit of each CTA of the output projection.
     BestValues,
     /// u32: the token of each logit in `BestValues`.
     BestTokens,
-    /// f32 `[hidden]`: a block's output before its norm, in models with norms after blocks.
+    /// f32 `[rows, hidden]`: a block's output before its norm, in models with norms after blocks.
     BlockOutput,
     /// f32: RoPE's frequencies.
     RopeTable,
@@ -38,7 +38,7 @@ pub enum BufferName {
     SecondRopeTable,
     /// u32: physical pages of the KV cache.
     PageTable,
-    /// u32: position and prompt length.
+    /// u32: the rows' records, see [`crate::kernels::state`].
     State,
     /// u32: token ids by position.
     Tokens,
@@ -50,7 +50,7 @@ pub enum BufferName {
     SampleTops,
     /// Sampling parameters.
     Sampling,
-    /// f32 `[vocab]`: the logit bias of each token.
+    /// f32 `[slots, vocab]`: the logit bias of each token.
     LogitBias,
     /// u32: a bit for each token that may be chosen.
     TokenMask,

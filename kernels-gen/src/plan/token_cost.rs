@@ -47,8 +47,8 @@ struct Constants {
     accumulated_slice: u64,
     /// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
     l2_bytes: u64,
-    /// Fourths of the shorter of two times that the other does not hide: of instructions and loads from the L2 cache, and of
-    /// instructions and loads of weights. More than 4 where the model's instructions stand for waits, too.
+    /// Part of the shorter of two overlapping times that is added to the longer one, in fourths: for instructions and L2 loads,
+    /// and for instructions and loads of weights. More than 4 where the instruction time includes waits.
     exposed: [u64; 2],
 }
 

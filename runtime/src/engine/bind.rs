@@ -83,7 +83,7 @@ impl PlanBuffers {
         &self.addresses
     }
 
-    /// Address of the state record: the position and the length of the prompt.
+    /// Address of the row records of the step ([`bespoke_kernels::kernels::state`]).
     pub fn state(&self) -> Address {
         self.state
     }

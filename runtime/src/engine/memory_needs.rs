@@ -16,7 +16,7 @@ pub struct MemoryNeeds {
     pub weights: u64,
     /// Bytes of the KV cache.
     pub cache: u64,
-    /// Number of positions of the KV cache.
+    /// Largest number of positions of a sequence.
     pub context: u32,
     /// Element type of the KV cache.
     pub kv: KvType,

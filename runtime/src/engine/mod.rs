@@ -59,7 +59,7 @@ pub use variants::{Variant, Variants};
 /// Options for loading and running a model.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Positions in the KV cache. The default is the model's context, at most [`DEFAULT_CONTEXT`].
+    /// Largest number of positions of a sequence. The default is the model's context, at most [`DEFAULT_CONTEXT`].
     pub context: Option<u32>,
     /// Element type of the KV cache.
     pub kv: KvType,
@@ -85,8 +85,8 @@ pub struct EngineOptions {
     /// Bytes of the KV cache. The default is the whole context of every slot, or with several slots as much of it as the
     /// free memory allows.
     pub kv_memory: Option<u64>,
-    /// Divisor of the free memory, where there are several slots: the default takes at most the free memory divided by this; 0
-    /// counts as 1. A slot's context always has pages.
+    /// With several slots and without `kv_memory`: the KV cache takes at most 1/`kv_share` of the free memory (0 counts as 1),
+    /// but has at least the pages of one slot's whole context.
     pub kv_share: u32,
     /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,

@@ -11,7 +11,8 @@ use super::step_times::Which;
 use super::{Engine, EngineError, StepRows, bind, capture};
 use crate::device::{self, Kernel, Launch};
 
-/// Times of the CTAs of a launch in a replayed step, in nanoseconds of the device's clock: of the first CTA and of the last one.
+/// Times of a launch in a replayed step, in nanoseconds of the device's clock. Each event has the earliest and the latest time
+/// of all CTAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchSpan {
     /// The first instruction of a CTA.

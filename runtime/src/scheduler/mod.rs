@@ -15,10 +15,10 @@
 //!   sequences pause, the youngest gives its slot and its pages back and waits for new ones. Its prompt is then processed
 //!   again in prefill steps, and the tokens that were chosen in decode steps, so that it goes on with the same bits. A
 //!   sequence that is alone and needs more pages than there are ends with [`FinishReason::OutOfPages`].
-//! - **Grammars**: the host says before each choice which tokens a sequence may get, so the choice waits for the token
-//!   before it, and so do the other sequences of the step. Tokens without an alternative are given to the device all at
-//!   once, and their steps do not wait. Each has its row of a decode step or a verify step all the same, since only these
-//!   give the keys and values of answers their bits.
+//! - **Grammars**: before each choice the host uploads a mask of allowed tokens. The mask depends on the token before, so
+//!   the step is enqueued only when that token has been read; the other sequences of the step wait with it. Tokens that the
+//!   grammar forces are uploaded together, and their steps do not wait. They still take rows of decode or verify steps,
+//!   because prefill steps would give their keys and values other bits.
 //! - **Speculation**: if the engine has verify steps, a step can have several rows of a sequence: tokens that are given, or that
 //!   [`speculation`](crate::speculation) has drafted. The device does not run ahead of a draft, and at most two steps ahead of
 //!   a sequence that may have one. A draft model ([`Scheduler::with_draft_model`]) has its own pages; if they are all in use, its

@@ -46,7 +46,7 @@ struct Page {
     finite: bool,
 }
 
-/// Number of pages, for each page of the pool, of which it is remembered why they are not in the index.
+/// Capacity of the [`History`], in entries per page of the pool.
 const REMEMBERED: usize = 4;
 
 /// Pages of the key-value cache.

@@ -305,7 +305,7 @@ fn may_decode(sequence: &Sequence<'_>, slot: &Slot) -> bool {
     slot.enqueued + 1 >= sequence.prompt && may_follow
 }
 
-/// What grammars say about the next tokens of a step.
+/// Masks and forced tokens from the grammars, for the next step.
 #[derive(Default)]
 struct Words {
     /// Masks of slots.

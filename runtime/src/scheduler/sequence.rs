@@ -31,9 +31,9 @@ pub(super) struct Sequence<'t> {
 pub(super) enum NextToken {
     /// Nothing: it is given, or the device chooses it by itself.
     Free,
-    /// The word of the sequence's grammar.
+    /// A mask or forced tokens from the sequence's grammar.
     Grammar,
-    /// A token of a step in flight, which the grammar must know first.
+    /// The token of a step in flight, which the grammar must accept first.
     Earlier,
 }
 

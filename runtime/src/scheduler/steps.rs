@@ -10,7 +10,7 @@ use crate::generation::{Request, room};
 /// Number of positions in a page.
 pub const PAGE: u32 = bespoke_kernels::kernels::attention::PAGE;
 
-/// Rows of a prefill step whose sequence is the same: a sequence's first row in a step is a multiple of this number.
+/// Alignment of sequences in a prefill step: the index of a sequence's first row is a multiple of this number.
 pub const ROW_GROUP: u32 = bespoke_kernels::kernels::attention::ROW_GROUP;
 
 /// Sizes of an engine. They do not change while a scheduler uses the engine.
@@ -26,7 +26,7 @@ pub struct Limits {
     pub vocab: u32,
     /// Whether steps can sample; otherwise only greedy parameters are accepted.
     pub sampling: bool,
-    /// Row numbers of decode steps, ascending; not empty.
+    /// Numbers of rows of the engine's decode steps, ascending; not empty.
     pub decode: Vec<u32>,
     /// Row numbers of verify steps, ascending; none if the engine has no such steps, so that nothing is drafted.
     pub verify: Vec<u32>,
@@ -131,8 +131,8 @@ pub trait Steps {
     fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError>;
 
     /// Enqueues a prefill step of the smallest size that holds the rows, which are in the order of sequences and positions;
-    /// those of each sequence take up whole groups of [`ROW_GROUP`]. None chooses. A row may read pages that other rows of the step write, of its own sequence and of sequences with
-    /// the same prefix.
+    /// those of each sequence take up whole groups of [`ROW_GROUP`]. None chooses. A row may read pages that other rows of
+    /// the step write, of its own sequence and of sequences with the same prefix.
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError>;
 
     /// Enqueues a decode step of the smallest size that holds the rows, after their records are written. Every row

@@ -88,7 +88,8 @@ impl AppendShape {
         if self.writes_queries { super::chunk::query_bytes(&self.as_attention()) } else { 0 }
     }
 
-    /// The shape of an attention kernel that appends. Parameters of the ring do not matter.
+    /// Attention shape for the functions that both kernels share (`query`, `norm`, `cache`). It has no stages: shared memory has no
+    /// ring, and all heads have a row of f32.
     pub(super) fn as_attention(&self) -> AttentionShape {
         AttentionShape {
             tokens: self.tokens,

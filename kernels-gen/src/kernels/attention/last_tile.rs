@@ -2,7 +2,8 @@
 //!
 //! The copy of this tile in shared memory has the entries of earlier positions, and stale data from the token's position
 //! on, which may be infinite or NaN. Attention gives positions behind the token weight zero, and zero times NaN is NaN.
-//! So the warp that attends to the tile writes the token's entry into it, and clears the values behind. Scores of the keys behind are replaced, so those keys may have any value.
+//! So the warp that attends to the tile writes the token's entry into it, and clears the values behind. The scores of stale
+//! keys are replaced, so these keys may have any value.
 //!
 //! The tile is in the last stage that the CTA loads. No later copy overwrites it, so no proxy fence is needed.
 
@@ -38,7 +39,8 @@ impl Pair {
     }
 }
 
-/// Writes the new key and value into the staged tile at `keys`, at `position` of the tile, and clears the values behind. The tile's values are one part behind its keys. Called by the warp that attends to the tile.
+/// Writes the new key and value into the staged tile at `keys`, at `position` of the tile, and clears the values behind. The
+/// tile's values are one part behind its keys. Called by the warp that attends to the tile.
 #[device]
 pub(super) fn complete(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     let values = keys.bytes(s.part_bytes());

@@ -2,8 +2,7 @@
 //! launch; and `append`, which writes keys and values to the cache.
 //!
 //! A CTA has a row, one key head, up to eight query heads of its group, and a run of pages of the cache, or several such
-//! runs, one after the other. The producer warp
-//! streams the pages through a ring in shared memory while the launch that computes the query is still running. A stage
+//! runs, one after the other. The producer warp streams the pages through a ring in shared memory while the launch that computes the query is still running. A stage
 //! of the ring holds a page, or a part of it if pages are too large. The consumer warps load query, key and value of the
 //! current position into shared memory, normalised if the model has QK norms (`norm`), and rotated if the layer has RoPE
 //! (`query`). Each consumer warp then multiplies one quarter of every page on tensor cores, and keeps its own running
@@ -44,10 +43,12 @@ pub use shape::{AttentionShape, NormSpan, PAGE, QkNorm, Rope, TILE};
 use shape::{CONSUMERS, WARPS};
 use work::{CONSUMER_BARRIER, Operands, Positions, Results, Run, Work};
 
-/// y = softmax(b(q·Kᵀ·scale))·V for the position of each row, whose key and value are appended to the cache. K and V have the positions of the window; b(x) = softcap · tanh(x / softcap) if the shape has a
-/// softcap, else x. y is zero for a row that does not exist.
+/// y = softmax(b(q·Kᵀ·scale))·V for the position of each row. Appends the row's key and value to the cache, unless
+/// [`AttentionShape::appended`]. K and V have the positions of the window; b(x) = softcap · tanh(x / softcap) if the shape has
+/// a softcap, else x. y is zero for a row that does not exist.
 ///
-/// `qkv` f32 [rows, heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm` and `k_norm` f32, if the shape has QK norms: weights of the RMSNorm before the rotation (see [`NormSpan`]); `rope_table`, if the shape has RoPE: see
+/// `qkv` f32 [rows, heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm` and `k_norm` f32, if the shape
+/// has QK norms: weights of the RMSNorm before the rotation (see [`NormSpan`]); `rope_table`, if the shape has RoPE: see
 /// [`super::rope::frequencies`]; `keys` and `values`: the pools of pages, as described in `cache`; `page_table` u32: entry
 /// PAGES + i is the physical page of the positions from 64·i on, where PAGES is a word of the row's record; `partial` f32
 /// [rows, heads, splits, head_dim + 4] and `counters` u32 [rows, blocks of heads], zero at the start and at the end, are

@@ -103,7 +103,7 @@ pub(super) struct SharedMap {
     pub query: u32,
     /// f32 [`head_rows`, `shared_stride`]: queries, the new key and the new value before they are rounded.
     pub heads: u32,
-    /// f32 [warps, heads_per_block, `partial_stride`]: partial results of the warps; before, sums and factors of norms.
+    /// f32 [warps, heads_per_block, `shared_stride`]: partial results of the warps; before that, sums and factors of norms.
     pub partial: u32,
     /// The new key and value as in the cache: see `cache`.
     pub entry: u32,
@@ -185,7 +185,7 @@ impl AttentionShape {
         self.heads * self.splits * self.partial_stride()
     }
 
-    /// Number of a row's counters of finished splits: one per block of query heads.
+    /// Number of a row's counters of finished CTAs: one per block of query heads.
     pub(super) fn row_counters(&self) -> u32 {
         self.heads / self.heads_per_block
     }
@@ -195,7 +195,8 @@ impl AttentionShape {
         self.tokens * self.row_workspace()
     }
 
-    /// Number of u32 counters of finished splits: [rows, blocks of query heads]. Counters are zero between launches.
+    /// Number of u32 counters: [rows, blocks of query heads]. Each counts the CTAs that have stored all of their splits, and is
+    /// zero between launches.
     pub fn counters(&self) -> u32 {
         self.tokens * self.row_counters()
     }

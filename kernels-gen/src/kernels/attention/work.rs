@@ -125,8 +125,8 @@ pub(super) struct Run {
 impl Work {
     /// The token, heads and runs of this CTA.
     ///
-    /// A kernel that appends reads the row's record before earlier launches are known to have completed. The launch that
-    /// starts it early must itself have waited for the launch that wrote the record (`Trigger::AfterWait`).
+    /// Reads the row's record before earlier launches are known to have completed. So the QKV launch must have waited before it
+    /// lets its successor start (`Trigger::AfterWait` or `Trigger::AfterLoads`).
     pub fn of_cta(operands: &Operands, s: &AttentionShape) -> Work {
         let first_head = block_index() * s.heads_per_block;
         let token = Token::of_row(operands, first_head, first_head / s.group());

@@ -12,7 +12,7 @@
 //! The bits of an output depend on the row of the matrix and the input alone: neither on the schedule, nor on the target, nor
 //! on the number of tokens. `few` has the products of two to four tokens, and [`tokens`] those of more.
 //!
-//! - The row is divided into steps, of a superblock of 256 columns or of smaller blocks with as many (`GemvShape::step`).
+//! - The row is divided into steps (`GemvShape::step`): one superblock of 256 columns, or one or two smaller blocks.
 //!   The inputs of 256 columns have one scale. The sums of a row's steps are added in the order of columns.
 //! - Q4_K and Q5_K: scale · code · input and min · input are added up as integers, without rounding, over a superblock (Q4_K)
 //!   or half of one (Q5_K). These two sums, times d and -dmin, are added, then the halves; the scale of the inputs comes last.
@@ -62,8 +62,8 @@ use crate::weights::{Layout, TILE_ROWS, WeightType};
 /// with x rounded to integers of 14 or 16 bits, one scale per 256 columns (see `inputs`).
 ///
 /// With [`Output::Argmax`], `values[token][cta]` (f32) and `rows[token][cta]` (u32) are the largest output of each CTA and
-/// the row of that output; among equal outputs, the smallest row. A NaN is never the largest; a CTA with nothing but NaN writes -∞
-/// and row 0.
+/// the row of that output; among equal outputs, the smallest row. An output that is NaN or infinite counts as +∞, so that the
+/// choice sees it. A CTA without rows writes -∞ and row 0.
 #[kernel(threads = s.threads(), min_blocks = s.schedule.resident)]
 pub fn gemv(
     w: Ptr<Global, u8>,

@@ -10,7 +10,7 @@ pub(super) const CONSUMER_BARRIER: u8 = 1;
 pub(super) struct Operands {
     /// Weights, biases and norm weights, at the offsets of [`GemvShape::offsets`](super::GemvShape::offsets).
     pub w: Ptr<Global, u8>,
-    /// Input vector, f32 `[cols]`.
+    /// Inputs: f32 `[tokens][cols]`, or the output of a launch of `prepare`.
     pub x: Ptr<Global, f32>,
     /// Output vector, f32 `[outputs]`.
     pub y: Ptr<Global, f32>,

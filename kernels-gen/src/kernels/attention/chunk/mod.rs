@@ -2,12 +2,12 @@
 //!
 //! A CTA has some query heads of one key head, and a block of consecutive rows. The rows of one sequence in the block are
 //! a *pass*: the pages up to its last row's position go through a ring, and each warp multiplies them with the queries of
-//! one head and 16 rows. Warp 0 also loads the pages, one whenever it has finished one: a warp more would leave too few
-//! registers for the accumulators. These 16 rows are of one sequence, because zero weights do not
-//! keep values that are not finite from other rows of a product.
+//! one head and 16 rows. Warp 0 is also the producer: it loads a page after each page that it has processed. A producer warp
+//! of its own would leave too few registers for the accumulators. The 16 rows of a warp belong to one sequence: a softmax
+//! weight of zero does not mask a value of another sequence, since 0 · NaN is NaN.
 //!
-//! On devices of compute capability 9.0 the products of four warps are those of a warpgroup, with `wgmma`, if the cache has
-//! elements of type f16 and a CTA a multiple of four heads: its rows are of one sequence, too.
+//! On compute capability 9.0 four warps multiply as a warpgroup (`wgmma`), if the cache is f16, a CTA has a multiple of four
+//! heads, and the ring has at least two stages. The four warps have the same 16 rows and different heads.
 //!
 //! A row attends to a unit of 32 positions at a time, or 64 with `wgmma`, from the first page of the pass on, with a running
 //! maximum for each row. Masked positions change nothing, so that a row's bits depend on its position, its query and the

@@ -35,8 +35,8 @@ pub(crate) const GROUP: u32 = 4;
 /// Offset of the scales in a record, in bytes.
 pub(super) const SCALES: u32 = 1024;
 
-/// Multiplier of a min as four bytes of operand A, whose products with the bytes of [`min_words`] add up to the min times
-/// the sum of a chunk.
+/// Factor that expands a min m to four bytes of operand A: (4·m, 4·m, m, 0). Their dot product with the bytes of [`min_words`]
+/// is m times the sum of a chunk.
 pub(super) const MIN_BYTES: u32 = 0x0001_0404;
 
 /// A chunk's sum of inputs as four bytes of the columns of high and of low bytes of operand B, for factors 4, 4, 1 and 0 of
@@ -59,15 +59,15 @@ pub(super) fn min_words(sum: Val<i32>) -> [Val<u32>; 2] {
 /// Forms of the inputs that the segments of a product need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InputForms {
-    /// Quantised.
+    /// Whether a segment multiplies quantised inputs.
     pub chunks: bool,
-    /// Sums of chunks, as an operand.
+    /// Whether the sums of chunks are stored as an operand B (`min_words`), for types with exact sums.
     pub mins: bool,
-    /// Sums of chunks.
+    /// Whether the sums of chunks are stored as i32, for other types with an offset per chunk.
     pub sums: bool,
-    /// Sums of half chunks.
+    /// Whether the sums of half chunks are stored, for types with an offset per half chunk.
     pub half_sums: bool,
-    /// As f32.
+    /// Whether the inputs are stored as f32, for float types.
     pub floats: bool,
 }
 
