@@ -154,6 +154,22 @@ fn rules_of_several_rows_name_their_number() {
     }
 }
 
+/// With four rows the cost model has 16 warps and three buffers in the down projection. A rule that these contradict still applies.
+#[test]
+fn rules_override_the_division_of_four_rows() {
+    let down = |rule: &str| {
+        let rule = format!("version = 1\n[[rule]]\nrows = 4\nrole = 'ffn_down'\n{rule}");
+        let params = PlanParams::single(128).decode(4);
+        let tuning = Tuning::parse(&rule).unwrap();
+        let plan = Plan::tuned(&shape(), Target::Sm90, params, &tuning).unwrap();
+        let down = products(&plan, LaunchRole::FfnDown)[0].schedule;
+        [down.warps, down.groups, down.several.buffers]
+    };
+    assert_eq!(down("trigger = 'after_wait'"), [16, 8, 3]);
+    assert_eq!(down("groups = 12"), [12, 12, 2]);
+    assert_eq!(down("warps = 8\nbuffers = 2"), [8, 8, 2]);
+}
+
 /// A kernel that does not wait has a full edge before it.
 #[test]
 fn a_kernel_that_never_waits_is_not_launched_early() {

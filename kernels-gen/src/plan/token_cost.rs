@@ -110,18 +110,15 @@ pub(super) fn holds_inputs(shape: &GemvShape) -> bool {
     shape.tokens <= FEW && shape.tokens * shape.cols <= HELD_INPUTS
 }
 
-/// Whether a product has so few tokens that its inputs could be held, but too many inputs, and the rule leaves its warps and slices to
-/// the model.
-fn is_few(shape: &GemvShape, rule: &Rule) -> bool {
-    shape.tokens <= FEW
-        && !holds_inputs(shape)
-        && [rule.warps, rule.slice, rule.buffers].iter().all(Option::is_none)
-}
-
 /// Chooses groups of warps, stages and [`TokenSchedule`] for `shape`, whose other choices are made.
 pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape, rule: &Rule) -> GemvShape {
-    let found = holds_inputs(&shape).then(|| best(gpu, &shape, rule, false)).flatten();
-    let found = found.or_else(|| best(gpu, &shape, rule, true));
+    let best = |inputs: PreparedInputs| best(gpu, &shape, rule, inputs);
+    let found = match (shape.tokens <= FEW, holds_inputs(&shape)) {
+        (_, true) => best(PreparedInputs::None),
+        (true, false) => best(PreparedInputs::OfFew),
+        (false, false) => None,
+    };
+    let found = found.or_else(|| best(PreparedInputs::OfAny));
     // If nothing fits, the smallest division; the plan's check reports its size, or the knob of the rule that it lacks.
     let least = || Candidate {
         warps: shape.schedule.warps,
@@ -144,6 +141,17 @@ pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape, rule: &Rule) -> GemvShape 
     shape
 }
 
+/// How a division's CTAs get their inputs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PreparedInputs {
+    /// Each CTA quantises them.
+    None,
+    /// Prepared, with the warps and buffers of few tokens.
+    OfFew,
+    /// Prepared.
+    OfAny,
+}
+
 /// A division of a product.
 #[derive(Clone, Copy)]
 struct Candidate {
@@ -154,16 +162,16 @@ struct Candidate {
 }
 
 /// The division with the shortest estimated time among those that the rule allows and that fit in shared memory.
-fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, prepared: bool) -> Option<Candidate> {
+fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Option<Candidate> {
     let groups_of_tokens = shape.input_layout().groups();
     let tiles =
         if matches!(shape.output, Output::Glu(_)) { shape.most_tiles() / 2 } else { shape.most_tiles() };
     let tiles = tiles.max(1);
     let mut found: Option<(u64, Candidate)> = None;
     let mut trial = shape.clone();
-    for warps in numbers_of_warps(shape, rule) {
+    for warps in numbers_of_warps(shape, rule, inputs) {
         trial.schedule.warps = warps;
-        for slices in slices(shape, prepared, rule) {
+        for slices in slices(shape, inputs) {
             for batch in batches(tiles, rule) {
                 for parts in divisors(warps).filter(|&parts| parts <= groups_of_tokens) {
                     // Of equal times, that with the fewest stages and copies wins.
@@ -194,31 +202,32 @@ fn divisors(n: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Numbers of consumer warps to try: that of the rule, or the usual ones and that of `shape`.
-fn numbers_of_warps(shape: &GemvShape, rule: &Rule) -> Vec<u32> {
+fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Vec<u32> {
     let (own, usual) = (shape.schedule.warps, Constants::of(shape.tokens).warps);
     match rule.warps {
         Some(_) => vec![own],
-        None if is_few(shape, rule) => vec![WARPS_OF_FEW],
+        None if inputs == PreparedInputs::OfFew => vec![WARPS_OF_FEW],
         None => usual.iter().copied().chain((!usual.contains(&own)).then_some(own)).collect(),
     }
 }
 
 /// The divisions of the columns into slices, and the numbers of their buffers.
-fn slices(shape: &GemvShape, prepared: bool, rule: &Rule) -> Vec<TokenSchedule> {
-    if !prepared {
+fn slices(shape: &GemvShape, inputs: PreparedInputs) -> Vec<TokenSchedule> {
+    if inputs == PreparedInputs::None {
         return vec![TokenSchedule { buffers: 0, ..TokenSchedule::ONE }];
     }
     let (least, columns) = (shape.least_slice(), shape.input_layout().granules * 128);
     let powers = 0..=columns.div_ceil(least).next_power_of_two().ilog2();
     let of_size = |slice: u32| {
-        let buffers: &[u32] = match (slice >= columns, is_few(shape, rule)) {
+        let buffers: &[u32] = match (inputs == PreparedInputs::OfFew, slice >= columns) {
             (true, true) => &[],
-            (false, true) => &[BUFFERS_OF_FEW],
+            (true, false) => &[BUFFERS_OF_FEW],
             // A single slice needs one buffer.
-            (true, false) => &[1],
+            (false, true) => &[1],
             (false, false) => &[2, 3, 4, 6, 1],
         };
-        buffers.iter().map(move |&buffers| TokenSchedule { prepared, slice, buffers, ..TokenSchedule::ONE })
+        let several = TokenSchedule { prepared: true, slice, ..TokenSchedule::ONE };
+        buffers.iter().map(move |&buffers| TokenSchedule { buffers, ..several })
     };
     powers.flat_map(|power| of_size(least << power)).collect()
 }
