@@ -355,7 +355,7 @@ fn kernels_of_one_row_have_the_divisions_that_were_measured() {
         // One tile a CTA of down; 1.5 and 1.2 tiles of QKV for each multiprocessor.
         ("llama-3.2-1b", ([(4, 2), (8, 1), (16, 2), (16, 4)], 5)),
         ("tinyllama-1.1b", ([(4, 1), (8, 1), (16, 2), (16, 4)], 5)),
-        // One tile a CTA of the output projection and of down, for less than 0.7 of the multiprocessors.
+        // The output projection and down have one tile per CTA, and CTAs for less than 0.7 of the multiprocessors.
         ("qwen3-0.6b", ([(4, 2), (4, 1), (8, 2), (8, 1)], 2)),
     ] {
         assert_eq!(divisions(name), expected, "{name}");

@@ -28,8 +28,8 @@ const FEWEST_TILES: u32 = 3;
 /// use: with four, a step of 64 tokens takes 2 to 3% longer on an H100 for Llama-3.2-3B, Llama-3.1-8B and Qwen2.5-7B.
 const MAX_STAGES: u32 = 2;
 
-/// Cycles of a CTA for one step (256 columns of weights) of a quad: [`QUAD_STEP`], and [`COLUMN`] for each column of operand B. Fitted to
-/// launches on an H200 with 64 and 128 columns of B. Two CTAs that read the same weights are not slower than one.
+/// Time of a CTA, in cycles, for 256 columns of a quad of tiles: [`QUAD_STEP`], and [`COLUMN`] more for each column of operand B.
+/// Fitted to launches on an H200 with 64 and 128 columns of B. Two CTAs that read the same weights are not slower than one.
 const COLUMN: u64 = 15;
 const QUAD_STEP: u64 = 400;
 

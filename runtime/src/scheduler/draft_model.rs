@@ -75,7 +75,7 @@ impl<'t> DraftModel<'t> {
         model
     }
 
-    /// Row numbers of the steps that draft.
+    /// Numbers of rows of the steps that draft.
     pub fn sizes(&self) -> &[u32] {
         &self.limits.decode
     }

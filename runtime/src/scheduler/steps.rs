@@ -28,9 +28,9 @@ pub struct Limits {
     pub sampling: bool,
     /// Numbers of rows of the engine's decode steps, ascending; not empty.
     pub decode: Vec<u32>,
-    /// Row numbers of verify steps, ascending; none if the engine has no such steps, so that nothing is drafted.
+    /// Numbers of rows of verify steps, ascending; none if the engine has no such steps, so that nothing is drafted.
     pub verify: Vec<u32>,
-    /// Row numbers of prefill steps, ascending; not empty.
+    /// Numbers of rows of prefill steps, ascending; not empty.
     pub prefill: Vec<u32>,
 }
 

@@ -1,15 +1,15 @@
 //! Attention: for each row of a step one query per head against the KV cache, split over the context (split-KV), in one
 //! launch; and `append`, which writes keys and values to the cache.
 //!
-//! A CTA has a row, one key head, up to eight query heads of its group, and a run of pages of the cache, or several such
-//! runs, one after the other. The producer warp streams the pages through a ring in shared memory while the launch that computes the query is still running. A stage
-//! of the ring holds a page, or a part of it if pages are too large. The consumer warps load query, key and value of the
-//! current position into shared memory, normalised if the model has QK norms (`norm`), and rotated if the layer has RoPE
-//! (`query`). Each consumer warp then multiplies one quarter of every page on tensor cores, and keeps its own running
-//! maximum (`tile`). The new key and value are written into the staged copy of their tile (`last_tile`), so that they are
-//! attended to like all others. The CTA with the last run also appends them to the cache. Warps combine their results in
-//! shared memory and runs in device memory, where the last CTA to arrive combines them (`combine`). Results are combined
-//! in the order of positions, so the output has the same bits in every launch.
+//! A CTA has a row, one key head, up to eight query heads of its group, and a run of pages of the cache, or several such runs,
+//! one after the other. The producer warp streams the pages through a ring in shared memory while the launch that computes the
+//! query is still running. A stage of the ring holds a page, or a part of it if pages are too large. The consumer warps load
+//! query, key and value of the current position into shared memory, normalised if the model has QK norms (`norm`), and rotated
+//! if the layer has RoPE (`query`). Each consumer warp then multiplies one quarter of every page on tensor cores, and keeps its
+//! own running maximum (`tile`). The new key and value are written into the staged copy of their tile (`last_tile`), so that
+//! they are attended to like all others. The CTA with the last run also appends them to the cache. Warps combine their results
+//! in shared memory and runs in device memory, where the last CTA to arrive combines them (`combine`). Results are combined in
+//! the order of positions, so the output has the same bits in every launch.
 //!
 //! Rows are the last tokens of different sequences. In verify steps, whose rows may also be consecutive tokens of a sequence,
 //! [`append()`] writes the entries of all rows before, and the rest is the same ([`AttentionShape::appended`]). In prefill

@@ -185,7 +185,7 @@ impl AttentionShape {
         self.heads * self.splits * self.partial_stride()
     }
 
-    /// Number of a row's counters of finished CTAs: one per block of query heads.
+    /// Number of counters of a row: one per block of query heads. See [`AttentionShape::counters`].
     pub(super) fn row_counters(&self) -> u32 {
         self.heads / self.heads_per_block
     }
