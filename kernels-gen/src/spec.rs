@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernels::argmax::{self, ChooseShape};
 use crate::kernels::attention::{
-    self, AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, QkNorm, Rope,
+    self, AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, QkNorm, Rope, SharesShape,
 };
 use crate::kernels::embed::{self, EmbedShape};
 use crate::kernels::gemm::{self, GemmShape, HalveShape};
@@ -20,6 +20,7 @@ use crate::kernels::norm_add::{self, NormAddShape};
 use crate::kernels::probe::{self, MmaProbeShape, ProbeShape};
 use crate::kernels::rope::RopeKind;
 use crate::kernels::sample::{self, SampleShape};
+use crate::kernels::state;
 
 /// A kernel with its compile-time parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub enum KernelSpec {
     NormAdd(NormAddShape),
     /// Attention: [`attention::attention()`].
     Attention(AttentionShape),
+    /// Division of a step's rows among the CTAs of attention: [`attention::attention_shares()`].
+    AttentionShares(SharesShape),
     /// Append of keys and values to the KV cache: [`attention::append()`].
     Append(AppendShape),
     /// Attention of the rows of a prefill step: [`attention::attention_chunk()`].
@@ -92,6 +95,16 @@ impl KernelSpec {
                 format!("norm_add_c{}_e{eps:08x}{scale}{rows}{existing}_t{}", s.cols, s.threads)
             }
             KernelSpec::Attention(s) => attention_name(s),
+            KernelSpec::AttentionShares(s) => {
+                let window = s.window.map(|window| format!("_w{window}")).unwrap_or_default();
+                let splits = splits_name(s.splits, s.run_blocks);
+                format!(
+                    "attention_shares{window}{splits}_o{}_p{}{}",
+                    s.at_once,
+                    s.min_pages,
+                    rows_name(s.tokens)
+                )
+            }
             KernelSpec::Append(s) => append_name(s),
             KernelSpec::AttentionChunk(s) => chunk_name(s),
             KernelSpec::ChooseGreedy(s) => {
@@ -121,6 +134,7 @@ impl KernelSpec {
             KernelSpec::NormAdd(_) => "RMSNorm of a block's output, added to the residual stream",
             KernelSpec::Attention(s) if s.appended => "attention with RoPE, after the append to the KV cache",
             KernelSpec::Attention(_) => "attention with RoPE and the append to the KV cache",
+            KernelSpec::AttentionShares(_) => "division of the rows among the CTAs of attention",
             KernelSpec::Append(s) if !s.writes_queries => {
                 "append of keys, with RoPE, and values to the KV cache"
             }
@@ -146,6 +160,7 @@ impl KernelSpec {
             KernelSpec::Halve(s) => gemm::halve(s),
             KernelSpec::NormAdd(s) => norm_add::norm_add(s),
             KernelSpec::Attention(s) => attention::attention(s),
+            KernelSpec::AttentionShares(s) => attention::attention_shares(s),
             KernelSpec::Append(s) => attention::append(s),
             KernelSpec::AttentionChunk(s) => attention::attention_chunk(s),
             KernelSpec::ChooseGreedy(s) => argmax::choose_greedy(s),
@@ -223,6 +238,7 @@ impl KernelSpec {
             KernelSpec::Attention(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
+            KernelSpec::AttentionShares(s) => flat(s.grid(), s.threads()),
             KernelSpec::Append(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
@@ -269,6 +285,7 @@ impl KernelSpec {
                 let cache = u64::from(s.tokens) * s.read_bytes(length);
                 cache + u64::from(s.tokens) * f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
             }
+            KernelSpec::AttentionShares(s) => f32s(s.tokens * state::WORDS + s.words()),
             KernelSpec::Append(s) => {
                 let inputs = f32s((s.heads + 2 * s.kv_heads) * s.head_dim);
                 u64::from(s.tokens) * (s.entry_bytes() + inputs) + s.query_bytes()
@@ -497,22 +514,27 @@ fn attention_name(s: &AttentionShape) -> String {
     } else {
         format!("_t{}", s.stage_tiles)
     };
-    let blocks = if s.run_blocks == s.splits { String::new() } else { format!("g{}", s.run_blocks) };
+    let splits = splits_name(s.splits, s.run_blocks);
+    let by_length = if s.at_once.is_some() { "_l" } else { "" };
     let appended = if s.appended { "_e" } else { "" };
     format!(
-        "attention_h{}_k{}_d{}_{}{}_b{}_r{}{blocks}_p{}_s{}{parts}_{}{appended}{}",
+        "attention_h{}_k{}_d{}_{}{}_b{}{splits}_p{}_s{}{parts}_{}{by_length}{appended}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
         rope_name(s.rope),
         options.into_iter().flatten().collect::<String>(),
         s.heads_per_block,
-        s.splits,
         s.min_pages,
         s.stages,
         launch_name(s.copy, s.trigger),
         rows_name(s.tokens)
     )
+}
+
+/// Part of a name for the splits of the context and the CTAs of a row.
+fn splits_name(splits: u32, run_blocks: u32) -> String {
+    if run_blocks == splits { format!("_r{splits}") } else { format!("_r{splits}g{run_blocks}") }
 }
 
 /// Part of a name for the copy engine.

@@ -13,7 +13,7 @@ use bespoke::engine::target_for;
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
 use bespoke_kernels::kernels::attention::{
-    AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, PAGE, QkNorm, ROW_GROUP, Rope,
+    AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, PAGE, QkNorm, ROW_GROUP, Rope, SharesShape,
 };
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::rope::{RopeKind, frequencies};
@@ -120,7 +120,9 @@ impl<'a> Cache<'a> {
         let tokens = rows.len() as u32;
         // With several rows, the first CTA has the first split and the last one.
         let run_blocks = if tokens == 1 { self.shape.splits } else { self.shape.splits - 1 };
-        let s = AttentionShape { tokens, run_blocks, ..self.shape.clone() };
+        // Steps with an odd number of rows divide the CTAs by the lengths of the contexts.
+        let at_once = (tokens % 2 == 1 && tokens > 1).then_some(tokens + 1);
+        let s = AttentionShape { tokens, run_blocks, at_once, ..self.shape.clone() };
         let width = (s.heads + 2 * s.kv_heads) * s.head_dim;
         let token = |row: &Option<(u32, u32)>| {
             let (sequence, position) = row.unwrap_or((9, 9));
@@ -150,9 +152,17 @@ impl<'a> Cache<'a> {
                 let s = AttentionShape { appended, ..s };
                 let partial = self.device.alloc("partial", u64::from(s.workspace()) * 4).unwrap();
                 let counters = upload(self.device, &vec![0; s.counters() as usize * 4]);
-                args.extend(cache.into_iter().chain([&partial, &counters, &y, &state]));
+                let shares = SharesShape::of(&s).map(|shape| {
+                    let shares = self.device.alloc("shares", u64::from(shape.words()) * 4).unwrap();
+                    let args = [&self.page_table, &state, &shares];
+                    (self.launch(&KernelSpec::AttentionShares(shape), &args), shares)
+                });
+                let (division, shares) = shares.unzip();
+                let last = shares.as_ref().unwrap_or(&state);
+                args.extend(cache.into_iter().chain([&partial, &counters, &y, last]));
                 let attention = self.launch(&KernelSpec::Attention(s), &args);
-                self.run(append.into_iter().chain([attention]).collect(), &y, y_width, rows.len())
+                let launches = division.into_iter().chain(append).chain([attention]).collect();
+                self.run(launches, &y, y_width, rows.len())
             }
             StepKind::Prefill => {
                 let stage_tiles = AttentionShape::PAGE_TILES;
@@ -309,6 +319,7 @@ fn shape([heads, kv_heads]: [u32; 2], [head_dim, rotated]: [u32; 2]) -> Attentio
         heads_per_block: heads / kv_heads,
         splits: 2,
         run_blocks: 2,
+        at_once: None,
         min_pages: 1,
         stages: 2,
         stage_tiles: AttentionShape::PAGE_TILES,

@@ -75,6 +75,7 @@ kinds! {
     halve KernelSpec::Halve(_),
     norm_add KernelSpec::NormAdd(_),
     attention KernelSpec::Attention(_),
+    attention_shares KernelSpec::AttentionShares(_),
     append KernelSpec::Append(_),
     attention_chunk KernelSpec::AttentionChunk(_),
     choose_greedy KernelSpec::ChooseGreedy(_),

@@ -18,6 +18,8 @@ pub enum BufferName {
     AttentionPartial,
     /// u32: number of CTAs of attention that have finished, for each row and block of query heads.
     AttentionCounters,
+    /// u32: the row and the runs of pages of each CTA of attention, see [`crate::kernels::attention::attention_shares`].
+    AttentionShares,
     /// f16: queries as attention of prefill steps reads them.
     Queries,
     /// f32 `[rows, q_width]`: attention's output.
@@ -65,6 +67,7 @@ impl BufferName {
             BufferName::Qkv => "qkv",
             BufferName::AttentionPartial => "attention_partial",
             BufferName::AttentionCounters => "attention_counters",
+            BufferName::AttentionShares => "attention_shares",
             BufferName::Queries => "queries",
             BufferName::Attended => "attended",
             BufferName::Activated => "activated",

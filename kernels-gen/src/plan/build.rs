@@ -8,7 +8,7 @@ use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
     PlanKernel, PlanParams, Sampling, StepKind, cost, prefill_cost,
 };
-use crate::kernels::attention::{AppendShape, AttentionShape, PAGE};
+use crate::kernels::attention::{AppendShape, AttentionShape, PAGE, SharesShape};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemm::GemmShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
@@ -58,6 +58,8 @@ struct Memory {
     qkv: View,
     partial: View,
     counters: View,
+    /// Tables of shares of the CTAs of attention, where they are divided by the lengths of the rows' contexts: one for each shape.
+    shares: Vec<(SharesShape, View)>,
     /// Prepared queries, in prefill steps.
     queries: Option<View>,
     attended: View,
@@ -91,6 +93,7 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
     };
     let mut builder = Builder { plan, tuning };
     let memory = builder.memory();
+    builder.attention_shares(&memory);
     let embedding = builder.embed(&memory);
     let is_prefill = builder.plan.params.kind == StepKind::Prefill;
     for (index, Layer { attention, feed_forward }) in (0u32..).zip(&shape.layers) {
@@ -171,6 +174,12 @@ impl Builder<'_> {
                 .map(|s| AppendShape::of(&AttentionShape { tokens: rows, ..s.clone() }, true).query_bytes());
             self.buffer(BufferName::Queries, bytes.max().unwrap_or(0), BufferKind::Activation)
         });
+        let mut shares = Vec::new();
+        for shape in attention.iter().filter_map(SharesShape::of) {
+            if !shares.contains(&shape) {
+                shares.push(shape);
+            }
+        }
         let has_post_norms = shape.layers.iter().any(|layer| layer.attention.norms.after.is_some());
         let block_output = has_post_norms.then(|| {
             let bytes = u64::from(rows) * f32s(d.hidden);
@@ -184,6 +193,7 @@ impl Builder<'_> {
             qkv,
             partial,
             counters: self.buffer(BufferName::AttentionCounters, counters, BufferKind::Counters),
+            shares: self.share_tables(shares),
             queries,
             attended,
             activated,
@@ -201,6 +211,30 @@ impl Builder<'_> {
             state: self.buffer(BufferName::State, u64::from(rows) * f32s(state::WORDS), BufferKind::State),
             tokens: self.buffer(BufferName::Tokens, tokens, BufferKind::Tokens),
             host_tokens: self.buffer(BufferName::HostTokens, tokens, BufferKind::HostTokens),
+        }
+    }
+
+    /// Tables of shares for the CTAs of attention, in one buffer.
+    fn share_tables(&mut self, shapes: Vec<SharesShape>) -> Vec<(SharesShape, View)> {
+        if shapes.is_empty() {
+            return Vec::new();
+        }
+        let bytes = shapes.iter().map(|shape| f32s(shape.words())).sum();
+        let mut rest = self.buffer(BufferName::AttentionShares, bytes, BufferKind::Activation);
+        let table = |shape: SharesShape| {
+            let view = View { bytes: f32s(shape.words()), ..rest };
+            rest.offset += view.bytes;
+            (shape, view)
+        };
+        shapes.into_iter().map(table).collect()
+    }
+
+    /// Adds the launches that divide the rows among the CTAs of attention.
+    fn attention_shares(&mut self, memory: &Memory) {
+        for (shape, table) in &memory.shares {
+            let args =
+                vec![memory.page_table.read("page_table"), memory.state.read("state"), table.write("shares")];
+            self.launch(LaunchRole::AttentionShares, KernelSpec::AttentionShares(*shape), args);
         }
     }
 
@@ -389,8 +423,9 @@ impl Builder<'_> {
                 memory.partial.read_write("partial"),
                 memory.counters.read_write("counters"),
                 memory.attended.write("y"),
-                memory.state.read("state"),
             ]);
+            let shares = memory.shares.iter().find(|(shape, _)| Some(*shape) == SharesShape::of(&attention));
+            args.push(shares.map_or(memory.state.read("state"), |(_, table)| table.read("shares")));
             self.launch(label(LaunchRole::Attention), KernelSpec::Attention(attention), args);
         }
 

@@ -344,6 +344,7 @@ pub(super) fn attention(
         heads_per_block,
         splits: (SPLIT_BLOCKS / blocks).clamp(1, MAX_SPLITS),
         run_blocks: 1,
+        at_once: None,
         min_pages: rule.min_pages.unwrap_or(2),
         stages: 2,
         stage_tiles: AttentionShape::PAGE_TILES,
@@ -388,6 +389,7 @@ pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
         heads_per_block,
         splits: 1,
         run_blocks: 1,
+        at_once: None,
         min_pages: 1,
         stage_tiles: AttentionShape::PAGE_TILES,
         ..one
@@ -403,7 +405,7 @@ pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
     shape
 }
 
-/// CTAs of attention per multiprocessor in a step with several rows, if the context has enough splits.
+/// CTAs of attention per multiprocessor in a step with several rows, if the contexts have enough splits.
 const CTAS_OF_ROWS: u32 = 8;
 
 /// Chooses the splits of the context, their CTAs and the stages of the ring: no more splits than a window can fill, and stages of
@@ -421,11 +423,22 @@ fn divided_attention(gpu: &Gpu, mut shape: AttentionShape, most_stages: u32, rul
     let fitting = budget.min(whole_pages) / shape.stage_bytes();
     shape.stages = rule.stages.unwrap_or(fitting.max(2));
     shape.run_blocks = split_blocks(gpu, &shape);
+    let blocks = shape.heads / shape.heads_per_block;
+    let at_once = ctas_at_once(gpu, &shape) / blocks;
+    if shape.tokens > 1 && shape.tokens * shape.run_blocks > at_once {
+        shape.at_once = Some(at_once);
+    }
     shape
 }
 
-/// CTAs among which the splits of a row and block of heads are divided. With one row, all CTAs run at once, and each has as
-/// many splits as the others or one less. CTAs without pages are not free, and one with many runs is the last to end.
+/// CTAs of attention that run at once. Registers are for [`AttentionShape::min_blocks`] CTAs on a multiprocessor.
+fn ctas_at_once(gpu: &Gpu, shape: &AttentionShape) -> u32 {
+    let resident = gpu.resident(shape.threads(), shape.shared_bytes()).min(shape.min_blocks());
+    gpu.multiprocessors * resident.max(1)
+}
+
+/// CTAs for each row and block of heads, on average. With one row, all CTAs run at once, and each has as many splits as the
+/// others or one less. With several rows, a CTA with many runs is the last to end, but many CTAs of one run cost time too.
 fn split_blocks(gpu: &Gpu, shape: &AttentionShape) -> u32 {
     let blocks = shape.heads / shape.heads_per_block * shape.tokens;
     if shape.tokens > 1 {

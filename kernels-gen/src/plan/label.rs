@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchRole {
+    /// The division of the rows among the CTAs of attention, in steps of many rows.
+    AttentionShares,
     /// The load of the token's row of the embedding.
     Embed,
     /// Projections to queries, keys and values.
@@ -39,7 +41,8 @@ pub enum LaunchRole {
 
 impl LaunchRole {
     /// Every role.
-    pub const ALL: [LaunchRole; 13] = [
+    pub const ALL: [LaunchRole; 14] = [
+        LaunchRole::AttentionShares,
         LaunchRole::Embed,
         LaunchRole::AttnQkv,
         LaunchRole::Prepare,
@@ -68,6 +71,7 @@ impl LaunchRole {
     /// Name in labels and tuning files.
     pub fn name(self) -> &'static str {
         match self {
+            LaunchRole::AttentionShares => "attention_shares",
             LaunchRole::Embed => "embed",
             LaunchRole::AttnQkv => "attn_qkv",
             LaunchRole::Prepare => "prepare",

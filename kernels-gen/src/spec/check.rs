@@ -57,6 +57,14 @@ impl KernelSpec {
                 ("threads", s.threads, THREADS),
             ]),
             KernelSpec::Attention(s) => attention(s),
+            KernelSpec::AttentionShares(s) => within(&[
+                ("tokens", s.tokens, TOKENS),
+                ("window", s.window.unwrap_or(1), u32::MAX),
+                ("splits", s.splits, GRID),
+                ("run_blocks", s.run_blocks, s.splits),
+                ("at_once", s.at_once, u32::MAX),
+                ("min_pages", s.min_pages, WIDTH),
+            ]),
             KernelSpec::Append(s) => append(s),
             KernelSpec::AttentionChunk(s) => {
                 within(&[("row_groups", s.row_groups, 8)])?;
@@ -312,6 +320,7 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
         ("heads_per_block", s.heads_per_block, 8),
         ("splits", s.splits, GRID),
         ("run_blocks", s.run_blocks, s.splits),
+        ("at_once", s.at_once.unwrap_or(1), u32::MAX),
         ("min_pages", s.min_pages, WIDTH),
         ("stages", s.stages, STAGES),
         ("stage_tiles", s.stage_tiles, AttentionShape::PAGE_TILES),

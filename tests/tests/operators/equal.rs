@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.
-pub const KERNELS: [Equal; 55] = [
+pub const KERNELS: [Equal; 54] = [
     [
         "gemv, stacked",
         "wait without a loop",
@@ -97,10 +97,10 @@ pub const KERNELS: [Equal; 55] = [
         "The tokens are equal: either candidate is correct.",
     ],
     [
-        "attention, cp.async",
+        "attention_shares",
         "compare lt as le",
-        "attention/combine.rs: if index < s.heads_per_block * s.head_dim {",
-        "The number of elements is a multiple of the number of threads.",
+        "attention/share.rs: if row < s.tokens {",
+        "The row computed for a CTA without work is above the number of rows.",
     ],
     [
         "choose_greedy",
@@ -286,12 +286,6 @@ pub const KERNELS: [Equal; 55] = [
         "wait without a loop",
         "attention/chunk/pass.rs: feed.producer.acquire(bytes * 2);",
         "The first page is copied to an unused stage.",
-    ],
-    [
-        "attention_chunk",
-        "min instead of max",
-        "attention/chunk/ranges.rs: let (first, last) = ",
-        "More positions are compared with each row's range than need be.",
     ],
     [
         "attention_chunk",

@@ -2,7 +2,7 @@
 
 use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::attention::{
-    AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, QkNorm, Rope,
+    AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, QkNorm, Rope, SharesShape,
 };
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemm::{GemmShape, Tiling};
@@ -49,6 +49,7 @@ pub fn small() -> Vec<KernelSpec> {
     specs.extend(scaled_embeds());
     specs.extend(norm_adds());
     specs.extend(attentions().into_iter().map(KernelSpec::Attention));
+    specs.extend(shares().into_iter().map(KernelSpec::AttentionShares));
     specs.extend(appends().into_iter().map(KernelSpec::Append));
     specs.extend(chunks().into_iter().map(KernelSpec::AttentionChunk));
     for (candidates, threads) in [(1, 32), (4, 256), (132, 160), (1000, 1024)] {
@@ -530,6 +531,7 @@ fn attentions() -> Vec<AttentionShape> {
             heads_per_block: (heads / kv_heads).min(8),
             splits,
             run_blocks: splits,
+            at_once: None,
             min_pages,
             stages: 2,
             stage_tiles: AttentionShape::PAGE_TILES,
@@ -555,6 +557,7 @@ fn attentions() -> Vec<AttentionShape> {
     let bytes = |shape| AttentionShape { kv: KvType::Q8_0, ..shape };
     let parts = |stage_tiles, stages, shape| AttentionShape { stage_tiles, stages, ..shape };
     let rows = |tokens, run_blocks, shape| AttentionShape { tokens, run_blocks, ..shape };
+    let by_length = |at_once, shape| AttentionShape { at_once: Some(at_once), ..shape };
     let appended = |shape| AttentionShape { appended: true, ..shape };
     vec![
         shape([4, 2, 64, 64], Norm, [3, 1]),
@@ -581,14 +584,42 @@ fn attentions() -> Vec<AttentionShape> {
         bytes(normed(Projection, parts(1, 3, async_copies(shape([4, 2, 112, 96], Norm, [2, 1]))))),
         rows(2, 2, shape([2, 1, 64, 64], Norm, [2, 1])),
         rows(4, 2, bytes(async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [3, 1]))))),
-        rows(3, 1, normed(Projection, window(70, parts(2, 2, shape([2, 2, 256, 64], Neox, [2, 1]))))),
+        by_length(7, rows(4, 2, bytes(async_copies(normed(Head, shape([4, 2, 128, 128], Neox, [3, 1])))))),
+        by_length(
+            2,
+            rows(3, 1, normed(Projection, window(70, parts(2, 2, shape([2, 2, 256, 64], Neox, [2, 1]))))),
+        ),
         rows(8, 2, shape([2, 1, 16, 16], Norm, [2, 1])),
-        rows(16, 2, bytes(shape([1, 1, 32, 32], Neox, [2, 1]))),
+        by_length(9, rows(16, 2, bytes(shape([1, 1, 32, 32], Neox, [2, 1])))),
         rows(32, 1, shape([1, 1, 16, 16], Norm, [2, 1])),
-        rows(64, 1, async_copies(shape([1, 1, 16, 16], Neox, [2, 1]))),
-        appended(rows(8, 2, shape([4, 2, 64, 64], Norm, [3, 1]))),
+        by_length(99, rows(64, 1, async_copies(shape([1, 1, 16, 16], Neox, [2, 1])))),
+        by_length(9, appended(rows(8, 2, shape([4, 2, 64, 64], Norm, [3, 1])))),
         appended(rows(16, 2, bytes(normed(Head, two_blocks(shape([4, 1, 32, 32], Neox, [2, 1])))))),
         appended(rows(4, 1, async_copies(window(20, parts(2, 2, shape([2, 2, 48, 32], Neox, [2, 1])))))),
+    ]
+}
+
+/// Divisions of rows among CTAs: numbers of rows of an engine's steps and others; a CTA for each run of a row, and fewer; windows; GPUs
+/// that run few CTAs at once, and many.
+fn shares() -> Vec<SharesShape> {
+    let shape = |tokens, at_once, window, [splits, run_blocks, min_pages]: [u32; 3]| SharesShape {
+        tokens,
+        window,
+        splits,
+        run_blocks,
+        at_once,
+        min_pages,
+    };
+    vec![
+        shape(2, 16, None, [16, 16, 2]),
+        shape(3, 6, Some(300), [4, 4, 1]),
+        shape(4, 33, None, [16, 16, 2]),
+        shape(5, 7, Some(1), [3, 1, 1]),
+        shape(8, 23, None, [16, 5, 2]),
+        shape(16, 33, None, [16, 8, 2]),
+        shape(32, 33, Some(1000), [16, 4, 2]),
+        shape(64, 132, None, [16, 2, 2]),
+        shape(70, 160, None, [7, 3, 1]),
     ]
 }
 
@@ -605,6 +636,7 @@ fn chunks() -> Vec<ChunkShape> {
             heads_per_block,
             splits: 1,
             run_blocks: 1,
+            at_once: None,
             min_pages: 1,
             stages,
             stage_tiles,

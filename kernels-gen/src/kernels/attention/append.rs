@@ -10,6 +10,7 @@ use super::query;
 use super::shape::{AttentionShape, CONSUMERS, PAGE, QkNorm, Rope};
 use super::work::{CONSUMER_BARRIER, Operands, Token};
 use crate::kernels::launching::{CopyEngine, Trigger};
+use crate::kernels::state;
 
 /// Compile-time parameters of [`append()`]. Fields are as in [`AttentionShape`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,6 +106,7 @@ impl AppendShape {
             heads_per_block: self.heads_per_block,
             splits: 1,
             run_blocks: 1,
+            at_once: None,
             min_pages: 1,
             stages: 0,
             stage_tiles: AttentionShape::PAGE_TILES,
@@ -137,12 +139,13 @@ pub fn append(
     s: &AppendShape,
 ) {
     let shape = &s.as_attention();
-    let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table, state };
-    let operands = operands.of_row(block_index_y(), shape);
+    let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table };
+    let row = block_index_y();
+    let operands = operands.of_row(row, shape);
     let first_head = block_index() * s.heads_per_block;
-    let token = Token::of_row(&operands, first_head, first_head / shape.group());
+    let token = Token::of_record(state::record(state, row, s.tokens), page_table, first_head, shape);
     let appends = first_head % shape.group() == 0;
-    let works = if s.writes_queries { token.active } else { token.active && appends };
+    let works = if s.writes_queries { token.exists } else { token.exists && appends };
     if works {
         let page = token.page(token.position / PAGE);
         let rotation = query::Rotation::new(&operands, &token, shape);

@@ -97,7 +97,7 @@ fn combine_warps_of_four(
     let of_warp = |warp: u32| Partial::load(partial_at(warp, head, s), element, Cache::Default, s);
     let total = Partial::sum(&(0..WARPS).map(of_warp).collect::<Vec<_>>());
     let row = work.token.first_head + head;
-    if work.runs == 1 {
+    if work.runs.count == 1 {
         total.store_quotient(results.y.at(row * s.head_dim + element));
     } else {
         let to = results.partial.at((row * s.splits + run.index) * s.partial_stride());
@@ -111,7 +111,7 @@ fn combine_warps_of_four(
 /// Writes zeros to the output of a row that does not exist; called by the CTAs without pages.
 #[device]
 pub(super) fn clear_inactive(results: &Results, work: &Work, s: &AttentionShape) {
-    if !work.token.active && block_index_y() == 0 {
+    if !work.token.exists && work.share.first == 0 {
         for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(s.threads()) {
             let index = thread_index() + pass * s.threads();
             if index < s.heads_per_block * s.head_dim {
@@ -136,8 +136,7 @@ pub(super) fn combine_runs(results: &Results, work: &Work, s: &AttentionShape) {
         arrived.store(before + 1);
     }
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
-    let ctas = if s.run_blocks == s.splits { work.runs } else { work.runs.min(s.run_blocks) };
-    if arrived.load() == ctas {
+    if arrived.load() == work.runs.count.min(work.share.ctas) {
         for_each_four(s, |head, element| combine_runs_of_four(head, element, results, work, s));
         if thread_index() == 0 {
             counter.store(0u32);
@@ -157,11 +156,11 @@ fn combine_runs_of_four(
     let from = results.partial.at(row * s.splits * s.partial_stride());
     let mut total = load_run(from, element, val(0u32), val(true), s);
     let mut first = val(1u32);
-    while first < work.runs {
+    while first < work.runs.count {
         let mut parts = vec![total];
         for i in 0..RUNS_IN_FLIGHT {
             let run = first + i;
-            parts.push(load_run(from, element, run.min(work.runs - 1), run < work.runs, s));
+            parts.push(load_run(from, element, run.min(work.runs.count - 1), run < work.runs.count, s));
         }
         total = Partial::sum(&parts);
         first += RUNS_IN_FLIGHT;

@@ -16,6 +16,8 @@
 //! steps [`append()`] writes the entries too, and [`attention_chunk()`] attends. A row's result depends on its position, its
 //! query and the entries of its sequence alone.
 //!
+//! In steps of many rows the CTAs are divided by the lengths of the rows' contexts, once a step: see `share`.
+//!
 //! With a sliding window the runs divide the pages that the window touches. Tiles before the window are not loaded, and
 //! positions before it in the first tile are masked.
 //!
@@ -31,6 +33,7 @@ mod norm;
 mod query;
 mod score;
 mod shape;
+mod share;
 mod tile;
 mod work;
 
@@ -41,6 +44,8 @@ pub use cache::{BIAS, BLOCK, KvType, UnknownKvType};
 pub use chunk::{ChunkShape, ROW_GROUP, attention_chunk};
 pub use shape::{AttentionShape, NormSpan, PAGE, QkNorm, Rope, TILE};
 use shape::{CONSUMERS, WARPS};
+use share::Share;
+pub use share::{SharesShape, attention_shares};
 use work::{CONSUMER_BARRIER, Operands, Positions, Results, Run, Work};
 
 /// y = softmax(b(q·Kᵀ·scale))·V for the position of each row. Appends the row's key and value to the cache, unless
@@ -52,7 +57,8 @@ use work::{CONSUMER_BARRIER, Operands, Positions, Results, Run, Work};
 /// [`super::rope::frequencies`]; `keys` and `values`: the pools of pages, as described in `cache`; `page_table` u32: entry
 /// PAGES + i is the physical page of the positions from 64·i on, where PAGES is a word of the row's record; `partial` f32
 /// [rows, heads, splits, head_dim + 4] and `counters` u32 [rows, blocks of heads], zero at the start and at the end, are
-/// workspace; `y` f32 [rows, heads, head_dim]; `state`, the rows' records: see [`super::state`].
+/// workspace; `y` f32 [rows, heads, head_dim]; `state`, the rows' records: see [`super::state`]; if the CTAs are divided by
+/// the lengths of the rows' contexts (`at_once`), `shares` instead, of [`attention_shares()`].
 ///
 /// Products have f16 operands and f32 sums; elements of type q8_0 are converted to f16 in registers. Queries and softmax
 /// weights are each split into two f16. Scores are base-2 logarithms of softmax weights: see `score`.
@@ -68,16 +74,31 @@ pub fn attention(
     partial: Ptr<Global, f32>,
     counters: Ptr<Global, u32>,
     y: Ptr<Global, f32>,
-    state: Ptr<Global, u32>,
+    #[present(s.at_once.is_none())] state: Option<Ptr<Global, u32>>,
+    #[present(s.at_once.is_some())] shares: Option<Ptr<Global, u32>>,
     s: &AttentionShape,
 ) {
-    let row = block_index_z();
-    let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table, state };
-    let (operands, results) = (operands.of_row(row, s), Results { partial, counters, y }.of_row(row, s));
     s.trigger.at_start();
+    let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table };
+    let results = Results { partial, counters, y };
+    if let Some(state) = state {
+        let share = Share::of_record(state, s);
+        attend(&operands.of_row(share.row, s), &results.of_row(share.row, s), share, s);
+    }
+    if let Some(shares) = shares {
+        let share = Share::load(shares);
+        if share.row < s.tokens {
+            attend(&operands.of_row(share.row, s), &results.of_row(share.row, s), share, s);
+        }
+    }
+}
+
+/// The work of a CTA that has a share of the row of `operands` and `results`.
+#[device]
+fn attend(operands: &Operands, results: &Results, share: Share, s: &AttentionShape) {
     // A CTA without pages leaves after the wait.
-    let work = Work::of_cta(&operands, s);
-    if block_index_y() < work.runs {
+    let work = Work::of_share(share, operands.page_table, s);
+    if share.first < work.runs.count {
         let ring = ring(s);
         if thread_index() == 0 {
             ring.init();
@@ -85,14 +106,14 @@ pub fn attention(
         barrier();
         if warp_index() == WARPS {
             if s.copy.takes_lane() {
-                load(&operands, ring, &work, s);
+                load(operands, ring, &work, s);
             }
         } else {
-            multiply(&operands, &results, ring, &work, s);
+            multiply(operands, results, ring, &work, s);
         }
     } else {
         s.trigger.wait();
-        combine::clear_inactive(&results, &work, s);
+        combine::clear_inactive(results, &work, s);
     }
 }
 
@@ -115,39 +136,56 @@ fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
         s.trigger.wait();
     }
     let mut producer = ring.producer(lane());
-    let mut run = block_index_y();
-    if s.run_blocks == s.splits {
-        load_run(&mut producer, operands, work, &work.run(run, s), s);
-    } else {
-        while run < work.runs {
-            load_run(&mut producer, operands, work, &work.run(run, s), s);
-            run += s.run_blocks;
+    let mut index = work.share.first;
+    let run = work.run(index, s);
+    let page = work.share.page.unwrap_or_else(|| work.page_of(run.parts[0], s));
+    load_run(&mut producer, page, operands, work, &run, s);
+    if !s.has_one_run() {
+        index += work.share.ctas;
+        while index < work.runs.count {
+            let run = work.run(index, s);
+            load_run(&mut producer, work.page_of(run.parts[0], s), operands, work, &run, s);
+            index += work.share.ctas;
         }
     }
 }
 
-/// Streams the tiles of a run to which the token attends, one part of a page per stage. In a kernel that appends, the
-/// entries from the current position on are stale.
+/// Streams the tiles of a run to which the token attends, one part of a page per stage. The first is on physical page
+/// `first_page`. In a kernel that appends, the entries from the current position on are stale.
 #[device]
-fn load_run(producer: &mut Producer, operands: &Operands, work: &Work, run: &Run, s: &AttentionShape) {
-    let mut part = run.parts[0];
+fn load_run(
+    producer: &mut Producer,
+    first_page: Val<u32>,
+    operands: &Operands,
+    work: &Work,
+    run: &Run,
+    s: &AttentionShape,
+) {
+    let (mut part, mut page) = (run.parts[0], first_page);
     while part < run.parts[1] {
         let positions = work.positions_in(part, s);
         let bytes = positions.tiles() * s.tile_bytes();
-        let at = part_offset(part, &positions, work, s);
+        let at = part_offset(page, part, &positions, work, s);
         producer.acquire(bytes * 2);
         producer.copy(0, operands.keys.bytes(at), bytes, None);
         producer.copy(s.part_bytes(), operands.values.bytes(at), bytes, None);
         producer.commit();
         producer.advance();
         part += 1;
+        // Before the wait for a free stage.
+        page = work.page_of(part.min(run.parts[1] - 1), s);
     }
 }
 
-/// Offset in the cache of the first tile of a part to which the token attends, in bytes.
-fn part_offset(part: Val<u32>, positions: &Positions, work: &Work, s: &AttentionShape) -> Val<u64> {
+/// Offset in the cache of the first tile of a part to which the token attends, in bytes. The part is on physical page `page`.
+fn part_offset(
+    page: Val<u32>,
+    part: Val<u32>,
+    positions: &Positions,
+    work: &Work,
+    s: &AttentionShape,
+) -> Val<u64> {
     let parts = s.parts_per_page();
-    let page = work.token.page(if parts == 1 { part } else { part / parts });
     let mut at = mul_wide(page * s.kv_heads + work.token.kv_head, s.page_bytes());
     if parts > 1 {
         at += mul_wide(part % parts, s.part_bytes());
@@ -168,22 +206,22 @@ fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work,
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     let query = tile::Query::load(s);
     let mut consumer = ring.consumer();
-    let mut index = block_index_y();
-    if s.run_blocks == s.splits {
+    let mut index = work.share.first;
+    if s.has_one_run() {
         let run = work.run(index, s);
         let running = attend_to_run(&mut consumer, &query, work, &run, s);
         finish_run(&running, page, operands, results, work, &run, s);
     } else {
-        while index < work.runs {
+        while index < work.runs.count {
             let run = work.run(index, s);
             let running = attend_to_run(&mut consumer, &query, work, &run, s);
             finish_run(&running, page, operands, results, work, &run, s);
             // The next run's partial results are in the same shared memory.
             named_barrier(CONSUMER_BARRIER, CONSUMERS);
-            index += s.run_blocks;
+            index += work.share.ctas;
         }
     }
-    if work.runs > 1 {
+    if work.runs.count > 1 {
         combine::combine_runs(results, work, s);
     }
 }

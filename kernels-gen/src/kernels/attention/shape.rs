@@ -67,9 +67,12 @@ pub struct AttentionShape {
     /// Maximum number of splits of the context; a split is a run of consecutive pages, attended to by one CTA per block
     /// of query heads.
     pub splits: u32,
-    /// CTAs among which the splits of a row and block of query heads are divided: at most `splits`. CTA i attends to splits
-    /// i, i + `run_blocks`, … It does not change results.
+    /// CTAs for each row and block of query heads, or on average if they are divided by the lengths of the rows' contexts: at most
+    /// `splits`. CTA i of n has the splits i, i + n, … It does not change results.
     pub run_blocks: u32,
+    /// In a step of several rows whose CTAs do not all fit the GPU at once: the CTAs for each block of query heads that do. They are then
+    /// divided by the lengths of the rows' contexts, by [`super::attention_shares()`]. It does not change results.
+    pub at_once: Option<u32>,
     /// Minimum number of pages per split.
     pub min_pages: u32,
     /// Number of stages of the ring in shared memory.
@@ -143,9 +146,18 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    /// The grid: blocks of query heads along x, CTAs of the splits along y, rows along z.
+    /// The grid: blocks of query heads along x; CTAs of a row along y and rows along z, or CTAs of all rows along y.
     pub fn grid(&self) -> [u32; 3] {
-        [self.heads / self.heads_per_block, self.run_blocks, self.tokens]
+        let [ctas, rows] = match self.at_once {
+            None => [self.run_blocks, self.tokens],
+            Some(_) => [self.run_blocks * self.tokens, 1],
+        };
+        [self.heads / self.heads_per_block, ctas, rows]
+    }
+
+    /// Whether a CTA has one run of pages at most, by the shape alone.
+    pub(super) fn has_one_run(&self) -> bool {
+        self.run_blocks == self.splits
     }
 
     /// Threads per CTA.
@@ -174,10 +186,16 @@ impl AttentionShape {
         self.heads * self.head_dim
     }
 
-    /// CTAs that must fit on a multiprocessor. With several rows, latency is hidden by a second CTA; the accumulators of
-    /// larger heads leave no registers for one.
+    /// CTAs that must fit on a multiprocessor. With several rows, other CTAs hide a CTA's latency. Each quarter of a
+    /// multiprocessor has registers for four warps of 128 registers, or three of 168: three CTAs of 128 registers, or two. The
+    /// accumulators of larger heads leave no registers for a second CTA.
     pub(crate) fn min_blocks(&self) -> u32 {
-        if self.tokens > 1 && self.head_dim <= 128 { 2 } else { 1 }
+        match self.head_dim {
+            _ if self.tokens == 1 => 1,
+            ..=64 => 3,
+            65..=128 => 2,
+            _ => 1,
+        }
     }
 
     /// Size of a row's workspace for the partial results of splits, in f32.

@@ -3,6 +3,7 @@
 use bespoke_codegen::prelude::*;
 
 use super::shape::{AttentionShape, PAGE, TILE};
+use super::share::{Runs, Share};
 use crate::kernels::state;
 
 /// Number of the named barrier of the consumer warps.
@@ -21,7 +22,6 @@ pub(super) struct Operands {
     pub keys: Ptr<Global, u8>,
     pub values: Ptr<Global, u8>,
     pub page_table: Ptr<Global, u32>,
-    pub state: Ptr<Global, u32>,
 }
 
 impl Operands {
@@ -29,7 +29,6 @@ impl Operands {
     pub fn of_row(mut self, row: Val<u32>, s: &AttentionShape) -> Operands {
         if s.tokens > 1 {
             self.qkv = self.qkv.at(row * s.qkv_width());
-            self.state = self.state.at(row * state::WORDS);
         }
         self
     }
@@ -65,7 +64,7 @@ pub(super) struct Token {
     /// Entries of the page table for the sequence's pages.
     pub pages: Ptr<Global, u32>,
     /// Whether the row exists.
-    pub active: Val<bool>,
+    pub exists: Val<bool>,
     /// Index of the first query head of the CTA.
     pub first_head: Val<u32>,
     /// Index of the key/value head of the CTA.
@@ -73,15 +72,19 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// The row's token, for a CTA with query heads from `first_head` on, and key head `kv_head`.
-    pub fn of_row(operands: &Operands, first_head: Val<u32>, kv_head: Val<u32>) -> Token {
-        let first_page = operands.state.at(state::PAGES).load();
+    /// The token of a row with record `record`, for a CTA with query heads from `first_head` on.
+    pub fn of_record(
+        record: Ptr<Global, u32>,
+        page_table: Ptr<Global, u32>,
+        first_head: Val<u32>,
+        s: &AttentionShape,
+    ) -> Token {
         Token {
-            position: state::position(operands.state),
-            pages: operands.page_table.at(first_page),
-            active: is_active(operands.state),
+            position: state::position(record),
+            pages: page_table.at(record.at(state::PAGES).load()),
+            exists: state::exists(record, val(0u32)),
             first_head,
-            kv_head,
+            kv_head: first_head / s.group(),
         }
     }
 
@@ -100,14 +103,9 @@ impl Token {
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub token: Token,
-    /// The first position of the window; none without a window.
-    pub window_start: Option<Val<u32>>,
-    /// Number of runs; 0 if the row does not exist.
-    pub runs: Val<u32>,
-    /// Number of pages to which the token attends.
-    pages: Val<u32>,
-    /// Pages per run; the last run may have fewer.
-    run_pages: Val<u32>,
+    pub runs: Runs,
+    /// The CTA's share of the runs.
+    pub share: Share,
 }
 
 /// A run of pages.
@@ -123,46 +121,49 @@ pub(super) struct Run {
 }
 
 impl Work {
-    /// The token, heads and runs of this CTA.
-    ///
-    /// Reads the row's record before earlier launches are known to have completed. So the QKV launch must have waited before it
-    /// lets its successor start (`Trigger::AfterWait` or `Trigger::AfterLoads`).
-    pub fn of_cta(operands: &Operands, s: &AttentionShape) -> Work {
+    /// The token, heads and runs of this CTA, which has a `share` of the token's row.
+    pub fn of_share(share: Share, page_table: Ptr<Global, u32>, s: &AttentionShape) -> Work {
         let first_head = block_index() * s.heads_per_block;
-        let token = Token::of_row(operands, first_head, first_head / s.group());
-        let position = token.position;
-        let all_pages = position / PAGE + 1;
-        let window_start = s.window.map(|window| position - position.min(window - 1));
-        // Splits divide the pages of the window.
-        let pages = window_start.map_or(all_pages, |start| all_pages - start / PAGE);
-        let pages = select(token.active, pages, 0u32);
-        let run_pages = ((pages + (s.splits - 1)) / s.splits).max(s.min_pages);
-        Work { token, window_start, runs: (pages + run_pages - 1) / run_pages, pages, run_pages }
+        let token = Token {
+            position: share.position,
+            pages: page_table.at(share.pages),
+            exists: share.exists,
+            first_head,
+            kv_head: first_head / s.group(),
+        };
+        Work { token, runs: Runs::of(share.position, share.exists, s.window, [s.splits, s.min_pages]), share }
     }
 
     /// Run `index`, which exists.
     pub fn run(&self, index: Val<u32>, s: &AttentionShape) -> Run {
-        let first = index * self.run_pages;
-        let end = (first + self.run_pages).min(self.pages);
+        let Runs { window_start, pages, run_pages, .. } = self.runs;
+        let first = index * run_pages;
+        let end = (first + run_pages).min(pages);
         let parts = |page: Val<u32>| {
-            let page = self.window_start.map_or(page, |start| page + start / PAGE);
+            let page = window_start.map_or(page, |start| page + start / PAGE);
             if s.parts_per_page() == 1 { page } else { page * s.parts_per_page() }
         };
         let mut parts = [parts(first), parts(end)];
         if s.parts_per_page() > 1 {
-            if let Some(start) = self.window_start {
+            if let Some(start) = window_start {
                 parts[0] = parts[0].max(start / s.part_positions());
             }
             parts[1] = parts[1].min(self.token.position / s.part_positions() + 1);
         }
-        Run { index, parts, last: is_last(end, self.pages) }
+        Run { index, parts, last: is_last(end, pages) }
+    }
+
+    /// The physical page of part `part` of the cache.
+    pub fn page_of(&self, part: Val<u32>, s: &AttentionShape) -> Val<u32> {
+        let parts = s.parts_per_page();
+        self.token.page(if parts == 1 { part } else { part / parts })
     }
 
     /// The positions of part `part` of the cache to which the token attends.
     pub fn positions_in(&self, part: Val<u32>, s: &AttentionShape) -> Positions {
         let first = part * s.part_positions();
         Positions {
-            start: self.window_start.map(|start| start.max(first) - first),
+            start: self.runs.window_start.map(|start| start.max(first) - first),
             end: (self.token.position + 1 - first).min(s.part_positions()),
         }
     }
@@ -195,11 +196,6 @@ impl Positions {
         let start = self.start.map(|start| start.max(first) - first);
         Positions { start, end: (self.end - first).min(TILE) }
     }
-}
-
-#[device]
-fn is_active(record: Ptr<Global, u32>) -> Val<bool> {
-    (record.at(state::FLAGS).load() & state::ACTIVE) != 0
 }
 
 #[device]

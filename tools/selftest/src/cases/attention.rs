@@ -1,7 +1,7 @@
 //! Cases of attention: decode steps over a cache, and steps of several rows.
 
 use bespoke_kernels::kernels::attention::{
-    AppendShape, AttentionShape, BIAS, BLOCK, ChunkShape, KvType, PAGE, TILE,
+    AppendShape, AttentionShape, BIAS, BLOCK, ChunkShape, KvType, PAGE, SharesShape, TILE,
 };
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::rope::frequencies;
@@ -137,6 +137,7 @@ pub(crate) fn append(s: &AppendShape) -> Vec<Case> {
         heads_per_block: s.heads_per_block,
         splits: 1,
         run_blocks: 1,
+        at_once: None,
         min_pages: 1,
         stages: 2,
         stage_tiles: AttentionShape::PAGE_TILES,
@@ -285,7 +286,13 @@ impl<'a> Steps<'a> {
                     let args: Vec<usize> = args.iter().copied().chain(cache).chain([state]).collect();
                     case.launch(KernelSpec::Append(AppendShape::of(s, false)), &args);
                 }
-                args.extend(cache.into_iter().chain([partial, counters, y, state]));
+                let mut last = state;
+                if let Some(shape) = SharesShape::of(s) {
+                    last = case.input("shares", u32s(&vec![0; shape.words() as usize]));
+                    case.may_change([last]);
+                    case.launch(KernelSpec::AttentionShares(shape), &[self.page_table, state, last]);
+                }
+                args.extend(cache.into_iter().chain([partial, counters, y, last]));
                 case.launch(KernelSpec::Attention(s.clone()), &args);
             }
             let (heads, dim) = (s.heads as usize, s.head_dim as usize);

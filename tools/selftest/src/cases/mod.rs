@@ -7,6 +7,7 @@ mod norm_add;
 mod probe;
 mod rows;
 mod sampling;
+mod shares;
 
 use bespoke_kernels::spec::KernelSpec;
 
@@ -22,6 +23,7 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
         KernelSpec::Halve(s) => matrix::halve(s),
         KernelSpec::NormAdd(s) => vec![norm_add::norm_add(s)],
         KernelSpec::Attention(s) => attention::attention(s),
+        KernelSpec::AttentionShares(s) => shares::attention_shares(s),
         KernelSpec::Append(s) => attention::append(s),
         KernelSpec::AttentionChunk(s) => attention::chunk(s),
         KernelSpec::ChooseGreedy(s) => choice::choose_greedy(s),
