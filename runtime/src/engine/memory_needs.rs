@@ -16,8 +16,8 @@ pub struct MemoryNeeds {
     pub weights: u64,
     /// Bytes of the KV cache.
     pub cache: u64,
-    /// Largest number of positions of a sequence.
-    pub context: u32,
+    /// Number of positions in the KV cache: the context of a sequence, or with several slots those of all pages.
+    pub positions: u32,
     /// Element type of the KV cache.
     pub kv: KvType,
     /// Bytes of activations, tokens and state.
@@ -30,8 +30,9 @@ impl MemoryNeeds {
         let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
         let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
         let activations = plan.total_bytes() - weights - cache;
-        let PlanParams { context, kv, .. } = plan.params;
-        MemoryNeeds { weights, cache, context, kv, activations }
+        let PlanParams { context, slots, pages, kv, .. } = plan.params;
+        let positions = if slots == 1 { context } else { pages * PAGE };
+        MemoryNeeds { weights, cache, positions, kv, activations }
     }
 
     /// Total bytes for all purposes.
@@ -47,7 +48,7 @@ impl fmt::Display for MemoryNeeds {
             "{} (weights {}, KV cache for {} positions {} of {}, activations {})",
             Bytes(self.total()),
             Bytes(self.weights),
-            self.context,
+            self.positions,
             Bytes(self.cache),
             self.kv,
             Bytes(self.activations)
@@ -67,7 +68,7 @@ pub(super) fn check(plan: &Plan, device: &dyn Device) -> Result<(), EngineError>
     tracing::debug!(
         "memory: {} in total, {} for each position of the cache, {} left",
         Bytes(total),
-        Bytes(needs.cache / u64::from(needs.context)),
+        Bytes(needs.cache / u64::from(needs.positions)),
         Bytes(free - needs.total())
     );
     Ok(())
@@ -117,6 +118,15 @@ mod tests {
         assert_eq!(needs.total(), plan.total_bytes());
         assert_eq!(needs.cache, plan.kv_bytes() * 4096);
         assert!(needs.to_string().contains("(weights ") && needs.to_string().contains(" 4096 positions "));
+    }
+
+    #[test]
+    fn the_positions_of_several_slots_are_those_of_all_pages() {
+        let one = plan(4096);
+        let params = PlanParams { slots: 8, pages: 100, ..one.params.clone() }.decode(8);
+        let needs = MemoryNeeds::of(&Plan::new(&one.shape, one.gpu, params).unwrap());
+        assert_eq!(needs.cache, one.kv_bytes() * 6400);
+        assert!(needs.to_string().contains(" 6400 positions "), "{needs}");
     }
 
     #[test]

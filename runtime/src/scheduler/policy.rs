@@ -141,7 +141,7 @@ impl<S: Steps> Scheduler<'_, S> {
         }
         let mut rows = Vec::new();
         let mut entries = Vec::new();
-        let mut words = Words::default();
+        let mut choices = GrammarChoices::default();
         self.paused.clear();
         for (id, further) in self.running.iter().zip(further) {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
@@ -164,7 +164,7 @@ impl<S: Steps> Scheduler<'_, S> {
                 self.paused.push(*id);
                 continue;
             }
-            if sequence.next_token(slot) == NextToken::Grammar && !words.ask(*id, sequence, slot, index) {
+            if sequence.next_token(slot) == NextToken::Grammar && !choices.ask(*id, sequence, slot, index) {
                 continue;
             }
             if let (Some(draft), Some(speculator)) = (draft, &mut sequence.speculator) {
@@ -179,7 +179,7 @@ impl<S: Steps> Scheduler<'_, S> {
             entries.extend(slot.take_entries(index));
             slot.last_step = self.enqueued + 1;
         }
-        let Words { masks, given, over } = words;
+        let GrammarChoices { masks, given, over } = choices;
         for (id, error) in over {
             match error {
                 None => self.finish(id, FinishReason::Complete),
@@ -305,9 +305,9 @@ fn may_decode(sequence: &Sequence<'_>, slot: &Slot) -> bool {
     slot.enqueued + 1 >= sequence.prompt && may_follow
 }
 
-/// Masks and forced tokens from the grammars, for the next step.
+/// What the grammars of sequences allow in the next step: masks of tokens, and tokens without a choice.
 #[derive(Default)]
-struct Words {
+struct GrammarChoices {
     /// Masks of slots.
     masks: Vec<(u32, Vec<u32>)>,
     /// Slots with the position and the tokens that they are given.
@@ -316,7 +316,7 @@ struct Words {
     over: Vec<(SequenceId, Option<EngineError>)>,
 }
 
-impl Words {
+impl GrammarChoices {
     /// Asks the grammar of a sequence for its next token. Returns whether there may be one.
     fn ask(&mut self, id: SequenceId, sequence: &mut Sequence<'_>, slot: &mut Slot, index: u32) -> bool {
         let Some(guide) = &mut sequence.guide else { return true };

@@ -89,6 +89,8 @@ pub fn attention(
         let share = Share::load(shares);
         if share.row < s.tokens {
             attend(&operands.of_row(share.row, s), &results.of_row(share.row, s), share, s);
+        } else {
+            s.trigger.wait();
         }
     }
 }

@@ -3,9 +3,8 @@
 //! If the CTAs of a step all fit the GPU at once, each row has `run_blocks` of them. CTAs without pages wait and end.
 //!
 //! Otherwise a launch of [`attention_shares()`] divides the CTAs of a block of query heads once for all layers, by the rows' numbers of
-//! runs. The CTAs of a row follow each other, and those without a row are the last of the grid. They end at once, without a
-//! wait for other launches; otherwise they would occupy multiprocessors until the launch before has ended, and CTAs with work
-//! would start only then.
+//! runs. The CTAs of a row follow each other, and those without a row are the last of the grid. A CTA without work occupies a
+//! multiprocessor until the launch before has ended, so in another order CTAs with work would start only then.
 //!
 //! - With a CTA for each possible run (`run_blocks` equals `splits`), a row has as many CTAs as runs, if those of all rows run at
 //!   once. If not, each row has `run_blocks`.
