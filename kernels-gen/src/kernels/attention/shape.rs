@@ -67,11 +67,12 @@ pub struct AttentionShape {
     /// Maximum number of splits of the context; a split is a run of consecutive pages, attended to by one CTA per block
     /// of query heads.
     pub splits: u32,
-    /// CTAs for each row and block of query heads, or on average if they are divided by the lengths of the rows' contexts: at most
-    /// `splits`. CTA i of n has the splits i, i + n, … It does not change results.
+    /// CTAs for each row and block of query heads, or on average if they are divided by the lengths of the rows' contexts: at
+    /// most `splits`. CTA i of n has the splits i, i + n, … It does not change results.
     pub run_blocks: u32,
-    /// In a step of several rows whose CTAs do not all fit the GPU at once: the CTAs for each block of query heads that do. They are then
-    /// divided by the lengths of the rows' contexts, by [`super::attention_shares()`]. It does not change results.
+    /// In a step of several rows whose CTAs do not all fit the GPU at once: the number of CTAs for each block of query heads that
+    /// do. CTAs are then divided by the lengths of the rows' contexts, by [`super::attention_shares()`]. It does not change
+    /// results.
     pub at_once: Option<u32>,
     /// Minimum number of pages per split.
     pub min_pages: u32,
@@ -187,8 +188,8 @@ impl AttentionShape {
     }
 
     /// CTAs that must fit on a multiprocessor. With several rows, other CTAs hide a CTA's latency. Each quarter of a
-    /// multiprocessor has registers for four warps of 128 registers, or three of 168: three CTAs of 128 registers, or two. The
-    /// accumulators of larger heads leave no registers for a second CTA.
+    /// multiprocessor has registers for four warps with 128 registers a thread, or for three with 168. A CTA has five warps, so
+    /// three CTAs fit, or two. The accumulators of heads of more than 128 elements leave no registers for a second CTA.
     pub(crate) fn min_blocks(&self) -> u32 {
         match self.head_dim {
             _ if self.tokens == 1 => 1,

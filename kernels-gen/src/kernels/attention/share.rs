@@ -2,14 +2,14 @@
 //!
 //! If the CTAs of a step all fit the GPU at once, each row has `run_blocks` of them. CTAs without pages wait and end.
 //!
-//! Otherwise a launch of [`attention_shares()`] divides the CTAs of a block of query heads once for all layers, by the rows' numbers of
-//! runs. The CTAs of a row follow each other, and those without a row are the last of the grid. A CTA without work occupies a
-//! multiprocessor until the launch before has ended, so in another order CTAs with work would start only then.
+//! Otherwise a launch of [`attention_shares()`] divides the CTAs of a block of query heads once for all layers, by the rows'
+//! numbers of runs. The CTAs of a row follow each other, and those without a row are the last of the grid. A CTA without work
+//! occupies a multiprocessor until the launch before has ended, so in another order CTAs with work would start only then.
 //!
-//! - With a CTA for each possible run (`run_blocks` equals `splits`), a row has as many CTAs as runs, if those of all rows run at
-//!   once. If not, each row has `run_blocks`.
-//! - With fewer, a row has one CTA at least, and at most one for each run; the others go to the rows in proportion to their numbers of
-//!   runs. So a long sequence among short ones has more CTAs than they have.
+//! - With a CTA for each possible run (`run_blocks` equals `splits`), a row has as many CTAs as runs, if those of all rows run
+//!   at once. If not, each row has `run_blocks`.
+//! - With fewer, a row has one CTA at least, and at most one for each run; the others go to the rows in proportion to their
+//!   numbers of runs. So a long sequence among short ones has more CTAs than they have.
 //!
 //! The table of shares is u32 `[CTA][WORDS]`:
 //!
@@ -102,8 +102,8 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// The runs of a token at `position`; none unless its row `exists`.
-    /// They divide the pages of the `window` among at most `splits` runs of at least `min_pages` pages.
+    /// The runs of a token at `position`; none unless its row `exists`. They divide the pages of the `window`: at most `splits`
+    /// runs of at least `min_pages` pages.
     pub fn of(
         position: Val<u32>,
         exists: Val<bool>,
@@ -127,8 +127,8 @@ impl Runs {
 
 /// A CTA's row, and its share of the row's runs.
 ///
-/// A CTA reads the row's record, or the table of shares, before earlier launches are known to have completed. So the QKV launch must have
-/// waited before it lets its successor start (`Trigger::AfterWait` or `Trigger::AfterLoads`).
+/// A CTA reads the row's record, or the table of shares, before earlier launches are known to have completed. So the QKV launch
+/// must have waited before it lets its successor start (`Trigger::AfterWait` or `Trigger::AfterLoads`).
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     /// Index of the row; the number of rows if the CTA has no work.
