@@ -142,7 +142,7 @@ fn a_model_that_does_not_fit_is_refused_before_anything_is_allocated() {
     let error = failure(Free(bytes - 1));
     let EngineError::DoesNotFit(error) = error else { panic!("{error}") };
     assert_eq!(error.needs.total(), bytes);
-    assert_eq!((error.free, error.needs.context, error.fits), (bytes - 1, 64, Some(63)));
+    assert_eq!((error.free, error.needs.positions, error.fits), (bytes - 1, 64, Some(63)));
     let (text, needed) = (error.to_string(), device::Bytes(bytes));
     for part in [
         format!("it needs {needed} (weights "),
