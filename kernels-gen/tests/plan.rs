@@ -449,3 +449,22 @@ fn products_of_prompts_have_large_tiles_where_they_fill_the_multiprocessors() {
         assert_eq!(tiles(name, rows), expected, "{name} with {rows} rows");
     }
 }
+
+/// By rows of a decode step of Llama-3.1-8B: the CTAs of attention for each block of query heads, and how many of them run at
+/// once if they are divided by the lengths of the contexts. 132 multiprocessors run 264 CTAs, for eight blocks.
+#[test]
+fn attention_is_divided_by_lengths_where_not_all_ctas_run_at_once() {
+    for (rows, ctas, at_once) in
+        [(1, 16, None), (2, 32, None), (4, 64, Some(33)), (16, 128, Some(33)), (64, 128, Some(33))]
+    {
+        let params = PlanParams { slots: rows, ..PlanParams::single(4096) }.decode(rows);
+        let plan = Plan::new(&shape("llama-3.1-8b"), Target::Sm90, params).unwrap();
+        let attention = plan.kernels.iter().find_map(|kernel| match &kernel.spec {
+            KernelSpec::Attention(s) => Some((s.run_blocks * s.tokens, s.at_once)),
+            _ => None,
+        });
+        assert_eq!(attention, Some((ctas, at_once)), "{rows} rows");
+        let divides = plan.launches[0].label.role == LaunchRole::AttentionShares;
+        assert_eq!(divides, at_once.is_some(), "{rows} rows");
+    }
+}

@@ -154,7 +154,7 @@ fn rules_of_several_rows_name_their_number() {
     }
 }
 
-/// With four rows the cost model has 16 warps and three buffers in the down projection. A rule that these contradict still applies.
+/// With four rows the cost model has 16 warps and three buffers in the down projection. A rule that contradicts these still applies.
 #[test]
 fn rules_override_the_division_of_four_rows() {
     let down = |rule: &str| {

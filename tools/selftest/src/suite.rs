@@ -599,8 +599,8 @@ fn attentions() -> Vec<AttentionShape> {
     ]
 }
 
-/// Divisions of rows among CTAs: numbers of rows of an engine's steps and others; a CTA for each run of a row, and fewer; windows; GPUs
-/// that run few CTAs at once, and many.
+/// Divisions of rows among CTAs: numbers of rows of an engine's steps and others; a CTA for each run of a row, and fewer;
+/// windows; GPUs that run few CTAs at once, and many.
 fn shares() -> Vec<SharesShape> {
     let shape = |tokens, at_once, window, [splits, run_blocks, min_pages]: [u32; 3]| SharesShape {
         tokens,

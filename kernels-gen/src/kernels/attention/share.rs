@@ -17,7 +17,7 @@
 //! | --- | --- |
 //! | 0 | index of the row; the number of rows if the CTA has no work. The other words are zero then |
 //! | 1 | index of the first of the CTA's runs |
-//! | 2 | distance between the CTA's runs: the number of CTAs of the row |
+//! | 2 | number n of CTAs of the row. The CTA has the runs first, first + n, first + 2n, … |
 //! | 3 | the row's position |
 //! | 4 | 1 if the row exists, else 0. A row that does not exist has one CTA, which clears its output |
 //! | 5 | index in the page table of the sequence's first page, as in the row's record |
@@ -28,6 +28,7 @@ use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::shape::{AttentionShape, PAGE};
+use crate::kernels::sample::warp_scan_words;
 use crate::kernels::state;
 
 /// Number of words of a share.
@@ -41,7 +42,7 @@ const WARPS: u32 = 4;
 pub struct SharesShape {
     /// Number of rows of the step.
     pub tokens: u32,
-    /// Sliding window.
+    /// Sliding window, in positions.
     pub window: Option<u32>,
     /// Maximum number of splits of the context.
     pub splits: u32,
@@ -135,7 +136,7 @@ pub(super) struct Share {
     pub row: Val<u32>,
     /// The first of the CTA's runs. Without a table of shares, it may not exist.
     pub first: Val<u32>,
-    /// Distance between the CTA's runs.
+    /// Number n of CTAs of the row: the CTA has the runs first, first + n, …
     pub ctas: Val<u32>,
     /// The row's position.
     pub position: Val<u32>,
@@ -214,7 +215,7 @@ fn row_of(cta: Val<u32>, state: Ptr<Global, u32>, s: &SharesShape) -> [Val<u32>;
         (0..rows_per_lane).map(|i| runs_of_row(state, lane() * rows_per_lane + i, s)).collect();
     let ctas = ctas_of_rows(&runs, s);
     let of_lane = sum_of(&ctas);
-    let mut end = sum_up_to_lane(of_lane) - of_lane;
+    let mut end = warp_scan_words(of_lane) - of_lane;
     let (mut row, mut ends) = (val(0u32), vec![]);
     for &ctas in &ctas {
         end += ctas;
@@ -270,15 +271,4 @@ fn of_row(values: &[Val<u32>], row: Val<u32>) -> Val<u32> {
 
 fn sum_of(values: &[Val<u32>]) -> Val<u32> {
     values[1..].iter().fold(values[0], |sum, &value| sum + value)
-}
-
-/// Sum of `value` over the lanes up to this one.
-#[device]
-fn sum_up_to_lane(value: Val<u32>) -> Val<u32> {
-    let mut sum = value;
-    for step in [1u32, 2, 4, 8, 16] {
-        let before = shuffle_up(sum, step);
-        sum += select(lane() >= step, before, 0u32);
-    }
-    sum
 }

@@ -60,6 +60,7 @@ pub mod weight;
 
 pub use choose::choose_sampled;
 pub use penalise::sample_keys;
+pub(crate) use scan::warp_scan_words;
 pub use shape::{
     BIASED, FLAGS, FREQUENCY, LAST_N, MASKED, MIN_P_MARGIN, PRESENCE, REPETITION, SEED, SampleShape,
     TEMPERATURE, TOP_K, TOP_P, WORDS,

@@ -75,7 +75,7 @@ pub(super) fn words_before(own: Val<u32>, scratch: Ptr<Shared, u32>, warps: u32)
 
 /// Inclusive prefix sum of 32-bit words over the lanes of a warp.
 #[device]
-fn warp_scan_words(value: Val<u32>) -> Val<u32> {
+pub(crate) fn warp_scan_words(value: Val<u32>) -> Val<u32> {
     let mut sum = value;
     for step in [1u32, 2, 4, 8, 16] {
         let other = shuffle_up(sum, step);
