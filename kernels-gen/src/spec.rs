@@ -13,7 +13,7 @@ use crate::kernels::attention::{
 };
 use crate::kernels::embed::{self, EmbedShape};
 use crate::kernels::gemm::{self, GemmShape, HalveShape};
-use crate::kernels::gemv::tokens::{self, PrepareShape};
+use crate::kernels::gemv::tokens::{self, InputForms, InputLayout, PrepareShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::kernels::norm_add::{self, NormAddShape};
@@ -282,8 +282,10 @@ impl KernelSpec {
             // Two inputs, and the residual stream read and written.
             KernelSpec::NormAdd(s) => f32s(s.cols) + 3 * f32s(s.tokens * s.cols),
             KernelSpec::Attention(s) => {
-                let cache = u64::from(s.tokens) * s.read_bytes(length);
-                cache + u64::from(s.tokens) * f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
+                let output = f32s(s.tokens * s.heads * s.head_dim);
+                let output = s.output_layout.map_or(output, |layout| layout.bytes().into());
+                let inputs = f32s((s.heads + 2 * s.kv_heads) * s.head_dim);
+                u64::from(s.tokens) * (s.read_bytes(length) + inputs) + output
             }
             KernelSpec::AttentionShares(s) => f32s(s.tokens * state::WORDS + s.words()),
             KernelSpec::Append(s) => {
@@ -397,7 +399,14 @@ fn several_name(s: &GemvShape) -> String {
 /// Name of a preparation: inputs, tokens, and the forms in which products need the inputs.
 fn prepare_name(s: &PrepareShape) -> String {
     let norm = if s.normed { "_norm" } else { "" };
-    let forms = s.layout.forms;
+    let trigger = trigger_name(s.trigger);
+    let block = block_name(&s.layout);
+    let forms = forms_name(s.layout.forms);
+    format!("prepare_c{}{norm}_n{}{block}_g{}_{forms}_{trigger}", s.cols, s.layout.tokens, s.layout.granules)
+}
+
+/// Part of a name for the forms in which products need their inputs.
+fn forms_name(forms: InputForms) -> String {
     let forms = [
         (forms.chunks, 'c'),
         (forms.mins, 'm'),
@@ -405,11 +414,12 @@ fn prepare_name(s: &PrepareShape) -> String {
         (forms.half_sums, 'h'),
         (forms.floats, 'f'),
     ];
-    let forms: String = forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect();
-    let trigger = trigger_name(s.trigger);
-    let block =
-        if s.layout.block_tokens > 0 { format!("_b{}", s.layout.block_tokens) } else { String::new() };
-    format!("prepare_c{}{norm}_n{}{block}_g{}_{forms}_{trigger}", s.cols, s.layout.tokens, s.layout.granules)
+    forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect()
+}
+
+/// Part of a name for the blocks of tokens of warpgroups.
+fn block_name(layout: &InputLayout) -> String {
+    if layout.block_tokens > 0 { format!("_b{}", layout.block_tokens) } else { String::new() }
 }
 
 /// Part of a name for the rows of a step; empty for one.
@@ -517,8 +527,10 @@ fn attention_name(s: &AttentionShape) -> String {
     let splits = splits_name(s.splits, s.run_blocks);
     let by_length = if s.at_once.is_some() { "_l" } else { "" };
     let appended = if s.appended { "_e" } else { "" };
+    let output =
+        s.output_layout.map(|layout| format!("_q{}{}", forms_name(layout.forms), block_name(&layout)));
     format!(
-        "attention_h{}_k{}_d{}_{}{}_b{}{splits}_p{}_s{}{parts}_{}{by_length}{appended}{}",
+        "attention_h{}_k{}_d{}_{}{}_b{}{splits}_p{}_s{}{parts}_{}{by_length}{appended}{}{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
@@ -528,7 +540,8 @@ fn attention_name(s: &AttentionShape) -> String {
         s.min_pages,
         s.stages,
         launch_name(s.copy, s.trigger),
-        rows_name(s.tokens)
+        rows_name(s.tokens),
+        output.unwrap_or_default()
     )
 }
 

@@ -468,3 +468,31 @@ fn attention_is_divided_by_lengths_where_not_all_ctas_run_at_once() {
         assert_eq!(divides, at_once.is_some(), "{rows} rows");
     }
 }
+
+/// Attention quantises the inputs of the output projection where that reads prepared inputs and 256 consecutive inputs are of one
+/// CTA: not with so few rows that the projection's CTAs quantise, nor with seven query heads of 128 elements in a CTA.
+#[test]
+fn attention_quantises_its_output_where_a_cta_has_whole_groups() {
+    for (name, rows, quantises) in [
+        ("llama-3.1-8b", 2, false),
+        ("llama-3.1-8b", 8, true),
+        ("llama-3.1-8b", 64, true),
+        ("llama-3.2-1b", 16, true),
+        ("qwen2.5-7b", 8, false),
+    ] {
+        for params in [PlanParams::single(4096).decode(rows), PlanParams::single(4096).verify(rows)] {
+            let plan = Plan::new(&shape(name), Target::Sm90, PlanParams { slots: rows, ..params }).unwrap();
+            plan.check().unwrap();
+            let of_layer = plan.launches.iter().filter(|launch| launch.label.layer == Some(1));
+            let roles: Vec<LaunchRole> = of_layer.map(|launch| launch.label.role).collect();
+            let attention = roles.iter().position(|&role| role == LaunchRole::Attention).unwrap();
+            let follows = roles[attention + 1] == LaunchRole::AttnOutput;
+            assert_eq!(follows, quantises || rows == 2, "{name}, {rows} rows: {roles:?}");
+            let found = plan
+                .kernels
+                .iter()
+                .any(|kernel| matches!(&kernel.spec, KernelSpec::Attention(s) if s.output_layout.is_some()));
+            assert_eq!(found, quantises, "{name}, {rows} rows");
+        }
+    }
+}

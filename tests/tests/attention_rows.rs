@@ -326,6 +326,7 @@ fn shape([heads, kv_heads]: [u32; 2], [head_dim, rotated]: [u32; 2]) -> Attentio
         copy: CopyEngine::Bulk,
         trigger: Trigger::AtStart,
         appended: false,
+        output_layout: None,
     }
 }
 

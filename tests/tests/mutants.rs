@@ -92,6 +92,10 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
         ("gemm by warpgroups", gemm(true)),
         ("halve", small(|spec| matches!(spec, KernelSpec::Halve(s) if s.eps.is_some()))),
         ("attention of rows", small(|spec| matches!(spec, KernelSpec::Attention(s) if s.tokens > 1))),
+        (
+            "attention, quantised output",
+            small(|spec| matches!(spec, KernelSpec::Attention(s) if s.output_layout.is_some())),
+        ),
         ("attention_shares", small(|spec| matches!(spec, KernelSpec::AttentionShares(s) if s.tokens == 70))),
         ("append", small(|spec| matches!(spec, KernelSpec::Append(s) if s.tokens > 8 && s.kv_heads > 1))),
         (

@@ -331,10 +331,13 @@ impl Builder<'_> {
         View { buffer, offset: 0, bytes }
     }
 
-    /// Adds the launch that prepares the inputs `x` of a product with the weights `w`, if the product needs one. Returns the
-    /// product's inputs.
+    /// Adds the launch that prepares the inputs `x` of a product with the weights `w`, if the product needs one and `x` is not in
+    /// the buffer of prepared inputs already. Returns the product's inputs.
     fn prepare(&mut self, layer: Option<u32>, w: View, x: View, shape: &GemvShape) -> View {
         let Some(prepare) = shape.prepare() else { return x };
+        if self.plan.buffer(BufferName::Prepared) == Some(x.buffer) {
+            return x;
+        }
         let prepared = self.prepared(prepare.bytes());
         let mut args = vec![View { bytes: u64::from(shape.tokens) * f32s(shape.cols), ..x }.read("x")];
         if prepare.normed {
@@ -380,6 +383,12 @@ impl Builder<'_> {
         };
         self.product(stack, memory.residual, memory.qkv, memory);
 
+        let members = [facts.output];
+        let after = facts.norms.after.map(|norm| (LaunchRole::AttnPostNorm, norm));
+        let output = Stack::plain(label(LaunchRole::AttnOutput), d.q_width(), &members);
+        let output = self.end_of_block(output, after.is_some());
+        let mut attended = memory.attended;
+
         let attention = self.attention(facts);
         let cache_bytes = attention.cache_bytes(self.plan.params.pages * PAGE);
         let keys = self.buffer(format!("blk.{layer}.keys"), cache_bytes, BufferKind::KvCache);
@@ -409,6 +418,8 @@ impl Builder<'_> {
             self.launch(label(LaunchRole::Attention), KernelSpec::AttentionChunk(chunk), args);
         } else {
             let mut attention = attention;
+            let layout = self.divided(&output).prepare().map(|prepare| prepare.layout);
+            attention.output_layout = layout.filter(|layout| attention.can_quantise(layout));
             let mut args_of_cache = cache.to_vec();
             if self.plan.params.kind == StepKind::Verify {
                 let append = KernelSpec::Append(AppendShape::of(&attention, false));
@@ -419,20 +430,19 @@ impl Builder<'_> {
                     vec![keys.read("keys"), values.read("values"), memory.page_table.read("page_table")];
             }
             args.extend(args_of_cache);
-            args.extend([
-                memory.partial.read_write("partial"),
-                memory.counters.read_write("counters"),
-                memory.attended.write("y"),
-            ]);
+            args.extend([memory.partial.read_write("partial"), memory.counters.read_write("counters")]);
+            match attention.output_layout {
+                None => args.push(memory.attended.write("y")),
+                Some(layout) => {
+                    attended = self.prepared(layout.bytes().into());
+                    args.push(attended.write("inputs"));
+                }
+            }
             let shares = memory.shares.iter().find(|(shape, _)| Some(*shape) == SharesShape::of(&attention));
             args.push(shares.map_or(memory.state.read("state"), |(_, table)| table.read("shares")));
             self.launch(label(LaunchRole::Attention), KernelSpec::Attention(attention), args);
         }
-
-        let members = [facts.output];
-        let stack = Stack::plain(label(LaunchRole::AttnOutput), d.q_width(), &members);
-        let after = facts.norms.after.map(|norm| (LaunchRole::AttnPostNorm, norm));
-        self.end_block(stack, after, memory.attended, memory);
+        self.end_block(output, after, attended, memory);
     }
 
     fn feed_forward_block(&mut self, layer: u32, facts: &FeedForward, memory: &Memory) {
@@ -449,13 +459,22 @@ impl Builder<'_> {
         self.product(stack, memory.residual, memory.activated, memory);
 
         let members = [*down];
-        let stack = Stack::plain(label(LaunchRole::FfnDown), ffn, &members);
         let after = norms.after.map(|norm| (LaunchRole::FfnPostNorm, norm));
+        let stack = Stack::plain(label(LaunchRole::FfnDown), ffn, &members);
+        let stack = self.end_of_block(stack, after.is_some());
         self.end_block(stack, after, memory.activated, memory);
     }
 
-    /// Adds the last product of a block: to the residual stream, or, with a norm after the block, to a buffer whose
-    /// norm a further launch adds to the residual stream.
+    /// The last product of a block. Its outputs are added to the residual stream, unless there is a norm after the block.
+    fn end_of_block<'a>(&self, stack: Stack<'a>, has_norm_after: bool) -> Stack<'a> {
+        if has_norm_after {
+            return stack;
+        }
+        Stack { output: Output::Residual, scale: self.plan.shape.multipliers.residual, ..stack }
+    }
+
+    /// Adds the last product of a block ([`Builder::end_of_block`]) and, with a norm after the block, a launch that adds the
+    /// normalised outputs to the residual stream.
     fn end_block(
         &mut self,
         stack: Stack<'_>,
@@ -463,9 +482,7 @@ impl Builder<'_> {
         x: View,
         memory: &Memory,
     ) {
-        let scale = self.plan.shape.multipliers.residual;
         let Some((role, norm)) = after else {
-            let stack = Stack { output: Output::Residual, scale, ..stack };
             return self.product(stack, x, memory.residual, memory);
         };
         let label = LaunchLabel { role, ..stack.label };
@@ -473,6 +490,7 @@ impl Builder<'_> {
         self.product(stack, x, output, memory);
         let Dimensions { hidden, eps, .. } = self.plan.shape.dimensions;
         let only_existing = self.plan.params.kind == StepKind::Prefill;
+        let scale = self.plan.shape.multipliers.residual;
         let shape = NormAddShape::new(self.plan.params.rows, hidden, eps, scale);
         let spec = NormAddShape { only_existing, ..shape };
         let weights = self.vector(norm, hidden);

@@ -351,6 +351,7 @@ pub(super) fn attention(
         copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
         trigger: if bulk { Trigger::AtStart } else { Trigger::Never },
         appended: false,
+        output_layout: None,
     };
     let output_tiles = d.hidden.div_ceil(TILE_ROWS);
     let stays_alone =

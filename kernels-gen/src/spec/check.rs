@@ -333,6 +333,12 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
     divides("kv_heads", s.heads, s.kv_heads)?;
     divides("heads_per_block", s.heads / s.kv_heads, s.heads_per_block)?;
     divides("stage_tiles", AttentionShape::PAGE_TILES, s.stage_tiles)?;
+    if let Some(layout) = &s.output_layout {
+        inputs(layout)?;
+        if !s.can_quantise(layout) {
+            return Err("`output_layout` does not fit the rows, or the heads of a CTA".to_owned());
+        }
+    }
     heads(s.head_dim, s.rope)
 }
 

@@ -92,6 +92,8 @@ pub(super) enum Want {
     Exactly(Element, Vec<u8>),
     /// f32 values close to these values.
     Close(Close),
+    /// The content of the buffer with this index, an output of another launch.
+    Same(usize),
 }
 
 /// Shape of an output, to describe an element in messages.

@@ -22,11 +22,12 @@ pub(super) struct Verdict {
 /// distribution has no long tail.
 const PEAK: f64 = 10.0;
 
-/// Compares an output with its expected content.
-pub(super) fn compare(got: &[u8], place: &Coordinates, want: &Want) -> Verdict {
+/// Compares an output with its expected content. `outputs` has the content of all buffers.
+pub(super) fn compare(got: &[u8], place: &Coordinates, want: &Want, outputs: &[Vec<u8>]) -> Verdict {
     match want {
         Want::Exactly(element, want) => exactly(got, place, *element, want),
         Want::Close(want) => close(got, place, want),
+        Want::Same(other) => exactly(got, place, Element::U32, &outputs[*other][..got.len()]),
     }
 }
 
@@ -145,7 +146,7 @@ mod tests {
 
     fn failure(got: &[f32], want: Close) -> Option<String> {
         let rows = Coordinates::Parts(vec![("q".to_owned(), 2), ("k".to_owned(), 2)]);
-        compare(&f32s(got), &rows, &Want::Close(want)).failure
+        compare(&f32s(got), &rows, &Want::Close(want), &[]).failure
     }
 
     #[test]
@@ -180,6 +181,7 @@ mod tests {
             &f32s(&got),
             &Coordinates::line("element"),
             &Want::Close(Close::all(vec![1.0; n], LIMIT)),
+            &[],
         );
         assert!(verdict.nmse < LIMIT.nmse);
         assert!(verdict.failure.is_some_and(|text| text.contains("[77]")));
@@ -190,7 +192,7 @@ mod tests {
         let want =
             Want::Exactly(Element::U32, [1u32, 2, 3].iter().flat_map(|word| word.to_le_bytes()).collect());
         let got: Vec<u8> = [1u32, 5, u32::MAX].iter().flat_map(|word| word.to_le_bytes()).collect();
-        let text = compare(&got, &Coordinates::line("token"), &want).failure.expect("a difference");
+        let text = compare(&got, &Coordinates::line("token"), &want, &[]).failure.expect("a difference");
         assert_eq!(text, "2 of 3 elements differ, the first at [1] (token 1): 5 instead of 2");
     }
 }

@@ -12,7 +12,7 @@ use bespoke_kernels::emit;
 use bespoke_kernels::spec::KernelSpec;
 use rayon::prelude::*;
 
-use super::case::{Arg, Case, Content, POISON};
+use super::case::{Arg, Case, Content, Expected, POISON, Want};
 use super::cases::cases;
 use super::compare::compare;
 use super::report::{Report, Row};
@@ -205,7 +205,8 @@ impl<'a> Runner<'a> {
         let mut rows = Vec::new();
         for expected in &case.expected {
             let (buffer, got) = (&case.buffers[expected.buffer], &outputs[expected.buffer]);
-            let verdict = compare(&got[..buffer.content.len()], &expected.place, &expected.want);
+            let got = &got[..buffer.content.len()];
+            let verdict = compare(got, &expected.place, &expected.want, &outputs);
             rows.push(Row {
                 kernel: case.kernels(),
                 what: case.what.clone(),
@@ -252,7 +253,10 @@ impl<'a> Runner<'a> {
     fn download(&self, case: &Case, allocations: &[Allocation]) -> Result<Vec<Vec<u8>>, Failure> {
         let mut outputs = Vec::new();
         for (index, (buffer, allocation)) in case.buffers.iter().zip(allocations).enumerate() {
-            let wanted = case.expected.iter().any(|expected| expected.buffer == index);
+            let is_read = |expected: &Expected| {
+                expected.buffer == index || matches!(expected.want, Want::Same(other) if other == index)
+            };
+            let wanted = case.expected.iter().any(is_read);
             let mut out = Vec::new();
             if wanted || buffer.content.len() <= READ_BACK {
                 out.resize(allocation.bytes() as usize, 0);

@@ -6,7 +6,7 @@ use bespoke_kernels::kernels::attention::{
 };
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemm::{GemmShape, Tiling};
-use bespoke_kernels::kernels::gemv::tokens::TokenSchedule;
+use bespoke_kernels::kernels::gemv::tokens::{InputForms, InputLayout, TokenSchedule};
 use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::norm_add::NormAddShape;
@@ -512,7 +512,8 @@ fn norm_adds() -> Vec<KernelSpec> {
 /// rotation, of pairs and of halves, and none; norms of heads and of projections; windows within a tile, and over the
 /// borders of pages and splits; rows of one sequence and of several; other scales; soft caps; splits of one page and of several;
 /// rings of one stage
-/// and of more, with both copy engines, whose stages hold a page and less; caches of f16 and of bytes.
+/// and of more, with both copy engines, whose stages hold a page and less; caches of f16 and of bytes; outputs quantised for a
+/// product of warps and of warpgroups, in all forms.
 fn attentions() -> Vec<AttentionShape> {
     use NormSpan::{Head, Projection};
     use RopeKind::{Neox, Norm};
@@ -538,6 +539,7 @@ fn attentions() -> Vec<AttentionShape> {
             copy: CopyEngine::Bulk,
             trigger: Trigger::AtStart,
             appended: false,
+            output_layout: None,
         }
     };
     let async_copies =
@@ -559,6 +561,11 @@ fn attentions() -> Vec<AttentionShape> {
     let rows = |tokens, run_blocks, shape| AttentionShape { tokens, run_blocks, ..shape };
     let by_length = |at_once, shape| AttentionShape { at_once: Some(at_once), ..shape };
     let appended = |shape| AttentionShape { appended: true, ..shape };
+    let quantised = |forms, block_tokens, shape: AttentionShape| {
+        let granules = shape.heads * shape.head_dim / 128;
+        let layout = InputLayout { tokens: shape.tokens, granules, forms, block_tokens };
+        AttentionShape { output_layout: Some(layout), ..shape }
+    };
     vec![
         shape([4, 2, 64, 64], Norm, [3, 1]),
         shape([7, 1, 80, 80], Neox, [2, 1]),
@@ -596,8 +603,22 @@ fn attentions() -> Vec<AttentionShape> {
         by_length(9, appended(rows(8, 2, shape([4, 2, 64, 64], Norm, [3, 1])))),
         appended(rows(16, 2, bytes(normed(Head, two_blocks(shape([4, 1, 32, 32], Neox, [2, 1])))))),
         appended(rows(4, 1, async_copies(window(20, parts(2, 2, shape([2, 2, 48, 32], Neox, [2, 1])))))),
+        quantised(MINS, 0, rows(4, 2, shape([8, 2, 64, 64], Norm, [3, 1]))),
+        quantised(MINS, 8, by_length(5, rows(8, 2, shape([4, 1, 64, 64], Neox, [3, 1])))),
+        quantised(FLOATS, 0, by_length(9, rows(8, 1, two_blocks(shape([4, 2, 128, 128], Norm, [2, 1]))))),
+        quantised(
+            CHUNKS,
+            4,
+            appended(rows(8, 2, bytes(async_copies(shape([8, 1, 256, 256], Neox, [2, 1]))))),
+        ),
     ]
 }
+
+/// Forms of the inputs of products of some types of weights.
+const CHUNKS: InputForms =
+    InputForms { chunks: true, mins: false, sums: false, half_sums: false, floats: false };
+const MINS: InputForms = InputForms { mins: true, ..CHUNKS };
+const FLOATS: InputForms = InputForms { sums: true, half_sums: true, floats: true, ..CHUNKS };
 
 /// Divisions of rows among CTAs: numbers of rows of an engine's steps and others; a CTA for each run of a row, and fewer;
 /// windows; GPUs that run few CTAs at once, and many.
@@ -641,6 +662,7 @@ fn chunks() -> Vec<ChunkShape> {
             stages,
             stage_tiles,
             copy,
+            output_layout: None,
             ..one
         };
         ChunkShape { attention, row_groups, warpgroups: false }

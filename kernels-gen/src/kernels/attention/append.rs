@@ -113,6 +113,7 @@ impl AppendShape {
             copy: CopyEngine::Async,
             trigger: Trigger::Never,
             appended: true,
+            output_layout: None,
         }
     }
 }

@@ -8,6 +8,8 @@ use bespoke_codegen::prelude::*;
 use super::shape::{AttentionShape, CONSUMERS, WARPS};
 use super::tile::RunningSoftmax;
 use super::work::{CONSUMER_BARRIER, Results, Run, Work};
+use crate::kernels::gemv::UNIT;
+use crate::kernels::gemv::tokens::store_unit;
 
 /// Four elements of a partial result's numerator, with the maximum and the denominator of the partial result.
 #[derive(Clone, Copy, Carry)]
@@ -37,9 +39,50 @@ impl Partial {
         total
     }
 
-    /// Stores the quotient of four elements of the output.
-    fn store_quotient(self, y: Ptr<Global, f32>) {
-        y.store_vector(self.numerator.map(|sum| sum.div_approx(self.denominator)));
+    /// Four elements of the output.
+    fn quotients(&self) -> [Val<f32>; 4] {
+        self.numerator.map(|sum| sum.div_approx(self.denominator))
+    }
+}
+
+impl Results {
+    /// Stores four elements of the output, from `element` of head `head`, among the CTA's, on. If [`Results::store_inputs`] quantises
+    /// them, they are stored in shared memory, in place of those of the first warp's partial result.
+    #[device]
+    fn store_four(
+        &self,
+        four: [Val<f32>; 4],
+        head: Val<u32>,
+        element: Val<u32>,
+        work: &Work,
+        s: &AttentionShape,
+    ) {
+        match self.y {
+            Some(y) => y.at((work.token.first_head + head) * s.head_dim + element).store_vector(four),
+            None => partial_at(0, head, s).at(element).store_vector(four),
+        }
+    }
+
+    /// Quantises the output of the CTA's heads, if the shape says so, and stores it as inputs of a product. All of it is in shared
+    /// memory; or the row does not exist, and the output is zero. Called by the first `threads` threads of the CTA.
+    #[device]
+    pub fn store_inputs(&self, exists: bool, threads: u32, work: &Work, s: &AttentionShape) {
+        if let Some((inputs, layout)) = self.inputs.zip(s.output_layout) {
+            if exists {
+                named_barrier(CONSUMER_BARRIER, CONSUMERS);
+            }
+            let units = s.heads_per_block * s.head_dim / UNIT;
+            let first = work.token.first_head * s.head_dim / UNIT;
+            for pass in 0..units.div_ceil(threads) {
+                let unit = thread_index() + pass * threads;
+                if unit < units {
+                    let (head, element) = (unit * UNIT / s.head_dim, unit * UNIT % s.head_dim);
+                    let from = partial_at(0, head, s).at(element);
+                    let four = |at: u32| if exists { from.at(at).load_vector() } else { [val(0.0f32); 4] };
+                    store_unit(&[four(0), four(4)].concat(), first + unit, self.row, inputs, &layout);
+                }
+            }
+        }
     }
 }
 
@@ -96,11 +139,11 @@ fn combine_warps_of_four(
 ) {
     let of_warp = |warp: u32| Partial::load(partial_at(warp, head, s), element, Cache::Default, s);
     let total = Partial::sum(&(0..WARPS).map(of_warp).collect::<Vec<_>>());
-    let row = work.token.first_head + head;
     if work.runs.count == 1 {
-        total.store_quotient(results.y.at(row * s.head_dim + element));
+        results.store_four(total.quotients(), head, element, work, s);
     } else {
-        let to = results.partial.at((row * s.splits + run.index) * s.partial_stride());
+        let head = work.token.first_head + head;
+        let to = results.partial.at((head * s.splits + run.index) * s.partial_stride());
         to.at(element).store_vector(total.numerator);
         if element == 0 {
             to.at(s.head_dim).store_vector([total.largest, total.denominator]);
@@ -112,21 +155,25 @@ fn combine_warps_of_four(
 #[device]
 pub(super) fn clear_inactive(results: &Results, work: &Work, s: &AttentionShape) {
     if !work.token.exists && work.share.first == 0 {
-        for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(s.threads()) {
-            let index = thread_index() + pass * s.threads();
-            if index < s.heads_per_block * s.head_dim {
-                results.y.at(work.token.first_head * s.head_dim + index).store(0.0f32);
+        if let Some(y) = results.y {
+            for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(s.threads()) {
+                let index = thread_index() + pass * s.threads();
+                if index < s.heads_per_block * s.head_dim {
+                    y.at(work.token.first_head * s.head_dim + index).store(0.0f32);
+                }
             }
         }
+        results.store_inputs(false, s.threads(), work, s);
     }
 }
 
 /// Number of splits whose partial results a thread loads at once.
 const RUNS_IN_FLIGHT: u32 = 8;
 
-/// Combines the partial results of all splits for this CTA's query heads, in the last CTA of these heads to arrive.
+/// Combines the partial results of all splits for this CTA's query heads, in the last CTA of these heads to arrive. Returns
+/// whether it is this one.
 #[device]
-pub(super) fn combine_runs(results: &Results, work: &Work, s: &AttentionShape) {
+pub(super) fn combine_runs(results: &Results, work: &Work, s: &AttentionShape) -> Val<bool> {
     let counter = results.counters.at(block_index());
     let arrived = shared_array::<u32>(1);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
@@ -136,12 +183,14 @@ pub(super) fn combine_runs(results: &Results, work: &Work, s: &AttentionShape) {
         arrived.store(before + 1);
     }
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
-    if arrived.load() == work.runs.count.min(work.share.ctas) {
+    let is_last = arrived.load() == work.runs.count.min(work.share.ctas);
+    if is_last {
         for_each_four(s, |head, element| combine_runs_of_four(head, element, results, work, s));
         if thread_index() == 0 {
             counter.store(0u32);
         }
     }
+    is_last
 }
 
 #[device]
@@ -152,8 +201,7 @@ fn combine_runs_of_four(
     work: &Work,
     s: &AttentionShape,
 ) {
-    let row = work.token.first_head + head;
-    let from = results.partial.at(row * s.splits * s.partial_stride());
+    let from = results.partial.at((work.token.first_head + head) * s.splits * s.partial_stride());
     let mut total = load_run(from, element, val(0u32), val(true), s);
     let mut first = val(1u32);
     while first < work.runs.count {
@@ -165,7 +213,7 @@ fn combine_runs_of_four(
         total = Partial::sum(&parts);
         first += RUNS_IN_FLIGHT;
     }
-    total.store_quotient(results.y.at(row * s.head_dim + element));
+    results.store_four(total.quotients(), head, element, work, s);
 }
 
 /// Loads four elements, from `element` on, of the partial result of split `run`; with weight zero unless `counts`.

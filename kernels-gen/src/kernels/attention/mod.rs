@@ -57,12 +57,13 @@ use work::{CONSUMER_BARRIER, Operands, Positions, Results, Run, Work};
 /// [`super::rope::frequencies`]; `keys` and `values`: the pools of pages, as described in `cache`; `page_table` u32: entry
 /// PAGES + i is the physical page of the positions from 64·i on, where PAGES is a word of the row's record; `partial` f32
 /// [rows, heads, splits, head_dim + 4] and `counters` u32 [rows, blocks of heads], zero at the start and at the end, are
-/// workspace; `y` f32 [rows, heads, head_dim]; `state`, the rows' records: see [`super::state`]; if the CTAs are divided by
-/// the lengths of the rows' contexts (`at_once`), `shares` instead, of [`attention_shares()`].
+/// workspace; `y` f32 [rows, heads, head_dim], or with an `output_layout` `inputs` instead, which the next product reads:
+/// y, quantised as by [`super::gemv::tokens::prepare()`]; `state`, the rows' records: see [`super::state`]; if the CTAs are
+/// divided by the lengths of the rows' contexts (`at_once`), `shares` instead, of [`attention_shares()`].
 ///
 /// Products have f16 operands and f32 sums; elements of type q8_0 are converted to f16 in registers. Queries and softmax
 /// weights are each split into two f16. Scores are base-2 logarithms of softmax weights: see `score`.
-#[kernel(threads = s.threads(), min_blocks = s.min_blocks())]
+#[kernel(threads = s.threads(), min_blocks = s.min_blocks(), allow_spills = s.allowed_spills())]
 pub fn attention(
     qkv: Ptr<Global, f32>,
     #[present(s.qk_norm.is_some())] q_norm: Option<Ptr<Global, f32>>,
@@ -73,14 +74,15 @@ pub fn attention(
     page_table: Ptr<Global, u32>,
     partial: Ptr<Global, f32>,
     counters: Ptr<Global, u32>,
-    y: Ptr<Global, f32>,
+    #[present(s.output_layout.is_none())] y: Option<Ptr<Global, f32>>,
+    #[present(s.output_layout.is_some())] inputs: Option<Ptr<Global, u8>>,
     #[present(s.at_once.is_none())] state: Option<Ptr<Global, u32>>,
     #[present(s.at_once.is_some())] shares: Option<Ptr<Global, u32>>,
     s: &AttentionShape,
 ) {
     s.trigger.at_start();
     let operands = Operands { qkv, q_norm, k_norm, rope_table, keys, values, page_table };
-    let results = Results { partial, counters, y };
+    let results = Results { partial, counters, y, inputs, row: val(0u32) };
     if let Some(state) = state {
         let share = Share::of_record(state, s);
         attend(&operands.of_row(share.row, s), &results.of_row(share.row, s), share, s);
@@ -223,8 +225,14 @@ fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work,
             index += work.share.ctas;
         }
     }
+    let mut has_output = work.runs.count == 1;
     if work.runs.count > 1 {
-        combine::combine_runs(results, work, s);
+        has_output = combine::combine_runs(results, work, s);
+    }
+    if s.output_layout.is_some() {
+        if has_output {
+            results.store_inputs(true, CONSUMERS, work, s);
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
 use super::cache::KvType;
+use crate::kernels::gemv::SCALED;
+use crate::kernels::gemv::tokens::InputLayout;
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::kernels::rope::RopeKind;
 
@@ -87,6 +89,10 @@ pub struct AttentionShape {
     /// Whether the launch before this one has appended the entries of all rows ([`super::append()`]), so that rows may be
     /// consecutive tokens of a sequence. It does not change results.
     pub appended: bool,
+    /// Layout in which the output is quantised for the next product, instead of a launch of
+    /// [`prepare`](crate::kernels::gemv::tokens::prepare()): one for which [`AttentionShape::can_quantise`]. `None` for an output
+    /// of f32.
+    pub output_layout: Option<InputLayout>,
 }
 
 /// Positions per page of the cache. The keys (or values) of a page are contiguous for each key head.
@@ -187,6 +193,14 @@ impl AttentionShape {
         self.heads * self.head_dim
     }
 
+    /// Whether the CTAs can quantise the output in `layout`: columns that are quantised together are of one CTA, and `layout` has
+    /// no tokens but the rows.
+    pub fn can_quantise(&self, layout: &InputLayout) -> bool {
+        (self.heads_per_block * self.head_dim).is_multiple_of(SCALED)
+            && layout.columns() == self.y_width()
+            && [layout.tokens, layout.padded_tokens()] == [self.tokens; 2]
+    }
+
     /// CTAs that must fit on a multiprocessor. With several rows, other CTAs hide a CTA's latency. Each quarter of a
     /// multiprocessor has registers for four warps with 128 registers a thread, or for three with 168. A CTA has five warps, so
     /// three CTAs fit, or two. The accumulators of heads of more than 128 elements leave no registers for a second CTA.
@@ -197,6 +211,12 @@ impl AttentionShape {
             65..=128 => 2,
             _ => 1,
         }
+    }
+
+    /// Bytes that a thread may spill. With several rows ptxas keeps one or two addresses in local memory while a CTA attends to a
+    /// run: they are written once, and read once a run.
+    pub(crate) fn allowed_spills(&self) -> u32 {
+        if self.tokens > 1 { 16 } else { 0 }
     }
 
     /// Size of a row's workspace for the partial results of splits, in f32.

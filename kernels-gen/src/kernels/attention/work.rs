@@ -39,7 +39,12 @@ impl Operands {
 pub(super) struct Results {
     pub partial: Ptr<Global, f32>,
     pub counters: Ptr<Global, u32>,
-    pub y: Ptr<Global, f32>,
+    /// The row's output; none if it is written as inputs of a product.
+    pub y: Option<Ptr<Global, f32>>,
+    /// Inputs of all rows for a product, in the layout of [`AttentionShape::output_layout`].
+    pub inputs: Option<Ptr<Global, u8>>,
+    /// Index of the row.
+    pub row: Val<u32>,
 }
 
 impl Results {
@@ -51,7 +56,9 @@ impl Results {
         Results {
             partial: self.partial.at(row * s.row_workspace()),
             counters: self.counters.at(row * s.row_counters()),
-            y: self.y.at(row * s.y_width()),
+            y: self.y.map(|y| y.at(row * s.y_width())),
+            inputs: self.inputs,
+            row,
         }
     }
 }
@@ -72,6 +79,18 @@ pub(super) struct Token {
 }
 
 impl Token {
+    /// The token at `position` of the sequence with entries `pages`, in a row that `exists` or not, for a CTA with query heads from
+    /// `first_head` on.
+    fn new(
+        position: Val<u32>,
+        pages: Ptr<Global, u32>,
+        exists: Val<bool>,
+        first_head: Val<u32>,
+        s: &AttentionShape,
+    ) -> Token {
+        Token { position, pages, exists, first_head, kv_head: first_head / s.group() }
+    }
+
     /// The token of a row with record `record`, for a CTA with query heads from `first_head` on.
     pub fn of_record(
         record: Ptr<Global, u32>,
@@ -79,13 +98,9 @@ impl Token {
         first_head: Val<u32>,
         s: &AttentionShape,
     ) -> Token {
-        Token {
-            position: state::position(record),
-            pages: page_table.at(record.at(state::PAGES).load()),
-            exists: state::exists(record, val(0u32)),
-            first_head,
-            kv_head: first_head / s.group(),
-        }
+        let position = state::position(record);
+        let pages = page_table.at(record.at(state::PAGES).load());
+        Token::new(position, pages, state::exists(record, val(0u32)), first_head, s)
     }
 
     /// The physical page of page `page` of the sequence.
@@ -124,13 +139,7 @@ impl Work {
     /// The token, heads and runs of this CTA, which has a `share` of the token's row.
     pub fn of_share(share: Share, page_table: Ptr<Global, u32>, s: &AttentionShape) -> Work {
         let first_head = block_index() * s.heads_per_block;
-        let token = Token {
-            position: share.position,
-            pages: page_table.at(share.pages),
-            exists: share.exists,
-            first_head,
-            kv_head: first_head / s.group(),
-        };
+        let token = Token::new(share.position, page_table.at(share.pages), share.exists, first_head, s);
         Work { token, runs: Runs::of(share.position, share.exists, s.window, [s.splits, s.min_pages]), share }
     }
 

@@ -42,7 +42,7 @@ fn largest(exact: bool) -> f32 {
 }
 
 /// Number of columns with one scale: those of the units of a warp.
-const SCALED: u32 = UNIT * WARP;
+pub(crate) const SCALED: u32 = UNIT * WARP;
 
 /// Number of consecutive inputs that a thread quantises together, called a unit.
 pub(crate) const UNIT: u32 = 8;

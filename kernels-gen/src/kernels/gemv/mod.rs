@@ -45,7 +45,7 @@ use epilogue::{Epilogue, no_candidate};
 pub(crate) use epilogue::{bias, scaled};
 use few::FewInputs;
 use inputs::Inputs;
-pub(crate) use inputs::{UNIT, load_unit};
+pub(crate) use inputs::{SCALED, UNIT, load_unit};
 use operands::{CONSUMER_BARRIER, Operands};
 use ring::{RingProducer, TileRun, ring, stream};
 pub(crate) use shape::FEW;

@@ -3,6 +3,7 @@
 use bespoke_kernels::kernels::attention::{
     AppendShape, AttentionShape, BIAS, BLOCK, ChunkShape, KvType, PAGE, SharesShape, TILE,
 };
+use bespoke_kernels::kernels::gemv::tokens::PrepareShape;
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::rope::frequencies;
 use bespoke_kernels::kernels::state::{FLAGS, Row, WORDS};
@@ -64,7 +65,8 @@ fn lengths(s: &AttentionShape) -> Vec<usize> {
 const FAR_APART: f32 = 150.0;
 
 /// Cases of attention: at each of several lengths two decode steps, of which the second reads the cache entries of the first.
-/// With one row also a step whose row does not exist.
+/// With one row also a step whose row does not exist. An output that is quantised for the next product is compared with that of a
+/// launch that quantises an output of f32.
 pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     let name = KernelSpec::Attention(s.clone()).name();
     let lengths = lengths(s);
@@ -144,6 +146,7 @@ pub(crate) fn append(s: &AppendShape) -> Vec<Case> {
         copy: CopyEngine::Async,
         trigger: Trigger::Never,
         appended: true,
+        output_layout: None,
     };
     chunk(&ChunkShape { attention, row_groups: 1, warpgroups: false })
 }
@@ -292,8 +295,28 @@ impl<'a> Steps<'a> {
                     case.may_change([last]);
                     case.launch(KernelSpec::AttentionShares(shape), &[self.page_table, state, last]);
                 }
-                args.extend(cache.into_iter().chain([partial, counters, y, last]));
-                case.launch(KernelSpec::Attention(s.clone()), &args);
+                let launch = |output_layout, to, case: &mut Case| {
+                    let spec = KernelSpec::Attention(AttentionShape { output_layout, ..s.clone() });
+                    let rest = cache.into_iter().chain([partial, counters, to, last]);
+                    case.launch(spec, &args.iter().copied().chain(rest).collect::<Vec<_>>());
+                };
+                launch(None, y, case);
+                if let Some(layout) = s.output_layout {
+                    // Attention that quantises its output, and a launch that quantises the one of f32.
+                    let [found, expected] = ["inputs", "inputs by another launch"].map(|name| {
+                        case.output(
+                            &format!("{name}, step {step}"),
+                            Element::U32,
+                            layout.bytes() as usize / 4,
+                        )
+                    });
+                    let cols = s.heads * s.head_dim;
+                    let trigger = Trigger::Never;
+                    let prepare = PrepareShape { cols, normed: false, layout, trigger };
+                    case.launch(KernelSpec::Prepare(prepare), &[y, expected]);
+                    launch(Some(layout), found, case);
+                    case.expect(found, Coordinates::line("word"), Want::Same(expected));
+                }
             }
             let (heads, dim) = (s.heads as usize, s.head_dim as usize);
             let place = Coordinates::Axes(vec![("row", rows.len()), ("head", heads), ("element", dim)]);

@@ -268,7 +268,7 @@ fn gated(activation: Activation, gate: Val<f32>, up: Val<f32>) -> Val<f32> {
 /// Addresses of this warp's largest outputs and their rows, `[token]`.
 #[device]
 fn best_of_warp(warp: Val<u32>, s: &GemvShape) -> (Ptr<Shared, f32>, Ptr<Shared, u32>) {
-    let tokens = s.input_layout().groups() * GROUP;
+    let tokens = s.input_layout().padded_tokens();
     let best = dynamic_shared::<u8>().bytes(s.token_map().best);
     let values = best.cast::<f32>().at(warp * tokens);
     (values, best.cast::<u32>().at(s.schedule.warps * tokens).at(warp * tokens))

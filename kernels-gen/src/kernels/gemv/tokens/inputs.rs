@@ -96,6 +96,16 @@ impl InputLayout {
         self.tokens.next_multiple_of(self.block_tokens.max(GROUP)) / GROUP
     }
 
+    /// Number of tokens of all groups: [`InputLayout::tokens`] and those that do not exist.
+    pub fn padded_tokens(&self) -> u32 {
+        self.groups() * GROUP
+    }
+
+    /// Number of columns of all granules.
+    pub fn columns(&self) -> u32 {
+        self.granules * GRANULE
+    }
+
     /// Number of columns of operand B of a block: the high and the low bytes of each token.
     pub(super) fn block_columns(&self) -> u32 {
         2 * self.block_tokens
@@ -151,7 +161,7 @@ impl InputLayout {
 
     /// Size of all records in bytes.
     pub fn bytes(&self) -> u32 {
-        self.block_bytes() * (self.groups() * GROUP).checked_div(self.block_tokens).unwrap_or(1)
+        self.block_bytes() * self.padded_tokens().checked_div(self.block_tokens).unwrap_or(1)
     }
 
     /// Number of units of eight inputs per token.
@@ -168,7 +178,7 @@ impl InputLayout {
 /// Writes unit `unit` of the eight inputs `values` of token `token` to the records at `to`. The lanes of a warp have
 /// consecutive units of one token.
 #[device]
-pub(super) fn store_unit<S: Space>(
+pub(crate) fn store_unit<S: Space>(
     values: &[Val<f32>],
     unit: Val<u32>,
     token: Val<u32>,

@@ -23,6 +23,7 @@ mod warpgroup;
 
 use bespoke_codegen::prelude::*;
 
+pub(crate) use inputs::store_unit;
 pub use inputs::{InputForms, InputLayout};
 pub use prepare::{PrepareShape, prepare};
 pub use shape::TokenSchedule;
@@ -36,7 +37,7 @@ use super::ring::RingProducer;
 use super::shape::GemvShape;
 use crate::weights::{Layout, WeightType};
 use epilogue::TokenEpilogue;
-use inputs::{GRANULE, GROUP, store_unit};
+use inputs::GRANULE;
 use unit::StepWeights;
 use warpgroup::Turns;
 
@@ -386,7 +387,7 @@ fn fill(operands: &Operands, s: &GemvShape) {
         }
     }
     s.schedule.trigger.wait();
-    let tokens = layout.groups() * GROUP;
+    let tokens = layout.padded_tokens();
     let all: Vec<(u32, u32)> = (0..passes * tokens).map(|i| (i / tokens, i % tokens)).collect();
     for some in all.chunks(UNITS_IN_FLIGHT) {
         let mut loaded = Vec::new();

@@ -32,13 +32,13 @@ impl PrepareShape {
 
     /// Number of CTAs.
     pub fn grid(&self) -> u32 {
-        self.layout.groups() * GROUP * self.layout.squares() / WARPS
+        self.layout.padded_tokens() * self.layout.squares() / WARPS
     }
 
     /// Size of the prepared inputs in bytes: the records of [`InputLayout`], then for a norm the sums of squares, f32
     /// `[token][256 columns]`.
     pub fn bytes(&self) -> u64 {
-        let squares = if self.normed { self.layout.groups() * GROUP * self.layout.squares() * 4 } else { 0 };
+        let squares = if self.normed { self.layout.padded_tokens() * self.layout.squares() * 4 } else { 0 };
         u64::from(self.layout.bytes()) + u64::from(squares)
     }
 }

@@ -212,7 +212,7 @@ impl GemvShape {
 
     pub(crate) fn token_map(&self) -> TokenMap {
         let layout = self.input_layout();
-        let tokens = layout.groups() * GROUP;
+        let tokens = layout.padded_tokens();
         let several = &self.schedule.several;
         let mut end = self.stage_bytes() * self.schedule.stages;
         let mut place = |bytes: u32| {
