@@ -7,23 +7,15 @@ use bespoke::engine::{EngineError, Matrix, StepRows};
 use bespoke_kernels::plan::LaunchRole;
 use serde::Serialize;
 
-use crate::step::{MeasuredStep, ProfiledStep};
+use crate::step::{Head, MeasuredStep};
 use crate::{Subject, median};
 
 /// One step of a model, launch by launch.
 #[derive(Debug, Serialize)]
 pub struct Profile {
-    /// The model's name.
-    pub model: String,
-    /// The device's name.
-    pub device: String,
-    /// The target of the kernels.
-    pub target: String,
-    /// The step.
+    /// Model, device and step.
     #[serde(flatten)]
-    pub step: ProfiledStep,
-    /// Positions already in the KV cache when the step starts.
-    pub depth: u32,
+    pub head: Head,
     /// Sum of the times of all launches, run one by one.
     pub kernels_microseconds: f64,
     /// Time of a graph replay of the step by the device's clock; `None` without a graph.
@@ -150,7 +142,8 @@ const REPLAYS: u32 = 32;
 /// # Errors
 /// If the cache is too small, or the device fails.
 pub fn profile(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Profile, EngineError> {
-    let MeasuredStep { rows, step } = step;
+    let head = Head::new(subject, step);
+    let rows = step.rows;
     let engine = &mut subject.engine;
     let depth = rows.depth();
     // The emulator's times are not a GPU's, and its steps of many rows are slow.
@@ -189,11 +182,7 @@ pub fn profile(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Profile,
     let roles = roles.map(|(planned, launch)| ((planned.label.role, launch.kernel.clone()), launch));
     let sum: f64 = launches.iter().map(|launch| launch.traffic.microseconds).sum();
     Ok(Profile {
-        model: subject.name.clone(),
-        device: engine.device().info().name.clone(),
-        target: plan.target().to_string(),
-        step,
-        depth,
+        head,
         kernels_microseconds: sum,
         replay_microseconds,
         ceiling_bytes_per_second: subject.ceiling,

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use bespoke::engine::{Engine, EngineError, StepRows};
 use serde::Serialize;
 
+use crate::Subject;
+
 /// A step to be measured: the engine's rows for it, and its description in the results.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredStep {
@@ -77,19 +79,52 @@ impl MeasuredStep {
     }
 }
 
-/// Formats the model and the step of a result: `8b at depth 448, a prefill step of 64 rows (8 such steps in pp512)`.
-pub(crate) fn title(model: &str, depth: u32, step: ProfiledStep) -> String {
-    let partly =
-        |tokens, rows| if tokens < rows { format!(", {tokens} of them used") } else { String::new() };
-    let step = match step {
-        ProfiledStep::Decode { rows: 1, .. } => String::new(),
-        ProfiledStep::Decode { sequences, rows } => {
-            format!(", a decode step of {rows} rows{}", partly(sequences, rows))
+/// What a profile or a timeline is of.
+#[derive(Debug, Serialize)]
+pub struct Head {
+    /// The model's name.
+    pub model: String,
+    /// The device's name.
+    pub device: String,
+    /// The target of the kernels.
+    pub target: String,
+    /// The step.
+    #[serde(flatten)]
+    pub step: ProfiledStep,
+    /// Positions already in the KV cache when the step starts.
+    pub depth: u32,
+}
+
+impl Head {
+    pub(crate) fn new(subject: &Subject<'_>, step: MeasuredStep) -> Head {
+        Head {
+            model: subject.name.clone(),
+            device: subject.engine.device().info().name.clone(),
+            target: subject.engine.plan().target().to_string(),
+            step: step.step,
+            depth: step.rows.depth(),
         }
-        ProfiledStep::Prefill { tokens, rows, prompt, steps } => {
-            let such = if steps == 1 { "1 such step" } else { &format!("{steps} such steps") };
-            format!(", a prefill step of {rows} rows{} ({such} in pp{prompt})", partly(tokens, rows))
-        }
-    };
-    format!("{model} at depth {depth}{step}")
+    }
+
+    /// Model and step: `8b at depth 448, a prefill step of 64 rows (8 such steps in pp512)`.
+    pub(crate) fn title(&self) -> String {
+        let partly =
+            |tokens, rows| if tokens < rows { format!(", {tokens} of them used") } else { String::new() };
+        let step = match self.step {
+            ProfiledStep::Decode { rows: 1, .. } => String::new(),
+            ProfiledStep::Decode { sequences, rows } => {
+                format!(", a decode step of {rows} rows{}", partly(sequences, rows))
+            }
+            ProfiledStep::Prefill { tokens, rows, prompt, steps } => {
+                let such = if steps == 1 { "1 such step" } else { &format!("{steps} such steps") };
+                format!(", a prefill step of {rows} rows{} ({such} in pp{prompt})", partly(tokens, rows))
+            }
+        };
+        format!("{} at depth {}{step}", self.model, self.depth)
+    }
+
+    /// Device and target: `NVIDIA H100 80GB HBM3 (sm_90)`.
+    pub(crate) fn place(&self) -> String {
+        format!("{} ({})", self.device, self.target)
+    }
 }

@@ -8,7 +8,6 @@ use comfy_table::{Table, presets};
 
 use crate::measure::Measurement;
 use crate::profile::{MatrixCeiling, MatrixTime, Profile, Traffic};
-use crate::step::title;
 use crate::{Build, Results, RoleSpan, RowsMeasurement, RowsTest, SpeculationMeasurement, Timeline};
 
 /// All measurements; the tables of the profile only if `profile` is set.
@@ -216,7 +215,7 @@ fn profile_text(profile: &Profile) -> String {
     let replay = match profile.replay_microseconds {
         Some(replay) => format!(
             "{replay:.1} µs as a replay of the graph ({:.1} tokens/s): a gap of {:.1} µs",
-            f64::from(profile.step.tokens()) * 1e6 / replay,
+            f64::from(profile.head.step.tokens()) * 1e6 / replay,
             sum - replay
         ),
         None => "no graph to compare with".to_owned(),
@@ -224,7 +223,7 @@ fn profile_text(profile: &Profile) -> String {
     format!(
         "{}: every kernel by itself, launched eagerly with an event around each, no overlap.\n\n\
          {launches}\n\nSum of the kernels {sum:.1} µs; {replay}.\n\nThe matrices among them:\n\n{matrices}\n",
-        title(&profile.model, profile.depth, profile.step)
+        profile.head.title()
     )
 }
 
@@ -253,7 +252,7 @@ fn timeline_text(line: &Timeline) -> String {
          {:.1} µs: {:.1} µs of work, {:.1} µs of gaps. Early: the first CTA starts so long before the end of the launch \
          before. Gap: from that end until the first CTA continues after its wait. Work: from then to the last CTA's end. \
          Uneven: from the first CTA's end to the last one's.\n",
-        title(&line.model, line.depth, line.step),
+        line.head.title(),
         line.replays,
         if line.replays == 1 { "" } else { "s" },
         line.microseconds,

@@ -8,22 +8,14 @@ use bespoke_kernels::plan::LaunchRole;
 use serde::Serialize;
 
 use crate::Subject;
-use crate::step::{MeasuredStep, ProfiledStep};
+use crate::step::{Head, MeasuredStep};
 
 /// A step of a model as the launches of its graph overlap. Times are in microseconds.
 #[derive(Debug, Serialize)]
 pub struct Timeline {
-    /// The model's name.
-    pub model: String,
-    /// The device's name.
-    pub device: String,
-    /// The target of the kernels.
-    pub target: String,
-    /// The step.
+    /// Model, device and step.
     #[serde(flatten)]
-    pub step: ProfiledStep,
-    /// Positions already in the KV cache when the step starts.
-    pub depth: u32,
+    pub head: Head,
     /// Number of replays; times are means over them.
     pub replays: usize,
     /// Time from the first instruction of the step to the last.
@@ -80,7 +72,8 @@ const REPLAYS: u32 = 24;
 /// # Errors
 /// If the engine has no such step, the cache is too small, or the device fails.
 pub fn timeline(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Timeline, EngineError> {
-    let MeasuredStep { rows, step } = step;
+    let head = Head::new(subject, step);
+    let rows = step.rows;
     let engine = &mut subject.engine;
     let most = if engine.device().info().kind == Kind::Emulator { 1 } else { REPLAYS };
     let room = engine.plan().params.context.saturating_sub(rows.depth() + 1);
@@ -107,11 +100,7 @@ pub fn timeline(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Timelin
     let roles = plan.launches.iter().zip(&launches);
     let roles = roles.map(|(planned, launch)| (planned.label.role, launch.kernel.as_str()));
     Ok(Timeline {
-        model: subject.name.clone(),
-        device: engine.device().info().name.clone(),
-        target: plan.target().to_string(),
-        step,
-        depth: rows.depth(),
+        head,
         replays: found.len(),
         microseconds: spans.last().map_or(0.0, |span| span.end),
         roles: by_role(roles, &spans),

@@ -7,7 +7,6 @@
 use serde_json::{Value, json};
 
 use crate::profile::{LaunchTime, Profile};
-use crate::step::title;
 use crate::timeline::{TimedLaunch, Timeline};
 
 /// Thread numbers of a profile, in the order of display.
@@ -22,8 +21,7 @@ pub fn trace(profiles: &[Profile], lines: &[Timeline]) -> Value {
         events.extend(timeline(line, pid));
     }
     for (profile, pid) in profiles.iter().zip(1u32..) {
-        let title = title(&profile.model, profile.depth, profile.step);
-        let name = format!("{title} on {} ({})", profile.device, profile.target);
+        let name = format!("{} on {}", profile.head.title(), profile.head.place());
         events.push(named("process_name", pid, 0, &name));
         events.push(named("thread_name", pid, LAYERS, "layers"));
         let kernels = "kernels: eager launches, an event around each, no overlap";
@@ -41,8 +39,7 @@ pub fn trace(profiles: &[Profile], lines: &[Timeline]) -> Value {
 /// Slices of the launches of a timeline, and within them their work after the wait. A launch that starts before another one
 /// ends is on another thread.
 fn timeline(line: &Timeline, pid: u32) -> Vec<Value> {
-    let title = title(&line.model, line.depth, line.step);
-    let name = format!("{title}, replays of the graph on {} ({})", line.device, line.target);
+    let name = format!("{}, replays of the graph on {}", line.head.title(), line.head.place());
     let mut events = vec![named("process_name", pid, 0, &name)];
     let mut ends: Vec<f64> = Vec::new();
     for launch in &line.launches {
