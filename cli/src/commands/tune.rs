@@ -1,5 +1,6 @@
 //! `bespoke tune`: measures on this GPU how a model's work is best divided.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use bespoke::device::{self, Device, Kind, Selector};
@@ -8,7 +9,7 @@ use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::plan::{Plan, PlanParams, StepKind, Tuning};
 use bespoke_logits::nmse;
 use bespoke_tune::text::{candidates, changes, verdict};
-use bespoke_tune::{Comparison, DeviceMeter, Effort, Found, Search};
+use bespoke_tune::{Confirmation, DeviceMeter, Effort, Found, Search};
 use miette::{IntoDiagnostic, miette};
 
 use crate::console::{note, outln};
@@ -30,8 +31,8 @@ use crate::text::counted;
 
 Starts from the cost model's choices and tries values of each parameter of each kind of launch in turn. It measures a \
 whole step, a replay of the captured graph by the device's clock, alternating with the present choice; a value wins \
-if it is faster by more than the noise. At the end it measures the result against the cost model once more and compares \
-the logits. Takes minutes; nothing else should use the GPU meanwhile.")]
+if it is faster, in the mean over the depths, by more than the noise. At the end it measures the result against the \
+cost model once more and compares the logits. Takes minutes; nothing else should use the GPU meanwhile.")]
 pub struct TuneArgs {
     /// The model: a GGUF file, a Hugging Face folder, or `demo`; with --dry-run also a built-in shape
     #[arg(value_name = "MODEL")]
@@ -47,9 +48,10 @@ pub struct TuneArgs {
     device: Selector,
     #[command(flatten)]
     force: Force,
-    /// Positions in the cache; a larger number gives attention more weight
-    #[arg(short, long, value_name = "N", default_value_t = 512)]
-    depth: u32,
+    /// Positions in the cache, one or more numbers; larger numbers give attention more weight [default: 512,2048, or the model's
+    /// context if it is shorter]
+    #[arg(short, long, value_name = "N", value_delimiter = ',')]
+    depth: Vec<u32>,
     /// Sequences that a step decodes; for each number of rows in the list there are rules of its own
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = rows)]
     rows: Vec<u32>,
@@ -64,13 +66,52 @@ pub struct TuneArgs {
 /// Turns of the final comparison; each turn times both plans once.
 const CONFIRMING_TURNS: u32 = 21;
 
-/// Duration of a measurement in milliseconds: long compared with the clock's resolution and the start of a graph.
+/// Duration of a measurement in milliseconds, at all depths together: long compared with the clock's resolution and the start of
+/// a graph.
 const MEASUREMENT: f64 = 40.0;
 /// Smallest and largest number of graph replays per measurement.
 const REPLAYS: [u32; 2] = [8, 128];
 
 /// Largest NMSE between the logits of the tuned plan and of the cost model's plan, which add in different orders.
 const LARGEST_ERROR: f64 = 1e-4;
+
+/// Depths at which steps are measured, unless the user asks for others.
+const DEPTHS: [u32; 2] = [512, 2048];
+
+/// Depths at which steps of a model with `context` positions are measured.
+struct Depths(Vec<u32>);
+
+impl Depths {
+    fn new(args: &TuneArgs, context: u32) -> Depths {
+        if !args.depth.is_empty() {
+            return Depths(args.depth.clone());
+        }
+        let mut depths = DEPTHS.map(|depth| depth.min(context.saturating_sub(REPLAYS[1]))).to_vec();
+        depths.dedup();
+        Depths(depths)
+    }
+
+    fn deepest(&self) -> u32 {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Positions that a sequence needs.
+    fn context(&self) -> u32 {
+        self.deepest().saturating_add(REPLAYS[1])
+    }
+}
+
+impl fmt::Display for Depths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let depths: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        match &depths[..] {
+            [first @ .., last] if !first.is_empty() => {
+                write!(f, "depths of {} and {last} positions", first.join(", "))
+            }
+            depths => write!(f, "a depth of {} positions", depths.concat()),
+        }
+    }
+}
 
 /// Searches for faster rules and writes them, or lists what would be tried.
 pub fn execute(args: &TuneArgs) -> miette::Result<()> {
@@ -102,6 +143,7 @@ fn rows(text: &str) -> Result<u32, String> {
 fn tune(args: &TuneArgs) -> miette::Result<()> {
     let model = model::open_model_with(args.model.as_ref(), args.load)?;
     let name = model::model_name(args.model.as_ref());
+    let depths = Depths::new(args, model.shape.dimensions.context);
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tune.toml")));
     check_distinct(&out, &model::files(args.model.as_ref(), &model.gguf))?;
     // Created first, so that an unwritable path fails before minutes of measuring.
@@ -116,18 +158,13 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         rules: RulesArgs::default(),
     };
     let sizes = Sizes { parallel: args.rows.iter().copied().max().unwrap_or(1), ..Sizes::default() };
-    let mut engine = session::load_sampling(
-        &model,
-        &decode,
-        args.depth.saturating_add(REPLAYS[1]),
-        SamplingParams::default(),
-        &sizes,
-    )?;
+    let mut engine =
+        session::load_sampling(&model, &decode, depths.context(), SamplingParams::default(), &sizes)?;
     let info = engine.device().info().clone();
     let mut tuning = Tuning::default();
     let mut verdicts = Vec::new();
     for &rows in &args.rows {
-        if let Some(found) = tune_rows(args, &mut engine, rows, &tuning)? {
+        if let Some(found) = tune_rows(args, &depths, &mut engine, rows, &tuning)? {
             tuning = found.tuning;
             verdicts.push(format!("{}: {}", counted(rows as usize, "row"), found.verdict));
         }
@@ -136,12 +173,12 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         return Ok(());
     }
     let comment = format!(
-        "Rules for {name}, for `--tune`; by bespoke {} tune.\nMeasured on {}{}, for {}, at a depth of {} positions:\n{}",
+        "Rules for {name}, for `--tune`; by bespoke {} tune.\nMeasured on {}{}, for {}, at {}:\n{}",
         env!("CARGO_PKG_VERSION"),
         info.name,
         info.driver.map_or(String::new(), |driver| format!(" ({driver})")),
         engine.plan().target(),
-        args.depth,
+        depths,
         verdicts.join("\n")
     );
     output::write(file, tuning.to_toml(&comment).as_bytes())?;
@@ -158,17 +195,19 @@ struct Confirmed {
 /// Searches for faster rules for steps of `rows` rows, beside the rules in `tuning`. None if no rule is faster.
 fn tune_rows(
     args: &TuneArgs,
+    depths: &Depths,
     engine: &mut Engine,
     rows: u32,
     tuning: &Tuning,
 ) -> miette::Result<Option<Confirmed>> {
-    let step = StepRows::Decode { sequences: rows, depth: args.depth };
+    let step = StepRows::Decode { sequences: rows, depth: depths.deepest() };
     let milliseconds = engine
         .time_step(step, REPLAYS[0])
         .map_err(session::engine_error)?
         .ok_or_else(|| miette!("the step could not be captured as a graph: there is nothing to tune"))?;
-    let replays = ((MEASUREMENT / milliseconds).ceil() as u32).clamp(REPLAYS[0], REPLAYS[1]);
-    let effort = Effort { depth: args.depth, replays, turns: if args.quick { 5 } else { 9 } };
+    let duration = MEASUREMENT / depths.0.len() as f64;
+    let replays = ((duration / milliseconds).ceil() as u32).clamp(REPLAYS[0], REPLAYS[1]);
+    let effort = Effort { depths: depths.0.clone(), replays, turns: if args.quick { 5 } else { 9 } };
     let variants = Variants::new(engine, rows).map_err(session::engine_error)?;
     // Of rules for one row, triggers and those of attention apply to these steps, too.
     let start = variants.plan(tuning).map_err(session::engine_error)?;
@@ -190,7 +229,7 @@ fn tune_rows(
     let confirmed = confirm(&mut meter, &start, &found)?;
     let verdict = verdict(&confirmed);
     outln!("{verdict}")?;
-    if !confirmed.is_better() {
+    if !confirmed.total.is_better() {
         outln!("no rules written: together they gain no more than the noise")?;
         return Ok(None);
     }
@@ -199,7 +238,7 @@ fn tune_rows(
 }
 
 /// Compares the tuned plan with the cost model's plan: times and logits.
-fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::Result<Comparison> {
+fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::Result<Confirmation> {
     let confirmed = meter.confirm(start, &found.plan, CONFIRMING_TURNS).map_err(session::engine_error)?;
     let prompt: Vec<u32> = (1..=8).map(|token| token % start.shape.dimensions.vocab).collect();
     let [before, after] = meter.logits(start, &found.plan, &prompt).map_err(session::engine_error)?;
@@ -223,7 +262,7 @@ fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::
 fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
     let shape = model::resolve(&args.model, args.load)?;
     let gpu = engine::gpu_for(device).map_err(session::engine_error)?;
-    let context = args.depth.saturating_add(REPLAYS[1]);
+    let context = Depths::new(args, shape.dimensions.context).context();
     let (tuning, passes) = (Tuning::default(), if args.quick { 1 } else { 2 });
     let mut trials = 0;
     for &rows in &args.rows {
@@ -238,4 +277,30 @@ fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
     }
     outln!("at most {trials} comparisons")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: TuneArgs,
+    }
+
+    fn depths(args: &[&str], context: u32) -> String {
+        let command = [&["tune", "model.gguf"], args].concat();
+        Depths::new(&Command::try_parse_from(command).unwrap().args, context).to_string()
+    }
+
+    #[test]
+    fn a_short_context_limits_the_depths() {
+        assert_eq!(depths(&[], 4096), "depths of 512 and 2048 positions");
+        assert_eq!(depths(&[], 2048), "depths of 512 and 1920 positions");
+        assert_eq!(depths(&[], 256), "a depth of 128 positions");
+        assert_eq!(depths(&["--depth", "0,7,9"], 256), "depths of 0, 7 and 9 positions");
+    }
 }

@@ -306,7 +306,7 @@ fn speculate(target: &mut Engine, draft: &mut Engine) -> Outcome {
 
 /// Two variants of the plan, timed and compared as `tune` does.
 fn tune(model: &mut Model) -> Outcome {
-    let effort = Effort { depth: 3, replays: 2, turns: 1 };
+    let effort = Effort { depths: vec![3], replays: 2, turns: 1 };
     let mut meter = DeviceMeter::new(Variants::new(&mut model.subject.engine, 1)?, effort);
     let rules = "version = 1\n[[rule]]\nrole = \"attention\"\nmin_pages = 1\nsplits = 2\n";
     let [present, other] =

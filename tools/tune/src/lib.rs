@@ -4,5 +4,5 @@ mod meter;
 mod search;
 pub mod text;
 
-pub use meter::{DeviceMeter, Effort};
+pub use meter::{Confirmation, DeviceMeter, Effort};
 pub use search::{Change, Comparison, Found, Meter, Search};

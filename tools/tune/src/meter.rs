@@ -6,12 +6,12 @@ use bespoke_kernels::plan::{Plan, Tuning};
 
 use crate::search::{Comparison, Meter};
 
-/// Effort of a measurement: depth, replays and turns.
-#[derive(Clone, Copy, Debug)]
+/// Effort of a measurement: depths, replays and turns.
+#[derive(Clone, Debug)]
 pub struct Effort {
-    /// Positions in the cache.
-    pub depth: u32,
-    /// Graph replays per time; the time is their mean.
+    /// Numbers of positions in the cache; at least one. A time is the mean over the depths.
+    pub depths: Vec<u32>,
+    /// Graph replays at each depth; the time is their mean.
     pub replays: u32,
     /// Number of turns; each turn times the present plan and the other plan once.
     pub turns: u32,
@@ -21,6 +21,14 @@ pub struct Effort {
 /// the time.
 const FIRST_TURNS: usize = 3;
 const CLEARLY: f64 = 0.01;
+
+/// Comparison of the plan of the rules that were found with the cost model's plan.
+pub struct Confirmation {
+    /// By the mean time over the depths.
+    pub total: Comparison,
+    /// At each depth, in positions.
+    pub by_depth: Vec<(u32, Comparison)>,
+}
 
 /// Times decode steps of an engine.
 pub struct DeviceMeter<'a> {
@@ -36,12 +44,17 @@ impl<'a> DeviceMeter<'a> {
         DeviceMeter { variants, effort, present: None }
     }
 
-    /// Compares two plans in `turns` turns, without an early end.
-    pub fn confirm(&mut self, before: &Plan, after: &Plan, turns: u32) -> Result<Comparison, EngineError> {
+    /// Compares two plans in `turns` turns, without an early end: over all depths, and at each of them.
+    pub fn confirm(&mut self, before: &Plan, after: &Plan, turns: u32) -> Result<Confirmation, EngineError> {
         let mut before = self.variants.make(before.clone())?;
         let mut after = self.variants.make(after.clone())?;
-        let pairs = self.turns(&mut before, &mut after, turns, false)?;
-        Ok(Comparison::of(&pairs))
+        let times = self.turns(&mut before, &mut after, turns, false)?;
+        let at = |(index, depth): (usize, &u32)| {
+            let pairs: Vec<(f64, f64)> = times.iter().map(|turn| (turn.0[index], turn.1[index])).collect();
+            (*depth, Comparison::of(&pairs))
+        };
+        let by_depth = self.effort.depths.iter().enumerate().map(at).collect();
+        Ok(Confirmation { total: Comparison::of(&means(&times)), by_depth })
     }
 
     /// Logits of both plans after the same tokens, f32 `[row][vocab]`.
@@ -66,26 +79,40 @@ impl<'a> DeviceMeter<'a> {
         second: &mut Variant,
         turns: u32,
         give_up: bool,
-    ) -> Result<Vec<(f64, f64)>, EngineError> {
-        let Effort { depth, replays, .. } = self.effort;
+    ) -> Result<Vec<Turn>, EngineError> {
         // A graph's first replay loads code and raises the clocks.
-        self.variants.time(first, depth, replays)?;
-        self.variants.time(second, depth, replays)?;
-        let mut pairs = Vec::new();
+        self.times(first)?;
+        self.times(second)?;
+        let mut times = Vec::new();
         for turn in 0..turns {
-            pairs.push(if turn % 2 == 0 {
-                let before = self.variants.time(first, depth, replays)?;
-                (before, self.variants.time(second, depth, replays)?)
+            times.push(if turn % 2 == 0 {
+                let before = self.times(first)?;
+                (before, self.times(second)?)
             } else {
-                let after = self.variants.time(second, depth, replays)?;
-                (self.variants.time(first, depth, replays)?, after)
+                let after = self.times(second)?;
+                (self.times(first)?, after)
             });
-            if give_up && pairs.len() == FIRST_TURNS && Comparison::of(&pairs).fraction() < -CLEARLY {
+            if give_up && times.len() == FIRST_TURNS && Comparison::of(&means(&times)).fraction() < -CLEARLY {
                 break;
             }
         }
-        Ok(pairs)
+        Ok(times)
     }
+
+    /// Times of a step at each depth, in milliseconds.
+    fn times(&mut self, variant: &mut Variant) -> Result<Vec<f64>, EngineError> {
+        let Effort { depths, replays, .. } = &self.effort;
+        depths.iter().map(|&depth| self.variants.time(variant, depth, *replays)).collect()
+    }
+}
+
+/// Times of two plans at each depth.
+type Turn = (Vec<f64>, Vec<f64>);
+
+/// Mean times of two plans over the depths.
+fn means(times: &[Turn]) -> Vec<(f64, f64)> {
+    let mean = |times: &Vec<f64>| times.iter().sum::<f64>() / times.len() as f64;
+    times.iter().map(|(before, after)| (mean(before), mean(after))).collect()
 }
 
 impl Meter for DeviceMeter<'_> {
@@ -108,7 +135,7 @@ impl Meter for DeviceMeter<'_> {
         };
         let compared = match self.variants.make(other.clone()) {
             Ok(mut second) => match self.turns(&mut first, &mut second, self.effort.turns, true) {
-                Ok(pairs) => Some(Comparison::of(&pairs)),
+                Ok(times) => Some(Comparison::of(&means(&times))),
                 Err(error) => {
                     if let EngineError::Device(device::Error::Hung { .. }) = error {
                         let kernels: Vec<&str> =
@@ -157,8 +184,8 @@ mod tests {
         let mut engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
         let start = engine.plan().clone();
 
-        let effort = Effort { depth: 70, replays: 2, turns: 4 };
-        let mut meter = DeviceMeter::new(Variants::new(&mut engine, 1).unwrap(), effort);
+        let effort = Effort { depths: vec![0, 70], replays: 2, turns: 4 };
+        let mut meter = DeviceMeter::new(Variants::new(&mut engine, 1).unwrap(), effort.clone());
         let tuned = |knob, value| {
             with(&Tuning::default(), &start, LaunchRole::Attention, Setting::Number(knob, value))
         };
@@ -172,9 +199,12 @@ mod tests {
 
         let [before, after] = meter.logits(&start, &other, &[1, 2, 3]).unwrap();
         assert!(nmse(&after, &before).is_some_and(|error| error < 1e-10));
-        let deep = Effort { depth: 79, ..effort };
+        let confirmed = meter.confirm(&start, &other, 3).unwrap();
+        assert_eq!(confirmed.by_depth.iter().map(|(depth, _)| *depth).collect::<Vec<_>>(), effort.depths);
+        assert!(confirmed.by_depth.iter().all(|(_, compared)| compared.before > 0.0));
+        let deep = Effort { depths: vec![79], ..effort };
         let mut meter = DeviceMeter::new(Variants::new(&mut engine, 1).unwrap(), deep);
-        let error = meter.confirm(&start, &other, 1).unwrap_err();
+        let error = meter.confirm(&start, &other, 1).err().unwrap();
         assert!(error.to_string().starts_with("the context is full: 81 positions"), "{error}");
     }
 }

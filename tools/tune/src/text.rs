@@ -3,6 +3,7 @@
 use bespoke_kernels::plan::{LaunchRole, Plan, Tuning};
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::meter::Confirmation;
 use crate::search::{self, Comparison, Found};
 
 fn table(header: &[&str], right: &[usize]) -> Table {
@@ -32,15 +33,23 @@ pub fn changes(found: &Found) -> Table {
     table
 }
 
-/// Describes the comparison in a sentence.
-pub fn verdict(comparison: &Comparison) -> String {
-    let Comparison { before, gain, noise } = *comparison;
-    format!(
+/// Describes the comparison in a sentence, and with several depths the change at each.
+pub fn verdict(confirmation: &Confirmation) -> String {
+    let Confirmation { total, by_depth } = confirmation;
+    let Comparison { before, gain, noise } = *total;
+    let mut text = format!(
         "{before:.4} ms a step by the cost model, {:.4} ms by these rules: {:.2} % less (noise {:.2} %)",
         before - gain,
-        gain / before * 100.0,
+        total.fraction() * 100.0,
         noise / before * 100.0
-    )
+    );
+    if by_depth.len() > 1 {
+        let at = |(depth, compared): &(u32, Comparison)| {
+            format!("{:.2} % at a depth of {depth}", compared.fraction() * 100.0)
+        };
+        text += &format!("; {}", by_depth.iter().map(at).collect::<Vec<_>>().join(", "));
+    }
+    text
 }
 
 /// Table of the values of each knob that the target allows while all other knobs have the cost model's values.
@@ -63,4 +72,26 @@ pub fn candidates(plan: &Plan, quick: bool) -> Table {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_names_the_change_at_each_of_several_depths() {
+        let compared = |before, gain| Comparison { before, gain, noise: 0.002 };
+        let mut confirmation = Confirmation {
+            total: compared(1.0, 0.01),
+            by_depth: vec![(512, compared(0.5, 0.02)), (2048, compared(1.5, -0.015))],
+        };
+        let total =
+            "1.0000 ms a step by the cost model, 0.9900 ms by these rules: 1.00 % less (noise 0.20 %)";
+        assert_eq!(
+            verdict(&confirmation),
+            format!("{total}; 4.00 % at a depth of 512, -1.00 % at a depth of 2048")
+        );
+        confirmation.by_depth.truncate(1);
+        assert_eq!(verdict(&confirmation), total);
+    }
 }
