@@ -94,7 +94,10 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
         ("attention of rows", small(|spec| matches!(spec, KernelSpec::Attention(s) if s.tokens > 1))),
         (
             "attention, quantised output",
-            small(|spec| matches!(spec, KernelSpec::Attention(s) if s.output_layout.is_some())),
+            // A CTA has all runs of its row.
+            small(
+                |spec| matches!(spec, KernelSpec::Attention(s) if s.output_layout.is_some() && s.run_blocks == 1),
+            ),
         ),
         ("attention_shares", small(|spec| matches!(spec, KernelSpec::AttentionShares(s) if s.tokens == 70))),
         ("append", small(|spec| matches!(spec, KernelSpec::Append(s) if s.tokens > 8 && s.kv_heads > 1))),
@@ -253,36 +256,36 @@ fn some_mutants_of_kernels_are_found() {
 fn mutants_of_kernels_are_found() {
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
-        compare lt as le                        42        19          9     14        0
-        drop a barrier                          33        33          0      0        0
-        drop a copy                             28        27          1      0        0
-        drop a fence                            15        10          0      5        0
-        drop a store                            44        29         15      0        0
-        drop a warp barrier                      3         3          0      0        0
+        compare lt as le                        44        19         10     15        0
+        drop a barrier                          35        35          0      0        0
+        drop a copy                             30        29          1      0        0
+        drop a fence                            16        11          0      5        0
+        drop a store                            46        31         15      0        0
+        drop a warp barrier                      4         4          0      0        0
         drop a wgmma commit                      6         1          0      5        0
         drop a wgmma fence                       6         0          6      0        0
         drop an atomic operation                 3         1          2      0        0
-        drop an mbarrier arrival                25        25          0      0        0
-        expect fewer bytes                      18        18          0      0        0
-        expect more bytes                       18        18          0      0        0
-        expect one more arrival                 28        28          0      0        0
-        flip an mbarrier's parity               28        27          1      0        0
-        invert a branch                         43        26          9      8        0
-        invert a comparison                     41        23         14      4        0
-        load the next word                      44        23         21      0        0
-        min instead of max                      32         5         23      4        0
+        drop an mbarrier arrival                26        26          0      0        0
+        expect fewer bytes                      20        20          0      0        0
+        expect more bytes                       20        20          0      0        0
+        expect one more arrival                 30        30          0      0        0
+        flip an mbarrier's parity               30        29          1      0        0
+        invert a branch                         45        26         10      9        0
+        invert a comparison                     43        24         15      4        0
+        load the next word                      46        24         22      0        0
+        min instead of max                      34         6         24      4        0
         move a barrier before accesses           3         2          0      1        0
-        move a barrier behind accesses          16        12          0      4        0
-        move an mbarrier wait behind            18        13          0      5        0
-        narrow a shuffle's mask                 34        34          0      0        0
-        narrow an atomic operation               3         3          0      0        0
-        shift by one more bit                   44        24         19      1        0
-        store to the next word                  44        43          1      0        0
-        swap operands                           39        15         19      5        0
-        swap selected values                    43        17         26      0        0
+        move a barrier behind accesses          18        14          0      4        0
+        move an mbarrier wait behind            20        15          0      5        0
+        narrow a shuffle's mask                 36        36          0      0        0
+        narrow an atomic operation               4         3          0      1        0
+        shift by one more bit                   46        24         21      1        0
+        store to the next word                  46        45          1      0        0
+        swap operands                           41        16         20      5        0
+        swap selected values                    45        17         28      0        0
         wait for one wgmma group less            6         0          0      6        0
-        wait without a loop                     28        21          1      6        0
-        all                                    735       500        167     68        0
+        wait without a loop                     30        23          1      6        0
+        all                                    779       531        177     71        0
 
         Survivors:
     "#]]

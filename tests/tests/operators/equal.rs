@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.
-pub const KERNELS: [Equal; 54] = [
+pub const KERNELS: [Equal; 57] = [
     [
         "gemv, stacked",
         "wait without a loop",
@@ -95,6 +95,24 @@ pub const KERNELS: [Equal; 54] = [
         "compare lt as le",
         "argmax.rs: let take = ",
         "The tokens are equal: either candidate is correct.",
+    ],
+    [
+        "attention, quantised output",
+        "narrow an atomic operation",
+        "attention/combine.rs: let before = counter.atomic_add(1u32, Order::AcqRel.among(Scope::Gpu));",
+        "Each row has one CTA for a block of heads.",
+    ],
+    [
+        "attention, quantised output",
+        "compare lt as le",
+        "attention/mod.rs: if share.row < s.tokens {",
+        "There are as many CTAs for a block of heads as rows, so each has one.",
+    ],
+    [
+        "attention, quantised output",
+        "invert a branch",
+        "attention/combine.rs: if quarter == 0 {",
+        "The four lanes of a head have the same maximum and denominator.",
     ],
     [
         "attention_shares",

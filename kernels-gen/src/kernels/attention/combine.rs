@@ -46,8 +46,8 @@ impl Partial {
 }
 
 impl Results {
-    /// Stores four elements of the output, from `element` of head `head`, among the CTA's, on. If [`Results::store_inputs`] quantises
-    /// them, they are stored in shared memory, in place of those of the first warp's partial result.
+    /// Stores four elements of the output, from `element` of head `head`, among the CTA's, on. If [`quantise_output`] follows, they
+    /// are stored in shared memory, in place of those of the first warp's partial result.
     #[device]
     fn store_four(
         &self,
@@ -63,27 +63,41 @@ impl Results {
         }
     }
 
-    /// Quantises the output of the CTA's heads, if the shape says so, and stores it as inputs of a product. All of it is in shared
-    /// memory; or the row does not exist, and the output is zero. Called by the first `threads` threads of the CTA.
+    /// If the output is quantised, quantises that of the CTA's heads, and stores it as inputs of a product. `values` loads the eight
+    /// elements of a unit, counted from the first of the CTA. Called by the first `threads` threads of the CTA.
     #[device]
-    pub fn store_inputs(&self, exists: bool, threads: u32, work: &Work, s: &AttentionShape) {
+    fn store_inputs(
+        &self,
+        threads: u32,
+        work: &Work,
+        s: &AttentionShape,
+        values: impl Fn(Val<u32>) -> Vec<Val<f32>>,
+    ) {
         if let Some((inputs, layout)) = self.inputs.zip(s.output_layout) {
-            if exists {
-                named_barrier(CONSUMER_BARRIER, CONSUMERS);
-            }
             let units = s.heads_per_block * s.head_dim / UNIT;
             let first = work.token.first_head * s.head_dim / UNIT;
             for pass in 0..units.div_ceil(threads) {
                 let unit = thread_index() + pass * threads;
                 if unit < units {
-                    let (head, element) = (unit * UNIT / s.head_dim, unit * UNIT % s.head_dim);
-                    let from = partial_at(0, head, s).at(element);
-                    let four = |at: u32| if exists { from.at(at).load_vector() } else { [val(0.0f32); 4] };
-                    store_unit(&[four(0), four(4)].concat(), first + unit, self.row, inputs, &layout);
+                    store_unit(&values(unit), first + unit, self.row, inputs, &layout);
                 }
             }
         }
     }
+}
+
+/// If the output is quantised, quantises that of the CTA's heads, which is in shared memory ([`Results::store_four`]). Called by
+/// the consumer warps.
+#[device]
+pub(super) fn quantise_output(results: &Results, work: &Work, s: &AttentionShape) {
+    if s.output_layout.is_some() {
+        named_barrier(CONSUMER_BARRIER, CONSUMERS);
+    }
+    results.store_inputs(CONSUMERS, work, s, |unit| {
+        let (head, element) = (unit * UNIT / s.head_dim, unit * UNIT % s.head_dim);
+        let from = partial_at(0, head, s).at(element);
+        [from.load_vector::<4>(), from.at(4).load_vector()].concat()
+    });
 }
 
 /// Calls `combine` with the head, among the CTA's, and the first element of every four elements of the thread.
@@ -163,7 +177,7 @@ pub(super) fn clear_inactive(results: &Results, work: &Work, s: &AttentionShape)
                 }
             }
         }
-        results.store_inputs(false, s.threads(), work, s);
+        results.store_inputs(s.threads(), work, s, |_| vec![val(0.0f32); UNIT as usize]);
     }
 }
 

@@ -231,7 +231,7 @@ fn multiply(operands: &Operands, results: &Results, ring: Pipeline, work: &Work,
     }
     if s.output_layout.is_some() {
         if has_output {
-            results.store_inputs(true, CONSUMERS, work, s);
+            combine::quantise_output(results, work, s);
         }
     }
 }

@@ -37,14 +37,14 @@ fn chunk_limit(s: &AttentionShape, deviation: f32) -> Limit {
 /// A length near the longest context of current models. The error of sin and cos must not grow with the position.
 const DEEP: usize = 131_000;
 
-/// Lengths of the cache in positions: 0; around a tile, a page and the shortest split; enough to fill the shortest
-/// splits, and more; around the window, and where its start crosses a page; near the longest context, if the window or
-/// the head is small.
+/// Lengths of the cache in positions: 0; within a tile, in each of its pairs of positions; around a tile, a page and the shortest
+/// split; enough to fill the shortest splits, and more; around the window, and where its start crosses a page; near the longest
+/// context, if the window or the head is small.
 fn lengths(s: &AttentionShape) -> Vec<usize> {
     let page = PAGE as usize;
     let run = s.min_pages as usize * page;
     let full = run * s.splits as usize;
-    let mut lengths = vec![0, 1, 15, 16, 62, 63, 64, run - 1, run, run + 17];
+    let mut lengths = vec![0, 1, 5, 8, 10, 12, 15, 16, 62, 63, 64, run - 1, run, run + 17];
     match s.window {
         None => lengths.extend([full - 1, full, 2 * full + 7]),
         Some(window) => {
@@ -300,22 +300,19 @@ impl<'a> Steps<'a> {
                     let rest = cache.into_iter().chain([partial, counters, to, last]);
                     case.launch(spec, &args.iter().copied().chain(rest).collect::<Vec<_>>());
                 };
-                launch(None, y, case);
                 if let Some(layout) = s.output_layout {
-                    // Attention that quantises its output, and a launch that quantises the one of f32.
-                    let [found, expected] = ["inputs", "inputs by another launch"].map(|name| {
-                        case.output(
-                            &format!("{name}, step {step}"),
-                            Element::U32,
-                            layout.bytes() as usize / 4,
-                        )
-                    });
-                    let cols = s.heads * s.head_dim;
-                    let trigger = Trigger::Never;
+                    let words = layout.bytes() as usize / 4;
+                    let [found, expected] = ["inputs", "inputs by another launch"]
+                        .map(|name| case.output(&format!("{name}, step {step}"), Element::U32, words));
+                    // First, since a later launch finds the new entries in the cache.
+                    launch(Some(layout), found, case);
+                    launch(None, y, case);
+                    let (cols, trigger) = (s.heads * s.head_dim, Trigger::Never);
                     let prepare = PrepareShape { cols, normed: false, layout, trigger };
                     case.launch(KernelSpec::Prepare(prepare), &[y, expected]);
-                    launch(Some(layout), found, case);
                     case.expect(found, Coordinates::line("word"), Want::Same(expected));
+                } else {
+                    launch(None, y, case);
                 }
             }
             let (heads, dim) = (s.heads as usize, s.head_dim as usize);
