@@ -1,5 +1,7 @@
 //! Builds the buffers and launches of a plan.
 
+mod attention;
+
 use super::gpu::Gpu;
 use super::sampling::{self, SharedBuffers};
 use super::tuning::Tuning;
@@ -8,7 +10,7 @@ use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
     PlanKernel, PlanParams, Sampling, StepKind, cost, prefill_cost,
 };
-use crate::kernels::attention::{AppendShape, AttentionShape, PAGE, SharesShape};
+use crate::kernels::attention::{AppendShape, AttentionShape, SharesShape};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemm::GemmShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
@@ -16,7 +18,7 @@ use crate::kernels::launching::Trigger;
 use crate::kernels::norm_add::NormAddShape;
 use crate::kernels::state;
 use crate::shape::tensors::{Tensor, TensorName};
-use crate::shape::{Attention, Dimensions, FeedForward, Layer, Matrix, ModelShape, TensorSlice};
+use crate::shape::{Dimensions, FeedForward, Layer, Matrix, ModelShape, TensorSlice};
 use crate::spec::{KernelSpec, matrix_name};
 use crate::weights::WeightType;
 
@@ -214,30 +216,6 @@ impl Builder<'_> {
         }
     }
 
-    /// Tables of shares for the CTAs of attention, in one buffer.
-    fn share_tables(&mut self, shapes: Vec<SharesShape>) -> Vec<(SharesShape, View)> {
-        if shapes.is_empty() {
-            return Vec::new();
-        }
-        let bytes = shapes.iter().map(|shape| f32s(shape.words())).sum();
-        let mut rest = self.buffer(BufferName::AttentionShares, bytes, BufferKind::Activation);
-        let table = |shape: SharesShape| {
-            let view = View { bytes: f32s(shape.words()), ..rest };
-            rest.offset += view.bytes;
-            (shape, view)
-        };
-        shapes.into_iter().map(table).collect()
-    }
-
-    /// Adds the launches that divide the rows among the CTAs of attention.
-    fn attention_shares(&mut self, memory: &Memory) {
-        for (shape, table) in &memory.shares {
-            let args =
-                vec![memory.page_table.read("page_table"), memory.state.read("state"), table.write("shares")];
-            self.launch(LaunchRole::AttentionShares, KernelSpec::AttentionShares(*shape), args);
-        }
-    }
-
     fn vector(&mut self, tensor: TensorName, elements: u32) -> View {
         let tensor = tensor.to_string();
         let form = PartForm::Vector { elements };
@@ -279,16 +257,6 @@ impl Builder<'_> {
         }
         let rule = self.tuning.rule(&self.plan.gpu, stack.label.role, Some(&matrix_name(&shape)), tokens);
         cost::gemv(&self.plan.gpu, shape, stack.trigger, &rule)
-    }
-
-    /// Attention of a decode step with as many rows as this one, or with one row.
-    fn attention(&self, layer: &Attention) -> AttentionShape {
-        let rows = match self.plan.params.kind {
-            StepKind::Decode | StepKind::Verify => self.plan.params.rows,
-            StepKind::Prefill => 1,
-        };
-        let rule = self.tuning.rule(&self.plan.gpu, LaunchRole::Attention, None, rows);
-        cost::attention(&self.plan.gpu, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 
     /// Adds the launches of a product with inputs `x` and outputs `y`.
@@ -367,82 +335,6 @@ impl Builder<'_> {
         ];
         self.launch(LaunchRole::Embed, KernelSpec::Embed(spec), args);
         weights
-    }
-
-    /// Adds the launches of attention; with `only_appends`, those up to the append to the cache.
-    fn attention_block(&mut self, layer: u32, facts: &Attention, only_appends: bool, memory: &Memory) {
-        let d = self.plan.shape.dimensions.clone();
-        let label = |role| LaunchLabel { layer: Some(layer), role };
-
-        let members = [facts.q, facts.k, facts.v];
-        let stack = Stack {
-            norm: facts.norms.before,
-            // Attention reads the row's record, the page table, and earlier keys and values, before it waits.
-            trigger: Trigger::AfterWait,
-            ..Stack::plain(label(LaunchRole::AttnQkv), d.hidden, &members)
-        };
-        self.product(stack, memory.residual, memory.qkv, memory);
-
-        let members = [facts.output];
-        let after = facts.norms.after.map(|norm| (LaunchRole::AttnPostNorm, norm));
-        let output = Stack::plain(label(LaunchRole::AttnOutput), d.q_width(), &members);
-        let output = self.end_of_block(output, after.is_some());
-        let mut attended = memory.attended;
-
-        let attention = self.attention(facts);
-        let cache_bytes = attention.cache_bytes(self.plan.params.pages * PAGE);
-        let keys = self.buffer(format!("blk.{layer}.keys"), cache_bytes, BufferKind::KvCache);
-        let values = self.buffer(format!("blk.{layer}.values"), cache_bytes, BufferKind::KvCache);
-        let norms = facts.qk_norm.zip(attention.norm_widths());
-        let norms = norms.map(|(norm, [q, k])| [self.vector(norm.q, q), self.vector(norm.k, k)]);
-        let mut args = vec![memory.qkv.read("qkv")];
-        if let Some([q, k]) = norms {
-            args.extend([q.read("q_norm"), k.read("k_norm")]);
-        }
-        args.extend(facts.rope.map(|table| memory.rope_tables[table].read("rope_table")));
-        let cache =
-            [keys.read_write("keys"), values.read_write("values"), memory.page_table.read("page_table")];
-        if let Some(queries) = memory.queries {
-            let chunk = cost::chunk(&self.plan.gpu, attention, self.plan.params.rows);
-            let state = memory.state.read("state");
-            let append = KernelSpec::Append(AppendShape::of(&chunk.attention, true));
-            args.push(queries.write("queries"));
-            args.extend(cache.into_iter().chain([state.clone()]));
-            self.launch(label(LaunchRole::Append), append, args);
-            if only_appends {
-                return;
-            }
-            let cache = [keys.read("keys"), values.read("values"), memory.page_table.read("page_table")];
-            let mut args = vec![queries.read("queries")];
-            args.extend(cache.into_iter().chain([memory.attended.write("y"), state]));
-            self.launch(label(LaunchRole::Attention), KernelSpec::AttentionChunk(chunk), args);
-        } else {
-            let mut attention = attention;
-            let layout = self.divided(&output).prepare().map(|prepare| prepare.layout);
-            attention.output_layout = layout.filter(|layout| attention.can_quantise(layout));
-            let mut args_of_cache = cache.to_vec();
-            if self.plan.params.kind == StepKind::Verify {
-                let append = KernelSpec::Append(AppendShape::of(&attention, false));
-                let args = [&args[..], &cache, &[memory.state.read("state")]].concat();
-                self.launch(label(LaunchRole::Append), append, args);
-                attention.appended = true;
-                args_of_cache =
-                    vec![keys.read("keys"), values.read("values"), memory.page_table.read("page_table")];
-            }
-            args.extend(args_of_cache);
-            args.extend([memory.partial.read_write("partial"), memory.counters.read_write("counters")]);
-            match attention.output_layout {
-                None => args.push(memory.attended.write("y")),
-                Some(layout) => {
-                    attended = self.prepared(layout.bytes().into());
-                    args.push(attended.write("inputs"));
-                }
-            }
-            let shares = memory.shares.iter().find(|(shape, _)| Some(*shape) == SharesShape::of(&attention));
-            args.push(shares.map_or(memory.state.read("state"), |(_, table)| table.read("shares")));
-            self.launch(label(LaunchRole::Attention), KernelSpec::Attention(attention), args);
-        }
-        self.end_block(output, after, attended, memory);
     }
 
     fn feed_forward_block(&mut self, layer: u32, facts: &FeedForward, memory: &Memory) {
