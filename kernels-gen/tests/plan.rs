@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::attention::{AttentionShape, KvType};
 use bespoke_kernels::kernels::gemv::GemvShape;
+use bespoke_kernels::kernels::gemv::tokens::InputLayout;
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::{Access, BufferKind, BufferName, Launch, LaunchRole, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{FeedForward, ModelShape, builtin};
@@ -495,4 +496,29 @@ fn attention_quantises_its_output_where_a_cta_has_whole_groups() {
             assert_eq!(found, quantises, "{name}, {rows} rows");
         }
     }
+}
+
+/// Layouts from a file that attention cannot write are errors, also those whose sizes would overflow.
+#[test]
+fn a_layout_that_attention_cannot_write_is_an_error() {
+    let params = PlanParams { slots: 8, ..PlanParams::single(4096) }.decode(8);
+    let plan = Plan::new(&shape("llama-3.1-8b"), Target::Sm90, params).unwrap();
+    let found = plan.kernels.iter().find_map(|kernel| match &kernel.spec {
+        KernelSpec::Attention(shape) => Some((shape.clone(), shape.output_layout?)),
+        _ => None,
+    });
+    let (attention, layout) = found.expect("attention with a quantised output");
+    let error = |layout: InputLayout, heads_per_block| {
+        let output_layout = Some(layout);
+        let shape = AttentionShape { output_layout, heads_per_block, ..attention.clone() };
+        KernelSpec::Attention(shape).check().unwrap_err()
+    };
+    let does_not_fit = "`output_layout` does not fit the rows, or the heads of a CTA";
+    assert_eq!(error(InputLayout { tokens: 7, ..layout }, 4), does_not_fit);
+    assert_eq!(error(InputLayout { granules: 31, ..layout }, 4), does_not_fit);
+    assert_eq!(error(layout, 1), does_not_fit);
+    let tokens = error(InputLayout { tokens: u32::MAX, ..layout }, 4);
+    assert!(tokens.starts_with("`layout.tokens` is 4294967295, not 1 to "), "{tokens}");
+    let granules = error(InputLayout { granules: u32::MAX, ..layout }, 4);
+    assert!(granules.starts_with("`layout.granules` is 4294967295, not 1 to "), "{granules}");
 }

@@ -42,11 +42,7 @@ impl KernelSpec {
             }
             KernelSpec::Gemv(s) => gemv(s),
             KernelSpec::Prepare(s) => {
-                within(&[
-                    ("cols", s.cols, WIDTH),
-                    ("layout.tokens", s.layout.tokens, PRODUCT_TOKENS),
-                    ("layout.granules", s.layout.granules, WIDTH / 128 + 2),
-                ])?;
+                within(&[("cols", s.cols, WIDTH)])?;
                 inputs(&s.layout)
             }
             KernelSpec::Gemm(s) => gemm(s),
@@ -279,6 +275,10 @@ fn warpgroups(s: &GemvShape) -> Result<(), String> {
 
 /// Checks the size of the inputs of several tokens.
 fn inputs(layout: &InputLayout) -> Result<(), String> {
+    within(&[
+        ("layout.tokens", layout.tokens, PRODUCT_TOKENS),
+        ("layout.granules", layout.granules, WIDTH / 128 + 2),
+    ])?;
     if !layout.block_tokens.is_multiple_of(4) || layout.block_tokens > 256 {
         return Err(format!("`block_tokens` is {}, not a multiple of 4 up to 256", layout.block_tokens));
     }

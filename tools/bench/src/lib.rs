@@ -21,7 +21,7 @@ pub use profile::{
 };
 pub use rows::{BATCH_POSITIONS, RowsMeasurement, RowsTest, measure_batch, measure_prompt};
 pub use speculation::{SpeculationError, SpeculationMeasurement, SpeculationWorkload, measure_speculation};
-pub use step::{Head, MeasuredStep, ProfiledStep};
+pub use step::{MeasuredStep, ProfiledStep, StepInfo};
 pub use timeline::{RoleSpan, TimedLaunch, Timeline, timeline};
 pub use trace::trace;
 

@@ -7,7 +7,7 @@ use bespoke::engine::{EngineError, Matrix, StepRows};
 use bespoke_kernels::plan::LaunchRole;
 use serde::Serialize;
 
-use crate::step::{Head, MeasuredStep};
+use crate::step::{MeasuredStep, StepInfo};
 use crate::{Subject, median};
 
 /// One step of a model, launch by launch.
@@ -15,7 +15,7 @@ use crate::{Subject, median};
 pub struct Profile {
     /// Model, device and step.
     #[serde(flatten)]
-    pub head: Head,
+    pub info: StepInfo,
     /// Sum of the times of all launches, run one by one.
     pub kernels_microseconds: f64,
     /// Time of a graph replay of the step by the device's clock; `None` without a graph.
@@ -142,7 +142,7 @@ const REPLAYS: u32 = 32;
 /// # Errors
 /// If the cache is too small, or the device fails.
 pub fn profile(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Profile, EngineError> {
-    let head = Head::new(subject, step);
+    let info = StepInfo::new(subject, step);
     let rows = step.rows;
     let engine = &mut subject.engine;
     let depth = rows.depth();
@@ -182,7 +182,7 @@ pub fn profile(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Profile,
     let roles = roles.map(|(planned, launch)| ((planned.label.role, launch.kernel.clone()), launch));
     let sum: f64 = launches.iter().map(|launch| launch.traffic.microseconds).sum();
     Ok(Profile {
-        head,
+        info,
         kernels_microseconds: sum,
         replay_microseconds,
         ceiling_bytes_per_second: subject.ceiling,

@@ -79,9 +79,9 @@ impl MeasuredStep {
     }
 }
 
-/// What a profile or a timeline is of.
+/// Model, device and step of a profile or a timeline.
 #[derive(Debug, Serialize)]
-pub struct Head {
+pub struct StepInfo {
     /// The model's name.
     pub model: String,
     /// The device's name.
@@ -95,9 +95,9 @@ pub struct Head {
     pub depth: u32,
 }
 
-impl Head {
-    pub(crate) fn new(subject: &Subject<'_>, step: MeasuredStep) -> Head {
-        Head {
+impl StepInfo {
+    pub(crate) fn new(subject: &Subject<'_>, step: MeasuredStep) -> StepInfo {
+        StepInfo {
             model: subject.name.clone(),
             device: subject.engine.device().info().name.clone(),
             target: subject.engine.plan().target().to_string(),

@@ -215,7 +215,7 @@ fn profile_text(profile: &Profile) -> String {
     let replay = match profile.replay_microseconds {
         Some(replay) => format!(
             "{replay:.1} µs as a replay of the graph ({:.1} tokens/s): a gap of {:.1} µs",
-            f64::from(profile.head.step.tokens()) * 1e6 / replay,
+            f64::from(profile.info.step.tokens()) * 1e6 / replay,
             sum - replay
         ),
         None => "no graph to compare with".to_owned(),
@@ -223,7 +223,7 @@ fn profile_text(profile: &Profile) -> String {
     format!(
         "{}: every kernel by itself, launched eagerly with an event around each, no overlap.\n\n\
          {launches}\n\nSum of the kernels {sum:.1} µs; {replay}.\n\nThe matrices among them:\n\n{matrices}\n",
-        profile.head.title()
+        profile.info.title()
     )
 }
 
@@ -252,7 +252,7 @@ fn timeline_text(line: &Timeline) -> String {
          {:.1} µs: {:.1} µs of work, {:.1} µs of gaps. Early: the first CTA starts so long before the end of the launch \
          before. Gap: from that end until the first CTA continues after its wait. Work: from then to the last CTA's end. \
          Uneven: from the first CTA's end to the last one's.\n",
-        line.head.title(),
+        line.info.title(),
         line.replays,
         if line.replays == 1 { "" } else { "s" },
         line.microseconds,

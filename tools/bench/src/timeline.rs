@@ -8,14 +8,14 @@ use bespoke_kernels::plan::LaunchRole;
 use serde::Serialize;
 
 use crate::Subject;
-use crate::step::{Head, MeasuredStep};
+use crate::step::{MeasuredStep, StepInfo};
 
 /// A step of a model as the launches of its graph overlap. Times are in microseconds.
 #[derive(Debug, Serialize)]
 pub struct Timeline {
     /// Model, device and step.
     #[serde(flatten)]
-    pub head: Head,
+    pub info: StepInfo,
     /// Number of replays; times are means over them.
     pub replays: usize,
     /// Time from the first instruction of the step to the last.
@@ -72,7 +72,7 @@ const REPLAYS: u32 = 24;
 /// # Errors
 /// If the engine has no such step, the cache is too small, or the device fails.
 pub fn timeline(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Timeline, EngineError> {
-    let head = Head::new(subject, step);
+    let info = StepInfo::new(subject, step);
     let rows = step.rows;
     let engine = &mut subject.engine;
     let most = if engine.device().info().kind == Kind::Emulator { 1 } else { REPLAYS };
@@ -100,7 +100,7 @@ pub fn timeline(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Timelin
     let roles = plan.launches.iter().zip(&launches);
     let roles = roles.map(|(planned, launch)| (planned.label.role, launch.kernel.as_str()));
     Ok(Timeline {
-        head,
+        info,
         replays: found.len(),
         microseconds: spans.last().map_or(0.0, |span| span.end),
         roles: by_role(roles, &spans),

@@ -21,7 +21,7 @@ pub fn trace(profiles: &[Profile], lines: &[Timeline]) -> Value {
         events.extend(timeline(line, pid));
     }
     for (profile, pid) in profiles.iter().zip(1u32..) {
-        let name = format!("{} on {}", profile.head.title(), profile.head.place());
+        let name = format!("{} on {}", profile.info.title(), profile.info.place());
         events.push(named("process_name", pid, 0, &name));
         events.push(named("thread_name", pid, LAYERS, "layers"));
         let kernels = "kernels: eager launches, an event around each, no overlap";
@@ -39,7 +39,7 @@ pub fn trace(profiles: &[Profile], lines: &[Timeline]) -> Value {
 /// Slices of the launches of a timeline, and within them their work after the wait. A launch that starts before another one
 /// ends is on another thread.
 fn timeline(line: &Timeline, pid: u32) -> Vec<Value> {
-    let name = format!("{}, replays of the graph on {}", line.head.title(), line.head.place());
+    let name = format!("{}, replays of the graph on {}", line.info.title(), line.info.place());
     let mut events = vec![named("process_name", pid, 0, &name)];
     let mut ends: Vec<f64> = Vec::new();
     for launch in &line.launches {

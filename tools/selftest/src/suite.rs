@@ -511,9 +511,8 @@ fn norm_adds() -> Vec<KernelSpec> {
 /// Shapes of attention: one to eight query heads per key/value head, and a group of heads in two CTAs; full and partial
 /// rotation, of pairs and of halves, and none; norms of heads and of projections; windows within a tile, and over the
 /// borders of pages and splits; rows of one sequence and of several; other scales; soft caps; splits of one page and of several;
-/// rings of one stage
-/// and of more, with both copy engines, whose stages hold a page and less; caches of f16 and of bytes; outputs quantised for a
-/// product of warps and of warpgroups, in all forms.
+/// rings of one stage and of more, with both copy engines, whose stages hold a page and less; caches of f16 and of bytes; outputs
+/// quantised for a product of warps and of warpgroups, in all forms.
 fn attentions() -> Vec<AttentionShape> {
     use NormSpan::{Head, Projection};
     use RopeKind::{Neox, Norm};

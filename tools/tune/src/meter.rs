@@ -6,7 +6,7 @@ use bespoke_kernels::plan::{Plan, Tuning};
 
 use crate::search::{Comparison, Meter};
 
-/// Effort of a measurement: depths, replays and turns.
+/// How two plans are compared: at which depths, and how often.
 #[derive(Clone, Debug)]
 pub struct Effort {
     /// Numbers of positions in the cache; at least one. A time is the mean over the depths.
@@ -22,11 +22,12 @@ pub struct Effort {
 const FIRST_TURNS: usize = 3;
 const CLEARLY: f64 = 0.01;
 
-/// Comparison of the plan of the rules that were found with the cost model's plan.
+/// Final comparison of the plan by the new rules with the cost model's.
+#[derive(Debug)]
 pub struct Confirmation {
-    /// By the mean time over the depths.
+    /// Comparison by the mean time over the depths.
     pub total: Comparison,
-    /// At each depth, in positions.
+    /// Each depth, in positions, with the comparison there.
     pub by_depth: Vec<(u32, Comparison)>,
 }
 
@@ -44,7 +45,8 @@ impl<'a> DeviceMeter<'a> {
         DeviceMeter { variants, effort, present: None }
     }
 
-    /// Compares two plans in `turns` turns, without an early end: over all depths, and at each of them.
+    /// Compares two plans by the mean over the depths, and at each depth. Runs all `turns` turns, also if one plan is clearly
+    /// slower.
     pub fn confirm(&mut self, before: &Plan, after: &Plan, turns: u32) -> Result<Confirmation, EngineError> {
         let mut before = self.variants.make(before.clone())?;
         let mut after = self.variants.make(after.clone())?;
@@ -204,7 +206,7 @@ mod tests {
         assert!(confirmed.by_depth.iter().all(|(_, compared)| compared.before > 0.0));
         let deep = Effort { depths: vec![79], ..effort };
         let mut meter = DeviceMeter::new(Variants::new(&mut engine, 1).unwrap(), deep);
-        let error = meter.confirm(&start, &other, 1).err().unwrap();
+        let error = meter.confirm(&start, &other, 1).unwrap_err();
         assert!(error.to_string().starts_with("the context is full: 81 positions"), "{error}");
     }
 }

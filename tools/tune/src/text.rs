@@ -33,7 +33,7 @@ pub fn changes(found: &Found) -> Table {
     table
 }
 
-/// Describes the comparison in a sentence, and with several depths the change at each.
+/// A sentence with the times before and after, and with several depths the gain at each.
 pub fn verdict(confirmation: &Confirmation) -> String {
     let Confirmation { total, by_depth } = confirmation;
     let Comparison { before, gain, noise } = *total;

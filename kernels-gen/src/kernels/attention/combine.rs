@@ -63,8 +63,9 @@ impl Results {
         }
     }
 
-    /// If the output is quantised, quantises that of the CTA's heads, and stores it as inputs of a product. `values` loads the eight
-    /// elements of a unit, counted from the first of the CTA. Called by the first `threads` threads of the CTA.
+    /// If the shape has an `output_layout`, quantises the output of the CTA's heads, and stores it for the next product. The
+    /// elements are divided into units of eight, of which a thread has one at a time; `values` gives the elements of a unit, by its
+    /// index in the CTA. Called by the first `threads` threads of the CTA.
     #[device]
     fn store_inputs(
         &self,
@@ -86,13 +87,11 @@ impl Results {
     }
 }
 
-/// If the output is quantised, quantises that of the CTA's heads, which is in shared memory ([`Results::store_four`]). Called by
-/// the consumer warps.
+/// Quantises the output of the CTA's heads, which [`Results::store_four`] has stored in shared memory. Called by the consumer
+/// warps, if the shape has an `output_layout`.
 #[device]
 pub(super) fn quantise_output(results: &Results, work: &Work, s: &AttentionShape) {
-    if s.output_layout.is_some() {
-        named_barrier(CONSUMER_BARRIER, CONSUMERS);
-    }
+    named_barrier(CONSUMER_BARRIER, CONSUMERS);
     results.store_inputs(CONSUMERS, work, s, |unit| {
         let (head, element) = (unit * UNIT / s.head_dim, unit * UNIT % s.head_dim);
         let from = partial_at(0, head, s).at(element);

@@ -57,9 +57,10 @@ use work::{CONSUMER_BARRIER, Operands, Positions, Results, Run, Work};
 /// [`super::rope::frequencies`]; `keys` and `values`: the pools of pages, as described in `cache`; `page_table` u32: entry
 /// PAGES + i is the physical page of the positions from 64·i on, where PAGES is a word of the row's record; `partial` f32
 /// [rows, heads, splits, head_dim + 4] and `counters` u32 [rows, blocks of heads], zero at the start and at the end, are
-/// workspace; `y` f32 [rows, heads, head_dim], or with an `output_layout` `inputs` instead, which the next product reads:
-/// y, quantised as by [`super::gemv::tokens::prepare()`]; `state`, the rows' records: see [`super::state`]; if the CTAs are
-/// divided by the lengths of the rows' contexts (`at_once`), `shares` instead, of [`attention_shares()`].
+/// workspace; `y` f32 [rows, heads, head_dim]; if the shape has an `output_layout`, `inputs` in place of `y`: the same values
+/// quantised, with the bytes that [`super::gemv::tokens::prepare()`] would write; `state`, the rows' records: see
+/// [`super::state`]; if the CTAs are divided by the lengths of the rows' contexts (`at_once`), `shares` in place of `state`, the
+/// table of [`attention_shares()`].
 ///
 /// Products have f16 operands and f32 sums; elements of type q8_0 are converted to f16 in registers. Queries and softmax
 /// weights are each split into two f16. Scores are base-2 logarithms of softmax weights: see `score`.

@@ -89,9 +89,9 @@ pub struct AttentionShape {
     /// Whether the launch before this one has appended the entries of all rows ([`super::append()`]), so that rows may be
     /// consecutive tokens of a sequence. It does not change results.
     pub appended: bool,
-    /// Layout in which the output is quantised for the next product, instead of a launch of
-    /// [`prepare`](crate::kernels::gemv::tokens::prepare()): one for which [`AttentionShape::can_quantise`]. `None` for an output
-    /// of f32.
+    /// If the kernel quantises its output for the next product: the layout of that product's inputs, which must pass
+    /// [`AttentionShape::can_quantise`]. It saves a launch of [`prepare`](crate::kernels::gemv::tokens::prepare()). `None` for an
+    /// output of f32.
     pub output_layout: Option<InputLayout>,
 }
 
@@ -193,8 +193,8 @@ impl AttentionShape {
         self.heads * self.head_dim
     }
 
-    /// Whether the CTAs can quantise the output in `layout`: columns that are quantised together are of one CTA, and `layout` has
-    /// no tokens but the rows.
+    /// Whether the kernel can quantise its output in `layout`. All 256 columns with a common scale must belong to one CTA, and
+    /// `layout` must have exactly the rows as tokens, without padding.
     pub fn can_quantise(&self, layout: &InputLayout) -> bool {
         (self.heads_per_block * self.head_dim).is_multiple_of(SCALED)
             && layout.columns() == self.y_width()

@@ -8,8 +8,8 @@
 //!
 //! - With a CTA for each possible run (`run_blocks` equals `splits`), a row has as many CTAs as runs, if those of all rows run
 //!   at once. If not, each row has `run_blocks`.
-//! - With fewer, a row has one CTA at least, and at most one for each run; the others go to the rows in proportion to their
-//!   numbers of runs. So a long sequence among short ones has more CTAs than they have.
+//! - With fewer CTAs than possible runs, each row has at least one CTA, and at most one for each run; the other CTAs go to the
+//!   rows in proportion to their numbers of runs. So a long sequence among short ones has more CTAs than they have.
 //!
 //! The table of shares is u32 `[CTA][WORDS]`:
 //!
@@ -17,7 +17,7 @@
 //! | --- | --- |
 //! | 0 | index of the row; the number of rows if the CTA has no work. The other words are zero then |
 //! | 1 | index of the first of the CTA's runs |
-//! | 2 | number n of CTAs of the row. The CTA has the runs first, first + n, first + 2n, … |
+//! | 2 | number n of CTAs of the row. This CTA attends to the runs first, first + n, first + 2n, … |
 //! | 3 | the row's position |
 //! | 4 | 1 if the row exists, else 0. A row that does not exist has one CTA, which clears its output |
 //! | 5 | index in the page table of the sequence's first page, as in the row's record |

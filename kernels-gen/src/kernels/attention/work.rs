@@ -39,9 +39,10 @@ impl Operands {
 pub(super) struct Results {
     pub partial: Ptr<Global, f32>,
     pub counters: Ptr<Global, u32>,
-    /// The row's output; none if it is written as inputs of a product.
+    /// The row's output as f32; `None` if it is quantised.
     pub y: Option<Ptr<Global, f32>>,
-    /// Inputs of all rows for a product, in the layout of [`AttentionShape::output_layout`].
+    /// The quantised outputs of all rows, which are the inputs of the next product, in [`AttentionShape::output_layout`]; `None` if
+    /// the output is f32.
     pub inputs: Option<Ptr<Global, u8>>,
     /// Index of the row.
     pub row: Val<u32>,

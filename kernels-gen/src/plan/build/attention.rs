@@ -27,7 +27,8 @@ impl Cache {
 }
 
 impl Builder<'_> {
-    /// Attention of a decode step with as many rows as this one, or with one row.
+    /// Shape of attention in a decode or verify step; in a prefill step that of a step of one row, from which
+    /// [`Builder::attend_to_prompt`] derives its shape.
     pub(super) fn attention(&self, layer: &Attention) -> AttentionShape {
         let rows = match self.plan.params.kind {
             StepKind::Decode | StepKind::Verify => self.plan.params.rows,
