@@ -8,6 +8,7 @@ use bespoke::device::{self, Checks, Kind, Opened, Selector};
 use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
 use bespoke::speculation::{DraftCounts, Source, SourceCounts, Speculation};
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_perplexity::{VocabularyError, check_vocabularies};
 use clap::ArgGroup;
 use miette::{WrapErr, miette};
@@ -182,6 +183,17 @@ pub struct Sizes {
     pub drafts: u32,
     /// Part of the free memory that the KV cache takes at most, as [`EngineOptions::kv_share`].
     pub kv_share: u32,
+    /// Operands of matrix products in steps of several sequences.
+    pub arithmetic: Arithmetic,
+}
+
+/// Operands of matrix products.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct ArithmeticArgs {
+    /// Operands of matrix products in decode steps of several sequences: integers, whose products are exact; or f16, which is
+    /// faster from 16 sequences on, and slower with few [default: integers]
+    #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
+    pub arithmetic: Arithmetic,
 }
 
 /// Speculation.
@@ -261,7 +273,7 @@ pub fn load_draft(
     tracing::info!("draft model: {}", path.display());
     let context = context.min(draft.shape.dimensions.context);
     // A second row catches up with a token; the context's pages leave room for those of the model.
-    let sizes = Sizes { parallel, prefill: true, drafts: 1, kv_share: DRAFT_SHARE, kv_memory: None };
+    let sizes = Sizes { parallel, prefill: true, drafts: 1, kv_share: DRAFT_SHARE, ..Sizes::default() };
     load_sampling(&draft, args, context, SamplingParams::default(), &sizes)
         .wrap_err_with(|| format!("the draft model {}", path.display()))
 }
@@ -313,6 +325,7 @@ pub fn load_on(
         kv_memory: sizes.kv_memory,
         kv_share: sizes.kv_share,
         drafts: sizes.drafts,
+        arithmetic: sizes.arithmetic,
         step_limit: None,
     };
     // Kernels may have to be generated and assembled before the weights are loaded.

@@ -226,7 +226,7 @@ impl KernelSpec {
         match self {
             KernelSpec::Embed(s) => Geometry { grid: s.grid(), ..flat(1, s.threads) },
             KernelSpec::Gemv(s) => {
-                let grid = [s.schedule.grid, s.schedule.several.blocks, 1];
+                let grid = [s.schedule.grid * s.cluster(), s.schedule.several.blocks, 1];
                 Geometry { grid, dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
             KernelSpec::Prepare(s) => flat(s.grid(), s.threads()),
@@ -379,12 +379,13 @@ fn halve_name(s: &HalveShape) -> String {
 
 /// Part of a GEMV's name for the tokens and their schedule; empty for one token.
 fn several_name(s: &GemvShape) -> String {
-    if s.tokens == 1 {
+    if s.tokens == 1 && !s.has_halves() {
         return String::new();
     }
     if s.is_few() {
         return format!("_n{}", s.tokens);
     }
+    let halves = if s.has_halves() { "_half" } else { "" };
     let several = &s.schedule.several;
     let slices =
         if several.prepared { format!("_c{}_b{}", several.slice, several.buffers) } else { String::new() };
@@ -393,7 +394,7 @@ fn several_name(s: &GemvShape) -> String {
     } else {
         String::new()
     };
-    format!("_n{}{slices}_p{}_t{}{warpgroups}", s.tokens, several.parts, several.tiles)
+    format!("{halves}_n{}{slices}_p{}_t{}{warpgroups}", s.tokens, several.parts, several.tiles)
 }
 
 /// Name of a preparation: inputs, tokens, and the forms in which products need the inputs.
@@ -413,6 +414,8 @@ fn forms_name(forms: InputForms) -> String {
         (forms.sums, 's'),
         (forms.half_sums, 'h'),
         (forms.floats, 'f'),
+        (forms.short_halves, 'k'),
+        (forms.long_halves, 'l'),
     ];
     forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect()
 }

@@ -88,6 +88,28 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 50 && s.has_warpgroups())),
         ),
         ("prepare", small(|spec| matches!(spec, KernelSpec::Prepare(s) if s.normed))),
+        (
+            "gemv of 16 tokens, f16",
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.has_halves() && s.cols == 3584)),
+        ),
+        (
+            "gemv by warpgroups, f16",
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.has_halves() && s.tokens == 40)),
+        ),
+        (
+            "gemv by warpgroups, three with two types of f16",
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.has_halves() && s.tokens == 50)),
+        ),
+        (
+            "gemv by warpgroups, clusters",
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.cluster() > 1 && s.cols == 1792)),
+        ),
+        (
+            "prepare, f16 with mins",
+            small(
+                |spec| matches!(spec, KernelSpec::Prepare(s) if s.layout.forms.short_halves && s.layout.forms.mins),
+            ),
+        ),
         ("gemm, mma", gemm(false)),
         ("gemm by warpgroups", gemm(true)),
         ("halve", small(|spec| matches!(spec, KernelSpec::Halve(s) if s.eps.is_some()))),
@@ -256,36 +278,36 @@ fn some_mutants_of_kernels_are_found() {
 fn mutants_of_kernels_are_found() {
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
-        compare lt as le                        44        19         10     15        0
-        drop a barrier                          35        35          0      0        0
-        drop a copy                             30        29          1      0        0
-        drop a fence                            16        11          0      5        0
-        drop a store                            46        31         15      0        0
+        compare lt as le                        52        25         11     16        0
+        drop a barrier                          42        42          0      0        0
+        drop a copy                             38        37          1      0        0
+        drop a fence                            24        16          0      8        0
+        drop a store                            56        40         16      0        0
         drop a warp barrier                      4         4          0      0        0
-        drop a wgmma commit                      6         1          0      5        0
-        drop a wgmma fence                       6         0          6      0        0
+        drop a wgmma commit                     12         3          0      9        0
+        drop a wgmma fence                      12         2         10      0        0
         drop an atomic operation                 3         1          2      0        0
-        drop an mbarrier arrival                26        26          0      0        0
-        expect fewer bytes                      20        20          0      0        0
-        expect more bytes                       20        20          0      0        0
-        expect one more arrival                 30        30          0      0        0
-        flip an mbarrier's parity               30        29          1      0        0
-        invert a branch                         45        26         10      9        0
-        invert a comparison                     43        24         15      4        0
-        load the next word                      46        24         22      0        0
-        min instead of max                      34         6         24      4        0
-        move a barrier before accesses           3         2          0      1        0
+        drop an mbarrier arrival                34        34          0      0        0
+        expect fewer bytes                      28        28          0      0        0
+        expect more bytes                       28        28          0      0        0
+        expect one more arrival                 38        38          0      0        0
+        flip an mbarrier's parity               38        36          2      0        0
+        invert a branch                         55        36         10      9        0
+        invert a comparison                     53        34         15      4        0
+        load the next word                      56        31         25      0        0
+        min instead of max                      41         9         26      6        0
+        move a barrier before accesses           4         2          0      2        0
         move a barrier behind accesses          18        14          0      4        0
-        move an mbarrier wait behind            20        15          0      5        0
-        narrow a shuffle's mask                 36        36          0      0        0
+        move an mbarrier wait behind            28        22          0      6        0
+        narrow a shuffle's mask                 38        38          0      0        0
         narrow an atomic operation               4         3          0      1        0
-        shift by one more bit                   46        24         21      1        0
-        store to the next word                  46        45          1      0        0
-        swap operands                           41        16         20      5        0
-        swap selected values                    45        17         28      0        0
-        wait for one wgmma group less            6         0          0      6        0
-        wait without a loop                     30        23          1      6        0
-        all                                    779       531        177     71        0
+        shift by one more bit                   56        32         23      1        0
+        store to the next word                  56        55          1      0        0
+        swap operands                           51        21         22      8        0
+        swap selected values                    53        25         28      0        0
+        wait for one wgmma group less           12         2          0     10        0
+        wait without a loop                     38        29          2      7        0
+        all                                    972       687        194     91        0
 
         Survivors:
     "#]]

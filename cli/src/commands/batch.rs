@@ -22,7 +22,7 @@ use crate::model::{self, Model};
 use crate::output::{self, Force, check_distinct, file_error};
 use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
-use crate::session::{self, DecodeArgs, SpeculationArgs};
+use crate::session::{self, ArithmeticArgs, DecodeArgs, SpeculationArgs};
 use crate::text::{self, counted};
 
 /// Decode many prompts, from lines of JSON to lines of JSON
@@ -59,6 +59,9 @@ pub struct BatchArgs {
     /// at the same time, or as much as is free]
     #[arg(long, value_name = "BYTES", value_parser = session::bytes)]
     kv_memory: Option<u64>,
+    /// Operands of matrix products.
+    #[command(flatten)]
+    arithmetic: ArithmeticArgs,
     /// Tokens to generate for each prompt, or -1 for all until the text ends or the context is full [default: 128; for
     /// messages, -1]
     #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", allow_negative_numbers = true, value_parser = token_limit)]
@@ -241,6 +244,7 @@ impl Answers<'_> {
             prefill: true,
             drafts: speculation.most,
             kv_share: 1,
+            arithmetic: args.arithmetic.arithmetic,
         };
         // A plan that can sample also decodes greedily.
         let sampling = missing.iter().map(|&index| &self.jobs[index].sampling);

@@ -16,7 +16,7 @@ use crate::model;
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
-use crate::session::{self, DecodeArgs};
+use crate::session::{self, ArithmeticArgs, DecodeArgs};
 
 /// Measure decode speed
 #[derive(clap::Args, Debug)]
@@ -44,6 +44,9 @@ pub struct BenchArgs {
     /// Also decode this many sequences side by side: numbers of at most 64
     #[arg(short = 'b', long, value_delimiter = ',', value_name = "SEQUENCES", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub batch: Vec<u32>,
+    /// Operands of matrix products.
+    #[command(flatten)]
+    pub arithmetic: ArithmeticArgs,
     /// Also process prompts of these lengths
     #[arg(short = 'p', long, value_delimiter = ',', value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: Vec<u32>,
@@ -166,6 +169,7 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         drafts: args.speculate.as_ref().map_or(0, |_| longest_draft),
         kv_memory: None,
         kv_share: 1,
+        arithmetic: args.arithmetic.arithmetic,
     };
     let draft = args.draft.as_deref().map(|path| session::load_draft(path, &model, &args.decode, context, 1));
     let mut draft = draft.transpose()?;

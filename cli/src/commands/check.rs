@@ -20,6 +20,7 @@ use crate::console::{self, Unwritable, out, outln};
 use crate::exit_code_of;
 use crate::model::{self, LoadArgs};
 use crate::progress::Progress;
+use crate::session::ArithmeticArgs;
 
 /// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
 ///
@@ -54,6 +55,9 @@ pub struct CheckArgs {
     /// Type of the KV cache, for a shape or a model: f16 or q8_0 [default: f16]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     kv: KvType,
+    /// Operands of matrix products.
+    #[command(flatten)]
+    arithmetic: ArithmeticArgs,
     /// Only kernels whose name contains this, for a shape
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
@@ -181,6 +185,7 @@ fn options(args: &CheckArgs) -> miette::Result<Options> {
     Ok(Options {
         checks,
         kv: args.kv,
+        arithmetic: args.arithmetic.arithmetic,
         instruction_limit,
         multiprocessors: args.multiprocessors,
         lints: args.lints == Lints::On,

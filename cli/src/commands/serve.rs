@@ -18,7 +18,7 @@ use crate::console::{note, outln};
 use crate::interrupt;
 use crate::model::{self, Model};
 use crate::sampling::SamplingArgs;
-use crate::session::{self, DecodeArgs, SpeculationArgs};
+use crate::session::{self, ArithmeticArgs, DecodeArgs, SpeculationArgs};
 use crate::text;
 
 /// Serve a model over HTTP, with OpenAI's API
@@ -69,6 +69,9 @@ pub struct ServeArgs {
     /// much as is free]
     #[arg(long, value_name = "BYTES", value_parser = session::bytes)]
     kv_memory: Option<u64>,
+    /// Operands of matrix products.
+    #[command(flatten)]
+    arithmetic: ArithmeticArgs,
     /// Most sequences that wait; further requests are refused (429)
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65536))]
     queue: u32,
@@ -143,6 +146,7 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
         prefill: true,
         drafts: args.speculation.speculation().most,
         kv_share: 1,
+        arithmetic: args.arithmetic.arithmetic,
     };
     let mut draft = args.speculation.load_draft(&model, &args.decode, context, args.parallel)?;
     let mut engine = session::load_on(device, &model, &args.decode, context, sampling, &sizes)?;

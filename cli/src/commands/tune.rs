@@ -17,7 +17,7 @@ use crate::model::{self, LoadArgs};
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
-use crate::session::{self, DecodeArgs, DeviceArgs, Sizes};
+use crate::session::{self, ArithmeticArgs, DecodeArgs, DeviceArgs, Sizes};
 use crate::text::counted;
 
 /// Measure how a model's work is best divided on this GPU, and write rules for --tune
@@ -55,6 +55,9 @@ pub struct TuneArgs {
     /// Sequences that a step decodes; for each number of rows in the list there are rules of its own
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = rows)]
     rows: Vec<u32>,
+    /// Operands of matrix products.
+    #[command(flatten)]
+    arithmetic: ArithmeticArgs,
     /// Try fewer values, in one pass
     #[arg(long)]
     quick: bool,
@@ -157,7 +160,8 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         load: args.load,
         rules: RulesArgs::default(),
     };
-    let sizes = Sizes { parallel: args.rows.iter().copied().max().unwrap_or(1), ..Sizes::default() };
+    let parallel = args.rows.iter().copied().max().unwrap_or(1);
+    let sizes = Sizes { parallel, arithmetic: args.arithmetic.arithmetic, ..Sizes::default() };
     let mut engine =
         session::load_sampling(&model, &decode, depths.context(), SamplingParams::default(), &sizes)?;
     let info = engine.device().info().clone();
@@ -266,7 +270,7 @@ fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
     let (tuning, passes) = (Tuning::default(), if args.quick { 1 } else { 2 });
     let mut trials = 0;
     for &rows in &args.rows {
-        let params = PlanParams::single(context);
+        let params = PlanParams::single(context).with_arithmetic(args.arithmetic.arithmetic);
         let pages = rows * params.slot_pages();
         let plan = Plan::new(&shape, gpu, params.with_slots(rows, pages).decode(rows)).into_diagnostic()?;
         if args.rows.len() > 1 {

@@ -58,6 +58,24 @@ fn speculation_changes_no_answer() {
 }
 
 #[test]
+fn answers_by_f16_do_not_depend_on_the_other_prompts() {
+    let (_folder, input, out) = prompts(PROMPTS);
+    let by_f16 = [&batch(&input, &out)[..], &["--force", "--arithmetic", "f16"]].concat();
+    let answers_with = |more: &[&str]| {
+        let ran = bespoke(&[&by_f16, more].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        answers(&out)
+    };
+    let alone = answers_with(&["--parallel", "1"]);
+    assert_eq!(alone.len(), 4);
+    assert_eq!(answers_with(&["--parallel", "4"]), alone);
+    assert_eq!(answers_with(&["--parallel", "2", "--speculate=3"]), alone);
+    let ran = bespoke(&[&batch(&input, &out)[..], &["--arithmetic", "f8"]].concat());
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("unknown arithmetic `f8`; known are integers and f16"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_draft_model_of_another_vocabulary_is_refused() {
     let (_folder, input, out) = prompts(PROMPTS);
     let missing = out.replace("out.jsonl", "missing.gguf");

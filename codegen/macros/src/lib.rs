@@ -78,7 +78,7 @@ use proc_macro::TokenStream;
 /// Options, each a `u32` expression over the compile-time parameters:
 /// - `threads = N`: threads per CTA.
 /// - `min_blocks = N`: minimum number of resident CTAs per multiprocessor.
-/// - `cluster = N`: CTAs per cluster, along x (sm_90).
+/// - `cluster = N`: CTAs per cluster, along x (sm_90); 1 for none.
 /// - `allow_spills = N`: bytes of stack per thread for spilled registers. Without it, a spill is an error wherever
 ///   `ptxas` runs, and a warning when the driver assembles.
 ///

@@ -540,7 +540,7 @@ pub fn record_kernel(name: &str, options: KernelOptions, mut body: impl FnMut())
         recorder.func.threads_yz = [y, z];
     }
     recorder.func.min_blocks = options.min_blocks;
-    recorder.func.cluster = options.cluster;
+    recorder.func.cluster = options.cluster.filter(|&blocks| blocks > 1);
     recorder.func.allow_spills = options.allow_spills.unwrap_or(0);
     if let Some(message) = options.error() {
         return Err(error_at(name, site, message));

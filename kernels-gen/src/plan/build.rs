@@ -13,7 +13,7 @@ use super::{
 use crate::kernels::attention::{AppendShape, AttentionShape, SharesShape};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemm::GemmShape;
-use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
+use crate::kernels::gemv::{Arithmetic, GemvShape, Input, Output, Schedule};
 use crate::kernels::launching::Trigger;
 use crate::kernels::norm_add::NormAddShape;
 use crate::kernels::state;
@@ -231,7 +231,7 @@ impl Builder<'_> {
     }
 
     fn divided(&self, stack: &Stack<'_>) -> GemvShape {
-        let PlanParams { rows, outputs, kind, .. } = self.plan.params;
+        let PlanParams { rows, outputs, kind, arithmetic, .. } = self.plan.params;
         let tokens = match stack.label.role {
             LaunchRole::Output => outputs,
             // Only the weights are used.
@@ -250,6 +250,12 @@ impl Builder<'_> {
             output: stack.output,
             scale: stack.scale,
             softcap: stack.softcap,
+            // Of embeddings only the weights are used.
+            arithmetic: if rows > 1 && kind != StepKind::Prefill && stack.label.role != LaunchRole::Embed {
+                arithmetic
+            } else {
+                Arithmetic::Integers
+            },
             schedule: Schedule::MINIMAL,
         };
         if kind == StepKind::Prefill {

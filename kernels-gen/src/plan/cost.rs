@@ -89,7 +89,7 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
         shape.schedule.reserve = gpu.shared_per_multiprocessor / 2;
     }
     if shape.tokens > 1 {
-        let is_few = token_cost::holds_inputs(&shape) && !rule.asks_for_slices();
+        let is_few = !shape.has_halves() && token_cost::holds_inputs(&shape) && !rule.asks_for_slices();
         let few = is_few.then(|| divide_few(gpu, &shape, rule)).flatten();
         let divided = few.or_else(|| warpgroup_cost::divide(gpu, &shape, rule));
         return divided.unwrap_or_else(|| token_cost::divide(gpu, shape, rule));

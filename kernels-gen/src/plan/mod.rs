@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernels::attention::{KvType, PAGE};
 use crate::kernels::gemm::GemmShape;
+use crate::kernels::gemv::Arithmetic;
 use crate::kernels::sample::SampleShape;
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
@@ -55,6 +56,10 @@ pub struct PlanParams {
     pub kv: KvType,
     /// Choice of the next token.
     pub sampling: Sampling,
+    /// Operands of the products of decode and verify steps of several rows. The decode step of one row always multiplies
+    /// integers.
+    #[serde(default, skip_serializing_if = "Arithmetic::is_default")]
+    pub arithmetic: Arithmetic,
 }
 
 /// The rows that a step may have.
@@ -148,7 +153,8 @@ impl PlanParams {
     pub fn single(context: u32) -> PlanParams {
         let (kv, sampling) = (KvType::F16, Sampling::Greedy);
         let (kind, pages) = (StepKind::Decode, context.div_ceil(PAGE));
-        PlanParams { rows: 1, outputs: 1, kind, slots: 1, pages, context, kv, sampling }
+        let arithmetic = Arithmetic::Integers;
+        PlanParams { rows: 1, outputs: 1, kind, slots: 1, pages, context, kv, sampling, arithmetic }
     }
 
     /// These parameters, with `slots` sequences that share `pages` pages.
@@ -242,6 +248,12 @@ impl PlanParams {
     #[must_use]
     pub fn with_kv(self, kv: KvType) -> PlanParams {
         PlanParams { kv, ..self }
+    }
+
+    /// These parameters, with other operands of the products of several rows.
+    #[must_use]
+    pub fn with_arithmetic(self, arithmetic: Arithmetic) -> PlanParams {
+        PlanParams { arithmetic, ..self }
     }
 
     /// These parameters, with `sampling` as the choice of the next token.

@@ -37,6 +37,9 @@ struct Constants {
     wide: [u64; 2],
     /// The same for other types.
     other: [u64; 2],
+    /// The same for products of f16. Of a Q4_K superblock, a warp decodes 16 rows with about 230 instructions and multiplies them with
+    /// eight tokens with 60 (machine code for sm_90).
+    halves: [u64; 2],
     /// A stage besides its instructions: a warp waits for weights, decodes them, and multiplies the first group.
     stage: u64,
     /// The arrival of the first stage, before which no warp of its group can start, for each KiB of it.
@@ -63,6 +66,7 @@ const LATENCY_BOUND: Constants = Constants {
     exact: [20, 5],
     wide: [40, 11],
     other: [40, 11],
+    halves: [30, 2],
     stage: 310,
     first_stage: 93,
     slice: 600,
@@ -78,6 +82,7 @@ const INSTRUCTION_BOUND: Constants = Constants {
     exact: [64, 36],
     wide: [96, 48],
     other: [128, 68],
+    halves: [120, 6],
     stage: 500,
     first_stage: 0,
     slice: 800,
@@ -167,13 +172,15 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Op
     let tiles =
         if matches!(shape.output, Output::Glu(_)) { shape.most_tiles() / 2 } else { shape.most_tiles() };
     let tiles = tiles.max(1);
+    // f16 is multiplied with two groups at once.
+    let most_parts = if shape.has_halves() { groups_of_tokens.div_ceil(2) } else { groups_of_tokens };
     let mut found: Option<(u64, Candidate)> = None;
     let mut trial = shape.clone();
     for warps in numbers_of_warps(shape, rule, inputs) {
         trial.schedule.warps = warps;
         for slices in slices(shape, inputs) {
             for batch in batches(tiles, rule) {
-                for parts in divisors(warps).filter(|&parts| parts <= groups_of_tokens) {
+                for parts in divisors(warps).filter(|&parts| parts <= most_parts) {
                     // Of equal times, that with the fewest stages and copies wins.
                     for strip in divisors(warps / parts).collect::<Vec<_>>().into_iter().rev() {
                         let several = TokenSchedule { parts, tiles: batch, ..slices };
@@ -268,6 +275,7 @@ fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
     let constants = Constants::of(shape.tokens);
     let layouts = shape.layouts();
     let of_type = |ty: WeightType| match (ty.exact_groups() > 0, ty.has_wide_integers()) {
+        _ if shape.has_halves() => constants.halves,
         (true, _) => constants.exact,
         (_, true) => constants.wide,
         _ => constants.other,

@@ -265,6 +265,14 @@ fn warpgroups(s: &GemvShape) -> Result<(), String> {
             several.slice
         ));
     }
+    if s.cluster() > 1 && (s.slices() != s.cols / 256 || several.tiles < s.most_tiles()) {
+        return Err(format!(
+            "a CTA of a cluster has slices of 256 columns, not {}, and all of its {} tiles at once, not {}",
+            several.slice,
+            s.most_tiles(),
+            several.tiles
+        ));
+    }
     // The largest product of a warpgroup has 256 columns, two for each token.
     let most = 128 * several.blocks;
     if s.tokens > most {
@@ -346,7 +354,7 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::kernels::gemv::tokens::TokenSchedule;
-    use crate::kernels::gemv::{Input, Schedule, Segment};
+    use crate::kernels::gemv::{Arithmetic, Input, Schedule, Segment};
 
     #[test]
     fn impossible_divisions_of_tokens_are_named() {
@@ -367,6 +375,7 @@ mod tests {
             output: Output::Store,
             scale: 1.0,
             softcap: None,
+            arithmetic: Arithmetic::Integers,
             schedule: Schedule { warps: 8, groups: 4, stages: 8, several, ..Schedule::MINIMAL },
         };
         let check = |several| {

@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use bespoke_gguf::Gguf;
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{Plan, PlanParams, Sampling, Tuning};
 use bespoke_kernels::shape::ModelShape;
@@ -90,6 +91,9 @@ pub struct EngineOptions {
     pub kv_share: u32,
     /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,
+    /// Operands of the products of [`Slots`]' decode and verify steps; the steps of one row of [`Engine`] itself always multiply
+    /// integers.
+    pub arithmetic: Arithmetic,
     /// Time after which a step that is not complete counts as hung. The default is [`STEP_LIMIT`].
     pub step_limit: Option<Duration>,
 }
@@ -110,6 +114,7 @@ impl Default for EngineOptions {
             kv_memory: None,
             kv_share: 1,
             sampling: SamplingParams::default(),
+            arithmetic: Arithmetic::default(),
             step_limit: None,
         }
     }
@@ -204,7 +209,7 @@ impl Engine {
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
         let params =
             PlanParams::single(context).with_kv(options.kv).with_sampling(options.sampling.launches());
-        let params = PlanParams { slots: options.parallel.max(1), ..params };
+        let params = PlanParams { slots: options.parallel.max(1), arithmetic: options.arithmetic, ..params };
         let gpu = gpu::planned(&*device, options, |gpu| {
             let plan = Plan::tuned(shape, gpu, params.clone(), &options.tuning);
             plan.is_ok_and(|plan| kernels::are_built_in(&plan))

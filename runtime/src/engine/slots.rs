@@ -194,10 +194,7 @@ impl Steps for Slots<'_> {
 
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         let count = rows.len() as u32;
-        let step = match self.engine.step_for(StepKind::Decode, count) {
-            Some(index) if count > 1 => DecodeStep::Other(index),
-            _ => DecodeStep::OneRow,
-        };
+        let step = self.engine.decode_step_for(count).map_or(DecodeStep::OneRow, DecodeStep::Other);
         let size = match step {
             DecodeStep::OneRow => 1,
             DecodeStep::Other(index) => self.engine.step_params().nth(index).map_or(1, |params| params.rows),

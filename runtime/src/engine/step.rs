@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::iter;
 
 use bespoke_kernels::kernels::attention::PAGE;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::kernels::state::{self, Row};
 use bespoke_kernels::plan::{Plan, PlanError, PlanKernel, PlanParams, StepKind};
 
@@ -47,6 +48,8 @@ pub(super) fn plans(
     let mut steps = Vec::new();
     let sizes = StepKind::Decode.sizes();
     let enough = sizes.iter().position(|&rows| rows >= slots).map_or(sizes.len(), |at| at + 1);
+    // Steps of f16 have at least two rows.
+    let enough = enough.max(if options.arithmetic == Arithmetic::F16 { 2 } else { 1 });
     for &rows in sizes[..enough].iter().filter(|&&rows| rows > 1) {
         steps.push(tuned(base.params.clone().decode(rows))?);
     }
@@ -140,6 +143,13 @@ impl Engine {
         let fits = |step: &&Step| step.params().kind == kind && step.params().rows >= rows;
         let smallest = self.steps.iter().filter(fits).min_by_key(|step| step.params().rows)?;
         self.steps.iter().position(|step| std::ptr::eq(step, smallest))
+    }
+
+    /// Index of the smallest decode step besides that of one row for `rows` rows. None if one row is enough: except of f16, of which
+    /// there are only steps of several rows.
+    pub(super) fn decode_step_for(&self, rows: u32) -> Option<usize> {
+        let has_one_row = self.plan.params.arithmetic == Arithmetic::Integers;
+        if has_one_row && rows == 1 { None } else { self.step_for(StepKind::Decode, rows) }
     }
 
     /// Parameters of the steps of several rows.

@@ -95,10 +95,10 @@ impl Engine {
     /// The step that processes `rows`.
     fn timed_step(&self, rows: StepRows) -> Result<Which, EngineError> {
         let found = match rows {
-            StepRows::Decode { sequences: 1, .. } => Some(Which::OneRow),
-            StepRows::Decode { sequences, .. } => {
-                self.step_for(StepKind::Decode, sequences).map(Which::Other)
-            }
+            StepRows::Decode { sequences, .. } => match self.decode_step_for(sequences) {
+                Some(index) => Some(Which::Other(index)),
+                None => (sequences == 1).then_some(Which::OneRow),
+            },
             StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens).map(Which::Other),
         };
         found.ok_or(EngineError::NoStep { rows: rows.count() })

@@ -1,5 +1,6 @@
 //! Random schedules through the scheduler on the emulator: every bit of every sequence's logits is that of the sequence
-//! alone, whatever arrives, ends, shares pages or runs out of them beside it, and whatever is drafted.
+//! alone, whatever arrives, ends, shares pages or runs out of them beside it, and whatever is drafted; with products of integers
+//! and of f16.
 //!
 //! `BESPOKE_SCHEDULES=1000` sets the number of schedules, `BESPOKE_SCHEDULES_SEED=17` runs only the schedule of this seed.
 
@@ -16,6 +17,7 @@ use bespoke::generation::{FinishReason, Request, Summary};
 use bespoke::scheduler::{Event, Scheduler, Steps};
 use bespoke::speculation::Speculation;
 use bespoke_gguf::Gguf;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::shape::ModelShape;
 use recording::{Counts, Recorded, Recording};
 use schedule::{CONTEXT, DRAFTS, PAGES, SLOTS, Schedule, Sequence};
@@ -23,12 +25,13 @@ use schedule::{CONTEXT, DRAFTS, PAGES, SLOTS, Schedule, Sequence};
 /// Default number of schedules.
 const SCHEDULES: u64 = 4;
 
-fn load(parallel: u32, drafts: u32) -> Engine {
+fn load(parallel: u32, drafts: u32, arithmetic: Arithmetic) -> Engine {
     let gguf = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/demo.gguf")).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
     let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
     let options =
         EngineOptions { context: Some(CONTEXT), parallel, drafts, sampling, ..EngineOptions::default() };
+    let options = EngineOptions { arithmetic, ..options };
     Engine::load(open(Selector::Emulator).unwrap().device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
 
@@ -172,13 +175,12 @@ fn seeds() -> Range<u64> {
 #[test]
 fn logits_have_the_bits_of_the_sequence_alone() {
     let seeds = seeds();
-    // Every other schedule on a thread of its own.
+    // Even seeds multiply integers, odd ones f16, each on a thread of their own.
     let (mut total, mut ended, mut sequences) = (Counts::default(), Ends::default(), 0);
-    let first = seeds.start;
     std::thread::scope(|scope| {
-        let parts = [0, 1].map(|part| {
-            let seeds = seeds.clone().filter(move |seed| (seed - first) % 2 == part);
-            scope.spawn(|| run_all(seeds))
+        let parts = [(0, Arithmetic::Integers), (1, Arithmetic::F16)].map(|(rest, arithmetic)| {
+            let seeds = seeds.clone().filter(move |seed| seed % 2 == rest);
+            scope.spawn(move || run_all(seeds, arithmetic))
         });
         for part in parts {
             let (counts, ends, count) = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -200,8 +202,8 @@ fn logits_have_the_bits_of_the_sequence_alone() {
 }
 
 /// Runs and checks schedules, and counts what happened in how many sequences.
-fn run_all(seeds: impl Iterator<Item = u64>) -> (Counts, Ends, usize) {
-    let (mut one, mut engine) = (load(1, 0), load(SLOTS, DRAFTS));
+fn run_all(seeds: impl Iterator<Item = u64>, arithmetic: Arithmetic) -> (Counts, Ends, usize) {
+    let (mut one, mut engine) = (load(1, 0, arithmetic), load(SLOTS, DRAFTS, arithmetic));
     let mut reference = Reference::new(Slots::new(&mut one).unwrap());
     let mut total = Counts::default();
     let (mut sequences, mut ended) = (0, Ends::default());
@@ -267,7 +269,7 @@ impl Ends {
 /// A page that is cleared while a sequence uses it changes logits: the comparison names the first one.
 #[test]
 fn a_lost_page_is_noticed() {
-    let (mut one, mut engine) = (load(1, 0), load(2, 0));
+    let (mut one, mut engine) = (load(1, 0, Arithmetic::Integers), load(2, 0, Arithmetic::Integers));
     let mut reference = Reference::new(Slots::new(&mut one).unwrap());
     let sequence =
         Sequence { gap: 0, text: 1, length: 20, seed: 0, max_tokens: 4, keep: None, cancel: None, drafts: 0 };

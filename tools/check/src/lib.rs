@@ -31,6 +31,7 @@ use std::num::NonZeroU32;
 
 pub use bespoke_emulator::Checks;
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 pub use error::CheckError;
 pub use failure::{Failure, Location, Problem, Reason};
 pub use kernels::{Progress, model, shape};
@@ -52,6 +53,8 @@ pub struct Options {
     pub checks: Checks,
     /// Element type of the KV cache of a shape or a model.
     pub kv: KvType,
+    /// Operands of the products of a model's steps of several rows.
+    pub arithmetic: Arithmetic,
     /// Warp instructions after which a launch of a PTX file counts as hanging: those of its CTAs that have not ended
     /// ([`bespoke_emulator::Options::instruction_limit`]).
     pub instruction_limit: u64,
@@ -72,6 +75,7 @@ impl Default for Options {
         Options {
             checks: Checks::ALL,
             kv: KvType::F16,
+            arithmetic: Arithmetic::default(),
             instruction_limit: bespoke_emulator::Options::default().instruction_limit,
             multiprocessors: None,
             lints: true,

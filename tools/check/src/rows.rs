@@ -30,6 +30,7 @@ pub fn model_rows(
     let loading = EngineOptions {
         context: Some(shape.dimensions.context.min(POSITIONS + steps)),
         kv: options.kv,
+        arithmetic: options.arithmetic,
         parallel: rows,
         multiprocessors: options.multiprocessors,
         ..EngineOptions::default()

@@ -7,7 +7,7 @@ use bespoke_kernels::kernels::attention::{
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemm::{GemmShape, Tiling};
 use bespoke_kernels::kernels::gemv::tokens::{InputForms, InputLayout, TokenSchedule};
-use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::gemv::{Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::norm_add::NormAddShape;
 use bespoke_kernels::kernels::probe::{MmaProbeShape, ProbeShape};
@@ -45,6 +45,7 @@ pub fn small() -> Vec<KernelSpec> {
     specs.extend(stacks());
     specs.extend(epilogues());
     specs.extend(several_tokens());
+    specs.extend(halves());
     specs.extend(many_tokens());
     specs.extend(scaled_embeds());
     specs.extend(norm_adds());
@@ -128,6 +129,7 @@ fn gemv(
         output,
         scale: 1.0,
         softcap: None,
+        arithmetic: Arithmetic::Integers,
         schedule,
     })
 }
@@ -213,6 +215,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             output,
             scale: if output == Output::Residual { 0.5 } else { 1.0 },
             softcap: None,
+            arithmetic: Arithmetic::Integers,
             schedule: Schedule::MINIMAL,
         };
         let shape = GemmShape { product, tiling };
@@ -254,6 +257,7 @@ fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
             output,
             scale: 1.0,
             softcap: None,
+            arithmetic: Arithmetic::Integers,
             schedule,
         })
     };
@@ -291,6 +295,7 @@ fn stacks() -> Vec<KernelSpec> {
             output,
             scale: 1.0,
             softcap: None,
+            arithmetic: Arithmetic::Integers,
             schedule,
         })
     };
@@ -342,6 +347,7 @@ fn several_tokens() -> Vec<KernelSpec> {
             output,
             scale: 1.0,
             softcap: None,
+            arithmetic: Arithmetic::Integers,
             schedule: Schedule { several, ..schedule },
         })
     };
@@ -406,6 +412,33 @@ fn several_tokens() -> Vec<KernelSpec> {
     specs
 }
 
+/// Products of f16: those of [`several_tokens`] whose tokens are divided into slices, and every type by warpgroups.
+fn halves() -> Vec<KernelSpec> {
+    let half = |spec| match spec {
+        KernelSpec::Gemv(product) if product.is_sliced() => {
+            Some(GemvShape { arithmetic: Arithmetic::F16, ..product })
+        }
+        _ => None,
+    };
+    let mut products: Vec<GemvShape> = several_tokens().into_iter().filter_map(half).collect();
+    let warpgroups = products.iter().find(|product| product.has_warpgroups()).cloned();
+    for ty in WeightType::ALL {
+        let segments = vec![Segment { ty, rows: 70 }];
+        products.extend(warpgroups.clone().map(|product| GemvShape { cols: 768, segments, ..product }));
+    }
+    products.retain(|product| !product.has_warpgroups() || product.supports_warpgroups());
+    // Clusters whose CTAs have several tiles, and tokens in two blocks.
+    if let Some(product) = products.iter().find(|product| product.cluster() > 1).cloned() {
+        let several = TokenSchedule { blocks: 2, tiles: 8, ..product.schedule.several };
+        let schedule = Schedule { several, ..product.schedule };
+        let segments = vec![Segment { ty: WeightType::Q4_K, rows: 250 }];
+        products.push(GemvShape { cols: 1792, segments, schedule, ..product });
+    }
+    let prepared = products.iter().rev().step_by(5).filter_map(GemvShape::prepare).map(KernelSpec::Prepare);
+    let prepared: Vec<_> = prepared.collect();
+    products.into_iter().map(KernelSpec::Gemv).chain(prepared).collect()
+}
+
 /// Numbers of rows of the steps of an engine, besides one.
 const ROWS: [u32; 6] = [2, 4, 8, 16, 32, 64];
 
@@ -453,6 +486,7 @@ fn epilogues() -> Vec<KernelSpec> {
             output,
             scale,
             softcap,
+            arithmetic: Arithmetic::Integers,
             schedule,
         })
     };
@@ -614,8 +648,7 @@ fn attentions() -> Vec<AttentionShape> {
 }
 
 /// Forms of the inputs of products of some types of weights.
-const CHUNKS: InputForms =
-    InputForms { chunks: true, mins: false, sums: false, half_sums: false, floats: false };
+const CHUNKS: InputForms = InputForms { chunks: true, ..InputForms::NONE };
 const MINS: InputForms = InputForms { mins: true, ..CHUNKS };
 const FLOATS: InputForms = InputForms { sums: true, half_sums: true, floats: true, ..CHUNKS };
 

@@ -2,7 +2,7 @@
 
 use bespoke::device::{self, Selector};
 use bespoke_kernels::kernels::gemv::tokens::TokenSchedule;
-use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::gemv::{Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::weights::WeightType;
 use bespoke_selftest::{differing_schedule, differing_token};
@@ -17,6 +17,7 @@ fn shape(cols: u32, segments: &[(WeightType, u32)], input: Input, output: Output
         output,
         scale: 1.0,
         softcap: None,
+        arithmetic: Arithmetic::Integers,
         schedule: Schedule::MINIMAL,
     }
 }
@@ -172,5 +173,49 @@ fn outputs_of_warpgroups_equal_those_of_one_token() {
         let output = if one.output == Output::Argmax { Output::Store } else { one.output };
         let differing = differing_token(&*device, &many, &GemvShape { output, ..one });
         assert_eq!(differing.expect("the device has a target"), None);
+    }
+}
+
+/// f16: every type by warps, with inputs that each CTA converts and with prepared inputs, and by warpgroups; tokens that do not fill
+/// a pair of groups; parts with one group.
+#[test]
+fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
+    let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
+    let held = |tiles| TokenSchedule { tiles, ..TokenSchedule::ONE };
+    let sliced = |slice, parts| TokenSchedule { prepared: true, slice, buffers: 2, parts, ..held(1) };
+    let bulk =
+        Schedule { grid: 2, warps: 4, copy: CopyEngine::Bulk, stages: 4, in_flight: 4, ..Schedule::MINIMAL };
+    let with = |several| Schedule { several, ..bulk };
+    let one_of = |shape: &GemvShape| GemvShape {
+        arithmetic: Arithmetic::F16,
+        schedule: with(held(2)),
+        ..shape.clone()
+    };
+    let normed = Input::Normed { eps: 1e-5 };
+    let mut cases = Vec::new();
+    for ty in WeightType::ALL {
+        let cols = if ty.ggml().block_elements() == 256 { 1280 } else { 1056 };
+        let one = one_of(&shape(cols, &[(ty, 20)], normed, Output::Store));
+        cases.push((3, with(held(1)), one.clone()));
+        cases.push((20, with(sliced(1024, 2)), one));
+        let one = one_of(&shape(cols, &[(ty, 20)], Input::Plain, Output::Residual));
+        cases.push((8, with(sliced(1024, 1)), one.clone()));
+        cases.push((8, with(sliced(1024, 2)), one));
+        let one = one_of(&shape(1024, &[(ty, 72)], normed, Output::Store));
+        let warpgroups = TokenSchedule { warpgroups: 2, tiles: 4, ..sliced(256, 1) };
+        let schedule = Schedule { warps: 8, groups: 2, ..with(warpgroups) };
+        let many = GemvShape { tokens: 19, schedule, ..one.clone() };
+        if many.supports_warpgroups() {
+            cases.push((19, schedule, one));
+            // Clusters, whose CTAs have parts of the columns: three and four of seven steps.
+            let one = one_of(&shape(1792, &[(ty, 72)], Input::Plain, Output::Residual));
+            cases.push((19, schedule, one));
+        }
+    }
+    let stack = [(WeightType::Q4_K, 24), (WeightType::Q6_K, 40), (WeightType::F16, 20)];
+    cases.push((12, with(sliced(1024, 1)), one_of(&shape(2560, &stack, normed, Output::Store))));
+    for (tokens, schedule, one) in cases {
+        let many = GemvShape { tokens, schedule, ..one.clone() };
+        assert_eq!(differing_token(&*device, &many, &one).expect("the device has a target"), None);
     }
 }

@@ -27,6 +27,7 @@ use crate::model::{self, LoadArgs};
 use crate::output::Force;
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
+use crate::session::ArithmeticArgs;
 
 /// Help text of the first argument.
 const SUBJECT: &str = "A GGUF file, a Hugging Face folder, or `demo`; a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; or a folder of emitted kernels. SUBJECT@TARGET is short for --target";
@@ -96,6 +97,9 @@ pub struct InspectArgs {
     /// Type of the KV cache: f16 or q8_0 [default: f16]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     kv: KvType,
+    /// Operands of matrix products.
+    #[command(flatten)]
+    arithmetic: ArithmeticArgs,
     /// Positions in the KV cache, or 0 for the model's context [default: the model's context, at most 4096]
     #[arg(long, short, aliases = ["context", "ctx-size"], value_name = "N")]
     ctx: Option<u32>,
@@ -309,6 +313,7 @@ fn plan_of(
     args.rules.warn_if_unused(tuning, &gpu);
     let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
     let params = PlanParams::single(context).with_kv(args.kv).with_sampling(sampling);
+    let params = params.with_arithmetic(args.arithmetic.arithmetic);
     let params = step_of(args, args.rows.first().copied(), &params)?;
     Plan::tuned(&shape, gpu, params, tuning).into_diagnostic()
 }

@@ -4,9 +4,8 @@ use bespoke_codegen::prelude::*;
 
 use super::halve::MISSING;
 use super::shape::{BlockOfRows, GROUP, GemmShape};
-use super::weights::down;
 use super::{Operands, Sums, first_tile};
-use crate::kernels::gemv::{Output, bias, scaled};
+use crate::kernels::gemv::{Output, bias, down, scaled};
 use crate::weights::TILE_ROWS;
 
 /// Groups of tokens whose residuals a lane loads at once.

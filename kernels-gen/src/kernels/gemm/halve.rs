@@ -3,8 +3,8 @@
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::shape::{GROUP, has_long_runs};
-use crate::kernels::gemv::{UNIT, load_unit};
+use super::shape::GROUP;
+use crate::kernels::gemv::{UNIT, has_long_runs, load_unit};
 use crate::kernels::state;
 use crate::weights::WeightType;
 

@@ -14,18 +14,16 @@ mod epilogue;
 mod halve;
 mod shape;
 mod warpgroup;
-mod weights;
 
 use bespoke_codegen::prelude::*;
 
 pub use halve::{HalveShape, halve};
 pub use shape::{GemmShape, Tiling};
 
-use crate::kernels::gemv::LaneMap;
+use crate::kernels::gemv::{BlockDecoder, LaneMap, Pairs};
 use crate::kernels::state;
 use epilogue::Epilogue;
 use shape::{BlockOfRows, GROUP};
-use weights::BlockDecoder;
 
 /// Registers of a producer thread and of a consumer thread with `setmaxnreg`. The CTA starts with 168 registers for each of its 384 threads,
 /// as many as (56 + 2 · 224) · 128.
@@ -242,7 +240,7 @@ fn decoders<'a>(
     let tiles = weights.bytes(s.first_tile_of_warp(row) * s.tile_bytes());
     let decoder = |tile: u32| {
         let at = tiles.bytes(tile * s.tile_stride() * s.tile_bytes());
-        BlockDecoder::new(at, block.type_of(tile), map)
+        BlockDecoder::new(at, block.type_of(tile), Pairs::Neighbours, map)
     };
     (0..s.tiling.warp_tiles).map(decoder).collect()
 }

@@ -5,7 +5,7 @@ use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::halve::HalveShape;
-use crate::kernels::gemv::{GemvShape, Input};
+use crate::kernels::gemv::{GemvShape, Input, Segment, has_long_runs};
 use crate::kernels::launching::CopyEngine;
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
@@ -188,7 +188,7 @@ impl GemmShape {
     /// The launch that prepares the inputs.
     pub fn halve(&self) -> HalveShape {
         let product = &self.product;
-        let is_long = |segment: &crate::kernels::gemv::Segment| has_long_runs(segment.ty);
+        let is_long = |segment: &Segment| has_long_runs(segment.ty);
         HalveShape {
             tokens: product.tokens,
             block_tokens: self.block_tokens(),
@@ -234,9 +234,4 @@ impl GemmShape {
         }
         blocks
     }
-}
-
-/// Whether a lane has eight consecutive columns of a row in its fragments, otherwise four.
-pub(super) fn has_long_runs(ty: WeightType) -> bool {
-    matches!(ty, WeightType::F16 | WeightType::BF16)
 }

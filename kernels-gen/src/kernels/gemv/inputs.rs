@@ -226,6 +226,56 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
     }
 }
 
+/// The bits of the largest magnitude of a warp's units.
+#[device]
+fn largest_magnitude(values: &[Val<f32>]) -> Val<u32> {
+    // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a NaN.
+    let magnitude = |value: Val<f32>| value.bitcast::<u32>() & 0x7FFF_FFFF;
+    let mut bits = magnitude(values[0]);
+    for &value in &values[1..] {
+        bits = bits.max(magnitude(value));
+    }
+    redux_max(bits)
+}
+
+/// A unit of eight inputs rounded to f16.
+pub(super) struct HalvedUnit {
+    /// The inputs times a power of two, two in a word: 0 and 2, 1 and 3 of each four, or neighbours.
+    pub alternate: Vec<Val<u32>>,
+    pub neighbours: Vec<Val<u32>>,
+    /// The sum of a chunk's inputs, times the power of two.
+    pub sum: Option<Val<f32>>,
+    /// The factor that undoes the power of two: that of the warp's inputs.
+    pub scale: Val<f32>,
+}
+
+impl HalvedUnit {
+    /// Rounds a unit of eight inputs. The largest magnitude of the warp's inputs becomes 2¹⁴ to 2¹⁵, so that inputs down to 2⁻²⁸ of
+    /// it keep 11 bits.
+    #[device]
+    pub fn new(values: &[Val<f32>], sum: bool) -> HalvedUnit {
+        // 2^(14 − e) for a largest magnitude of 2^e to 2^(e + 1), and its inverse.
+        let exponent = (largest_magnitude(values) >> 23).max(15u32);
+        let up = ((268u32 - exponent) << 23).bitcast::<f32>();
+        let scale = ((exponent - 14) << 23).bitcast::<f32>();
+        let values: Vec<_> = values.iter().map(|&value| value * up).collect();
+        let word = |first: usize, second: usize| {
+            pack_rounded::<F16x2>(values[first], values[second]).bitcast::<u32>()
+        };
+        let sum = sum.then(|| {
+            let of_unit = values[1..].iter().fold(values[0], |sum, &value| sum + value);
+            let of_half = of_unit + shuffle_xor(of_unit, 1);
+            of_half + shuffle_xor(of_half, 2)
+        });
+        HalvedUnit {
+            alternate: [0, 1, 4, 5].map(|first| word(first, first + 2)).to_vec(),
+            neighbours: [0, 2, 4, 6].map(|first| word(first, first + 1)).to_vec(),
+            sum,
+            scale,
+        }
+    }
+}
+
 /// A lane's part of a quantised chunk: a unit of eight inputs.
 pub(super) struct QuantisedUnit {
     /// 16 bytes of columns of operand B: high bytes in the lanes of the first half of the chunk, and low bytes in the
@@ -246,14 +296,7 @@ impl QuantisedUnit {
     #[device]
     pub fn new(values: &[Val<f32>], unit: Val<u32>, exact: bool, sum: bool, half_sum: bool) -> QuantisedUnit {
         let limit = largest(exact);
-        // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a
-        // NaN.
-        let magnitude = |value: Val<f32>| value.bitcast::<u32>() & 0x7FFF_FFFF;
-        let mut bits = magnitude(values[0]);
-        for &value in &values[1..] {
-            bits = bits.max(magnitude(value));
-        }
-        let largest = redux_max(bits).bitcast::<f32>();
+        let largest = largest_magnitude(values).bitcast::<f32>();
         // q = 0 for inputs that are all zeros, or so small that the inverse would overflow.
         let inverse = select(largest > 1e-30, limit * largest.rcp_approx(), 0.0f32);
         // Adding 1.5·2²³ rounds to an integer in the low bits, ties to even. 128 more make the high byte that of q + 128: the low

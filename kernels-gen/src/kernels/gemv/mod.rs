@@ -20,12 +20,17 @@
 //!   sums, times 256·d and d, are added (`scaled_codes`); the scale of the inputs comes last.
 //! - Other types: a step has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for
 //!   types with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃), and multiplied by the scale of the inputs.
+//! - With [`Arithmetic::F16`], which has bits of its own, a step of any type is a chain of products of 16 columns of f16, from zero. It
+//!   is multiplied by factors of the weights (`half_step`) and the power of two of the inputs. If the columns have two parts, the sums
+//!   of each part's steps are added, and then both sums.
 //! - The sum of squares of RMSNorm is made of sums over 256 columns, which are added in the order of columns.
 
 mod blocks;
 mod decode;
 mod epilogue;
 mod few;
+mod half_step;
+mod half_weights;
 mod inputs;
 mod operands;
 mod ring;
@@ -37,20 +42,18 @@ use bespoke_codegen::prelude::*;
 
 pub use crate::kernels::activation::Activation;
 use blocks::{BlockInputs, dot_step};
-pub(crate) use decode::{
-    ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, e8m0_half, float_runs, floats,
-    look_up_pair, weight_fragments, weights_are_signed,
-};
+pub(crate) use decode::{LaneMap, e8m0_half, floats, look_up_pair};
 use epilogue::{Epilogue, no_candidate};
 pub(crate) use epilogue::{bias, scaled};
 use few::FewInputs;
+pub(crate) use half_weights::{BlockDecoder, Pairs, down, has_long_runs};
 use inputs::Inputs;
 pub(crate) use inputs::{SCALED, UNIT, load_unit};
 use operands::{CONSUMER_BARRIER, Operands};
 use ring::{RingProducer, TileRun, ring, stream};
 pub(crate) use shape::FEW;
+pub use shape::{Arithmetic, GemvShape, Input, Offsets, Output, Schedule, Segment, UnknownArithmetic};
 use shape::{Cut, CutSegment};
-pub use shape::{GemvShape, Input, Offsets, Output, Schedule, Segment};
 
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
@@ -64,7 +67,7 @@ use crate::weights::{Layout, TILE_ROWS, WeightType};
 /// With [`Output::Argmax`], `values[token][cta]` (f32) and `rows[token][cta]` (u32) are the largest output of each CTA and
 /// the row of that output; among equal outputs, the smallest row. An output that is NaN or infinite counts as +∞, so that the
 /// choice sees it. A CTA without rows writes -∞ and row 0.
-#[kernel(threads = s.threads(), min_blocks = s.schedule.resident)]
+#[kernel(threads = s.threads(), min_blocks = s.schedule.resident, cluster = s.cluster())]
 pub fn gemv(
     w: Ptr<Global, u8>,
     x: Ptr<Global, f32>,
@@ -124,13 +127,18 @@ fn sliced(operands: &Operands, s: &GemvShape) {
         }
         tokens::multiply(operands, rings, &tiles, s);
     }
+    if s.cluster() > 1 {
+        tokens::join_parts(operands, tiles[0], s);
+    }
 }
 
 /// This CTA's tiles of each segment, as half-open ranges.
 #[device]
 fn tiles(s: &GemvShape) -> Vec<[Val<u32>; 2]> {
     let cut = s.cut();
-    let (start, end) = (boundary(block_index(), &cut), boundary(block_index() + 1, &cut));
+    // The CTAs of a cluster have the same tiles.
+    let share = if s.cluster() > 1 { block_index() / s.cluster() } else { block_index() };
+    let (start, end) = (boundary(share, &cut), boundary(share + 1, &cut));
     let mut out = Vec::new();
     for segment in &cut.segments {
         out.push([tiles_before(start, segment), tiles_before(end, segment)]);

@@ -1,7 +1,11 @@
 //! Compile-time parameters of a GEMV, and the sizes derived from them.
 
+use std::fmt;
+use std::str::FromStr;
+
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::tokens::{QUAD, TokenSchedule};
 use crate::kernels::activation::Activation;
@@ -42,6 +46,52 @@ pub enum Output {
     Glu(Activation),
     /// y = W·x, and the largest output of each CTA with its row.
     Argmax,
+}
+
+/// Operands of the multiplications, which decide the bits of outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arithmetic {
+    /// Codes of weights and inputs of 14 or 16 bits, whose products are exact.
+    #[default]
+    Integers,
+    /// Inputs and weights of type f16, with f32 sums; see `gemv/half_step.rs`. Eight tokens cost about as many instructions
+    /// as one, and from 16 on less than with integers, but inputs have 11 bits.
+    F16,
+}
+
+impl Arithmetic {
+    /// All.
+    pub const ALL: [Arithmetic; 2] = [Arithmetic::Integers, Arithmetic::F16];
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Arithmetic::default()
+    }
+}
+
+impl fmt::Display for Arithmetic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Arithmetic::Integers => "integers",
+            Arithmetic::F16 => "f16",
+        })
+    }
+}
+
+/// Error of parsing an [`Arithmetic`].
+#[derive(Debug, Error)]
+#[error("unknown arithmetic `{0}`; known are integers and f16")]
+pub struct UnknownArithmetic(String);
+
+impl FromStr for Arithmetic {
+    type Err = UnknownArithmetic;
+
+    fn from_str(name: &str) -> Result<Arithmetic, UnknownArithmetic> {
+        let found =
+            Arithmetic::ALL.into_iter().find(|arithmetic| arithmetic.to_string() == name.to_lowercase());
+        found.ok_or_else(|| UnknownArithmetic(name.to_owned()))
+    }
 }
 
 /// Division of a GEMV among CTAs and warps, and the ring of stages in shared memory.
@@ -120,6 +170,9 @@ pub struct GemvShape {
     pub scale: f32,
     /// Soft cap of the scaled result, before the residual is added: cap · tanh(result / cap).
     pub softcap: Option<f32>,
+    /// Operands of the multiplications.
+    #[serde(default, skip_serializing_if = "Arithmetic::is_default")]
+    pub arithmetic: Arithmetic,
     /// Division of the work among CTAs and warps.
     pub schedule: Schedule,
 }
@@ -168,6 +221,9 @@ const BATCH_BYTES: u32 = 16 * 1024;
 /// [`BATCH_BYTES`] of gate and up together: more, since each batch ends with a barrier for both.
 const GATED_BATCH_BYTES: u32 = 64 * 1024;
 
+/// Most tiles of a matrix whose columns have two parts ([`GemvShape::column_parts`]): enough for 8,192 rows.
+const MOST_PARTED_TILES: u32 = 512;
+
 /// Largest number of tokens of a product in the loop of one token; see [`super::few`].
 pub(crate) const FEW: u32 = 4;
 
@@ -178,17 +234,40 @@ pub(super) const SQUARES_GROUP: u32 = 8 * WARP;
 impl GemvShape {
     /// Whether this is a product of a few tokens in the loop of one token (`gemv/few.rs`).
     pub fn is_few(&self) -> bool {
-        (2..=FEW).contains(&self.tokens) && self.schedule.several == TokenSchedule::ONE
+        !self.has_halves() && (2..=FEW).contains(&self.tokens) && self.schedule.several == TokenSchedule::ONE
+    }
+
+    /// Whether weights and inputs are multiplied as f16.
+    pub fn has_halves(&self) -> bool {
+        self.arithmetic == Arithmetic::F16
     }
 
     /// Whether this is a product of several tokens that goes over the columns in slices ([`super::tokens`]).
     pub fn is_sliced(&self) -> bool {
-        self.tokens > 1 && !self.is_few()
+        self.has_halves() || self.tokens > 1 && !self.is_few()
     }
 
     /// Number of tokens that partial sums have room for, unless the product is sliced: a power of two.
     pub(crate) fn token_slots(&self) -> u32 {
         self.tokens.next_power_of_two()
+    }
+
+    /// Number of parts of the columns whose sums are added up by themselves, and then to each other: 2 for products of f16 with few
+    /// rows, so that two CTAs can divide the columns. It depends on the matrix and the output alone.
+    pub(crate) fn column_parts(&self) -> u32 {
+        let is_parted = self.has_halves() && self.output == Output::Residual && self.segments.len() == 1;
+        let fits = |layout: &Layout| layout.tiles <= MOST_PARTED_TILES && self.steps(layout) > 1;
+        if is_parted && self.layouts().iter().all(fits) { 2 } else { 1 }
+    }
+
+    /// Number of steps of the first part of the columns: all of them if there is one part.
+    pub(super) fn first_part(&self, layout: &Layout) -> u32 {
+        self.steps(layout) / self.column_parts()
+    }
+
+    /// Number of CTAs of a cluster: each has a part of the columns.
+    pub fn cluster(&self) -> u32 {
+        if self.has_warpgroups() { self.column_parts() } else { 1 }
     }
 
     /// Number of rows of all segments.

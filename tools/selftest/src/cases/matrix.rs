@@ -3,7 +3,7 @@
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemm::{GemmShape, HalveShape, Tiling};
 use bespoke_kernels::kernels::gemv::tokens::{PrepareShape, TokenSchedule};
-use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::gemv::{Arithmetic, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::kernels::state::WORDS;
 use bespoke_kernels::spec::KernelSpec;
@@ -240,7 +240,7 @@ fn product(s: &GemvShape, spec: &KernelSpec, exists: &[bool], zeros: bool) -> Ca
 
 /// Case of prepared inputs: a product with matrices of types that need these forms of the inputs reads them.
 pub(crate) fn prepare(s: &PrepareShape) -> Case {
-    use WeightType::{F32, Q2_K, Q4_0, Q4_K, Q6_K, Q8_0};
+    use WeightType::{F16, F32, Q2_K, Q4_0, Q4_K, Q6_K, Q8_0};
     let forms = s.layout.forms;
     // Wide blocks pad the columns to an even number of granules.
     let wide = s.layout.granules.is_multiple_of(2) && s.cols.is_multiple_of(256);
@@ -251,6 +251,8 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
         (forms.sums, Q4_0),
         (forms.half_sums, Q2_K),
         (forms.floats, F32),
+        (forms.short_halves, plain),
+        (forms.long_halves, F16),
     ];
     let segments = types.into_iter().filter(|(needed, _)| *needed).map(|(_, ty)| Segment { ty, rows: 16 });
     let mut product = GemvShape {
@@ -262,6 +264,7 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
         output: Output::Store,
         scale: 1.0,
         softcap: None,
+        arithmetic: s.layout.arithmetic(),
         schedule: Schedule { trigger: s.trigger, ..Schedule::MINIMAL },
     };
     let slice = product.least_slice();
@@ -293,6 +296,7 @@ pub(crate) fn halve(s: &HalveShape) -> Vec<Case> {
         output: Output::Store,
         scale: 1.0,
         softcap: None,
+        arithmetic: Arithmetic::Integers,
         schedule: Schedule::MINIMAL,
     };
     let tiling = Tiling {
@@ -323,9 +327,10 @@ fn limit(s: &GemvShape, spec: &KernelSpec) -> Limit {
     let quantised = s.segments.iter().any(|segment| segment.ty.is_quantised());
     let exact = s.segments.iter().any(|segment| matches!(segment.ty, WeightType::Q4_K | WeightType::Q5_K));
     let few = s.outputs() < MANY;
+    let halves = s.has_halves() || matches!(spec, KernelSpec::Gemm(_));
     match spec {
-        KernelSpec::Gemm(_) if few => FEW_HALVES,
-        KernelSpec::Gemm(_) => HALVES,
+        _ if halves && few => FEW_HALVES,
+        _ if halves => HALVES,
         _ if !quantised => FLOATS,
         _ if exact && few => FEW_EXACT,
         _ if exact => EXACT,

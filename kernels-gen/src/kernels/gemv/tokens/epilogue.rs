@@ -102,27 +102,45 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
     let most = s.most_slice_steps();
     let partial = shared.bytes(map.partial).cast::<f32>().at(place * held * most * of_tile);
     let totals = shared.bytes(map.totals).cast::<f32>().at(place * held * of_tile);
-    // Four sums at a time.
-    let mut index = thread_index() * 4;
-    while index < tiles * of_tile {
-        let from = partial.at(index / of_tile * (most * of_tile) + index % of_tile);
-        let mut step = val(0u32);
-        let mut sums = [val(0.0f32); 4];
-        if slice == 0 {
-            sums = from.load_vector::<4>();
-            step = val(1u32);
-        } else {
-            sums = totals.at(index).load_vector::<4>();
-        }
-        while step < steps {
-            let next = from.at(step * of_tile).load_vector::<4>();
-            for (sum, next) in sums.iter_mut().zip(next) {
-                *sum += next;
+    for part in 0..s.column_parts() {
+        // The part's steps among those of the slice, and whether the part begins with them.
+        let [mut first, mut end, mut is_first] = [val(0u32), steps, slice];
+        if s.column_parts() > 1 {
+            let before = slice * most;
+            let border = before.max(s.first_part(layout)) - before;
+            if part == 0 {
+                end = steps.min(border);
+            } else {
+                first = border;
+                is_first = border + before - s.first_part(layout);
             }
-            step += 1;
         }
-        totals.at(index).store_vector(sums);
-        index += s.consumers() * 4;
+        // Four sums at a time.
+        let mut index = thread_index() * 4;
+        if s.column_parts() > 1 {
+            index = select(first < end, index, tiles * of_tile);
+        }
+        while index < tiles * of_tile {
+            let from = partial.at(index / of_tile * (most * of_tile) + index % of_tile);
+            let to = totals.at(index + part * s.totals());
+            let mut step = first;
+            let mut sums = [val(0.0f32); 4];
+            if is_first == 0 {
+                sums = from.at(first * of_tile).load_vector::<4>();
+                step += 1;
+            } else {
+                sums = to.load_vector::<4>();
+            }
+            while step < end {
+                let next = from.at(step * of_tile).load_vector::<4>();
+                for (sum, next) in sums.iter_mut().zip(next) {
+                    *sum += next;
+                }
+                step += 1;
+            }
+            to.store_vector(sums);
+            index += s.consumers() * 4;
+        }
     }
 }
 
@@ -133,19 +151,32 @@ fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &
     let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
     let at = group * TILE_GROUP + element;
     if s.has_totals() {
-        return shared.bytes(map.totals).cast::<f32>().at((tile + rows.place * held) * of_tile + at).load();
+        let own = shared.bytes(map.totals).cast::<f32>().at((tile + rows.place * held) * of_tile + at);
+        if s.cluster() > 1 {
+            let (own, other) = (own.load(), own.of_block(cluster_rank() ^ 1).load());
+            let is_first = cluster_rank() == 0;
+            return select(is_first, own, other) + select(is_first, other, own);
+        }
+        let parts = (0..s.column_parts()).map(|part| own.at(part * s.totals()).load());
+        return parts.reduce(|sum, part| sum + part).expect("one part or two");
     }
     let most = s.most_slice_steps();
     let tile = (tile + rows.place * held) * (most * of_tile);
     let mut from = shared.bytes(map.partial).cast::<f32>().at(tile + at);
-    let mut sum = from.load();
-    let mut step = val(1u32);
-    while step < s.steps(&rows.layout) {
+    let mut parts = Vec::new();
+    let borders = [0, s.first_part(&rows.layout), s.steps(&rows.layout)];
+    for part in borders.windows(2).take(s.column_parts() as usize) {
+        let mut sum = from.load();
+        let mut step = val(part[0] + 1);
+        while step < part[1] {
+            from = from.at(of_tile);
+            sum += from.load();
+            step += 1;
+        }
         from = from.at(of_tile);
-        sum += from.load();
-        step += 1;
+        parts.push(sum);
     }
-    sum
+    parts.into_iter().reduce(|sum, part| sum + part).expect("one part or two")
 }
 
 /// An output: a row and a token.
@@ -210,13 +241,21 @@ const AT_ONCE: u32 = 4;
 #[device]
 fn finish_rows(rows: &Rows, up: Option<&Rows>, tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
     let of_tile = s.tile_sums();
-    let all = (tiles[1] - tiles[0]) * of_tile;
+    let mut end = (tiles[1] - tiles[0]) * of_tile;
     let mut first = thread_index();
-    while first < all {
+    if s.cluster() > 1 {
+        // Each CTA has half of the outputs.
+        let half = end / 2;
+        first += cluster_rank() * half;
+        end = half + cluster_rank() * half;
+    }
+    while first < end {
         let element = |pass: u32| {
             let index = first + pass * s.consumers();
             let of_group = index % of_tile;
-            Element::new(index / of_tile, of_group / TILE_GROUP, of_group % TILE_GROUP, rows, tiles, s)
+            let at =
+                Element::new(index / of_tile, of_group / TILE_GROUP, of_group % TILE_GROUP, rows, tiles, s);
+            if s.cluster() > 1 { Element { inside: at.inside & (index < end), ..at } } else { at }
         };
         let some: Vec<Element> = (0..AT_ONCE).map(element).collect();
         let before: Vec<Val<f32>> = if s.output == Output::Residual {

@@ -13,6 +13,17 @@
 //! | 128 | i32 `[token][half chunk]`: Σq, for types with an offset per half chunk |
 //! | 2048 | f32 `[token][column]`: the inputs as they are, for float types |
 //!
+//! With [`Arithmetic::F16`] a record has these parts instead. A group's tokens are every
+//! other column of operand B of `mma.m16n8k16`, whose rows are in the order of the weights' columns in operand A:
+//!
+//! | bytes | contents |
+//! | --- | --- |
+//! | 1024 | `[chunk][token][4 lanes][16 bytes]`: a lane's four registers of B for the two halves of a chunk, for types whose fragments have runs of four columns |
+//! | 1024 | the same for types with runs of eight columns |
+//! | 64 | `[token][chunk]`: the sum of the chunk's inputs as two f16 (`half_step`), for types with mins. Without these, it is not used: records of two groups begin in different banks |
+//!
+//! The scales, powers of two, f32 `[token]`, follow the records of a granule.
+//!
 //! For warpgroups the tokens are divided into blocks of T, and the granules of a block follow each other. N = 2T columns of
 //! operand B are the high and low bytes of each token. A granule of a block has these parts:
 //!
@@ -21,10 +32,24 @@
 //! | 128·N | operands B of `wgmma` for the four chunks, each `[half of the chunk][column][16 bytes]` |
 //! | 16·N | Σq of each chunk, for types with exact sums: half of operand B of another product, `[column][chunk][4 bytes]` |
 //! | 4·T | f32 `[token]`: the scale d |
+//!
+//! With f16 operands, N = T columns: token t of group q is column 8·⌊q/2⌋ + 2t + q mod 2. A granule of a block has:
+//!
+//! | bytes | contents |
+//! | --- | --- |
+//! | 256·T | operands B of `wgmma` for the four chunks, each `[quarter of the chunk][column][16 bytes]`, for types with runs of four columns |
+//! | 256·T | the same for types with runs of eight columns |
+//! | 16·T | `[column][chunk]`: the sum of the chunk's inputs as two f16, for types with mins |
+//! | 4·T | f32 `[token]`: the scale, a power of two |
+
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::kernels::gemv::inputs::{QuantisedUnit, UNIT};
+use crate::kernels::gemv::half_step::min_words as min_words_of_halves;
+use crate::kernels::gemv::half_weights::has_long_runs;
+use crate::kernels::gemv::inputs::{HalvedUnit, QuantisedUnit, UNIT};
+use crate::kernels::gemv::shape::Arithmetic;
+use crate::weights::WeightType;
 
 /// Number of columns of a granule.
 pub(crate) const GRANULE: u32 = 128;
@@ -56,6 +81,9 @@ pub(super) fn min_words(sum: Val<i32>) -> [Val<u32>; 2] {
     [byte(first, 0) | byte(second, 1) | byte(rest, 2), byte(low, 2)]
 }
 
+/// Bytes of the f16 inputs of a record in one form.
+const RECORD_HALVES: u32 = GROUP * GRANULE * 2;
+
 /// Forms of the inputs that the segments of a product need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InputForms {
@@ -69,6 +97,30 @@ pub struct InputForms {
     pub half_sums: bool,
     /// Whether the inputs are stored as f32, for float types.
     pub floats: bool,
+    /// Whether the inputs are stored as f16 in the order of types whose fragments have runs of four columns.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub short_halves: bool,
+    /// The same for runs of eight columns.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub long_halves: bool,
+}
+
+impl InputForms {
+    /// No form.
+    pub const NONE: InputForms = InputForms {
+        chunks: false,
+        mins: false,
+        sums: false,
+        half_sums: false,
+        floats: false,
+        short_halves: false,
+        long_halves: false,
+    };
+
+    /// Number of forms of f16.
+    fn halves(self) -> u32 {
+        u32::from(self.short_halves) + u32::from(self.long_halves)
+    }
 }
 
 /// Layout of the inputs of several tokens; see the module's documentation.
@@ -91,6 +143,11 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl InputLayout {
+    /// The arithmetic of the products that read the inputs.
+    pub fn arithmetic(&self) -> Arithmetic {
+        if self.forms.halves() > 0 { Arithmetic::F16 } else { Arithmetic::Integers }
+    }
+
     /// Number of groups of four tokens, rounded up to whole blocks.
     pub fn groups(&self) -> u32 {
         self.tokens.next_multiple_of(self.block_tokens.max(GROUP)) / GROUP
@@ -106,14 +163,30 @@ impl InputLayout {
         self.granules * GRANULE
     }
 
-    /// Number of columns of operand B of a block: the high and the low bytes of each token.
+    /// Number of columns of operand B of a block: the high and the low bytes of each token, or a column of f16.
     pub(super) fn block_columns(&self) -> u32 {
-        2 * self.block_tokens
+        if self.forms.halves() > 0 { self.block_tokens } else { 2 * self.block_tokens }
     }
 
     /// Offset of the sums of chunks, operand B of another product, in a record of a block, in bytes.
     pub(super) fn block_mins(&self) -> u32 {
-        self.block_columns() * GRANULE
+        2 * self.block_tokens * GRANULE * self.forms.halves().max(1)
+    }
+
+    /// Offset of the f16 inputs for weights of type `ty`, in a record of a group, or of a block, in bytes.
+    pub(super) fn halves(&self, ty: WeightType) -> u32 {
+        let is_second = has_long_runs(ty) && self.forms.short_halves;
+        if is_second { self.block_tokens.max(GROUP) * GRANULE * 2 } else { 0 }
+    }
+
+    /// Offset of the sums of chunks in the record of a group with f16 inputs, in bytes.
+    pub(super) fn half_mins(&self) -> u32 {
+        self.forms.halves() * RECORD_HALVES
+    }
+
+    /// Offset of the scales of all groups in a granule with f16 inputs, in bytes.
+    pub(super) fn half_scales(&self) -> u32 {
+        self.record_bytes() * self.groups()
     }
 
     /// Offset of the scales in a record of a block, in bytes.
@@ -148,6 +221,9 @@ impl InputLayout {
 
     /// Size of a record in bytes.
     pub(super) fn record_bytes(&self) -> u32 {
+        if self.forms.halves() > 0 {
+            return self.half_mins() + GROUP * 16;
+        }
         self.floats() + if self.forms.floats { GROUP * GRANULE * 4 } else { 0 }
     }
 
@@ -156,7 +232,8 @@ impl InputLayout {
         if self.block_tokens > 0 {
             return self.block_scales() + self.block_tokens * 4;
         }
-        self.record_bytes() * self.groups()
+        let scales = if self.forms.halves() > 0 { GROUP * 4 } else { 0 };
+        (self.record_bytes() + scales) * self.groups()
     }
 
     /// Size of all records in bytes.
@@ -186,6 +263,10 @@ pub(crate) fn store_unit<S: Space>(
     layout: &InputLayout,
 ) {
     let forms = layout.forms;
+    if forms.halves() > 0 {
+        store_halves(values, unit, token, to, layout);
+        return;
+    }
     let sums = forms.mins || forms.sums;
     let quantised = forms.chunks.then(|| QuantisedUnit::new(values, unit, forms.mins, sums, forms.half_sums));
     let granule = unit / (GRANULE / UNIT);
@@ -237,6 +318,78 @@ pub(crate) fn store_unit<S: Space>(
             let at = to.bytes(layout.floats()).bytes((row * GRANULE + column) * 4).cast::<f32>();
             at.store_vector([values[0], values[1], values[2], values[3]]);
             at.at(4).store_vector([values[4], values[5], values[6], values[7]]);
+        }
+    }
+}
+
+/// Stores a unit as f16, in the order of warps or of warpgroups.
+#[device]
+fn store_halves<S: Space>(
+    values: &[Val<f32>],
+    unit: Val<u32>,
+    token: Val<u32>,
+    to: Ptr<S, u8>,
+    layout: &InputLayout,
+) {
+    let forms = layout.forms;
+    let HalvedUnit { alternate, neighbours, sum, scale } = HalvedUnit::new(values, forms.mins);
+    let sum = sum.map(|sum| min_words_of_halves(sum));
+    let granule = unit / (GRANULE / UNIT);
+    if granule < layout.granules {
+        let (part, chunk) = (unit & 3, (unit >> 2) & 3);
+        let tokens = layout.block_tokens.max(GROUP);
+        let (block, within) = (token / tokens, token % tokens);
+        let form = |at: Ptr<S, u8>, index: u32| at.bytes(index * (tokens * GRANULE * 2)).cast::<u32>();
+        let second = u32::from(forms.short_halves);
+        if layout.block_tokens == 0 {
+            let granule = to.bytes(granule * layout.granule_bytes());
+            let to = granule.bytes(block * layout.record_bytes());
+            let at = to.bytes(chunk * 256 + within * 64);
+            if forms.short_halves {
+                let at = form(at.bytes((part & 1) * 32 + (part >> 1) * 8), 0);
+                at.store_vector([alternate[0], alternate[1]]);
+                at.at(4).store_vector([alternate[2], alternate[3]]);
+            }
+            if forms.long_halves {
+                let words = [neighbours[0], neighbours[1], neighbours[2], neighbours[3]];
+                form(at.bytes(part * 16), second).store_vector(words);
+            }
+            if let Some(sum) = sum {
+                if part == 0 {
+                    let at = to.bytes(layout.half_mins()).bytes(within * 16 + chunk * 4);
+                    at.cast::<u32>().store(sum);
+                }
+            }
+            if (unit & 15) == 0 {
+                granule.bytes(layout.half_scales()).bytes(token * 4).cast::<f32>().store(scale);
+            }
+        } else {
+            let to = to.bytes(block * layout.block_bytes() + granule * layout.granule_bytes());
+            let group = within / GROUP;
+            let column = (group >> 1) * 8 + within % GROUP * 2 + (group & 1);
+            let at = to.bytes(chunk * (tokens * 64) + column * 16);
+            // The 16 bytes of a column in one quarter of the chunk, and in the next.
+            let quarter = tokens * 16;
+            if forms.short_halves {
+                let at = form(at.bytes((part >> 1) * (2 * quarter) + (part & 1) * 8), 0);
+                at.store_vector([alternate[0], alternate[2]]);
+                at.bytes(quarter).store_vector([alternate[1], alternate[3]]);
+            }
+            if forms.long_halves {
+                let at = form(at.bytes(part * 4), second);
+                for (index, &word) in (0u32..).zip(&neighbours) {
+                    at.bytes(index * quarter).store(word);
+                }
+            }
+            if let Some(sum) = sum {
+                if part == 0 {
+                    let at = to.bytes(layout.block_mins()).bytes(column * 16 + chunk * 4);
+                    at.cast::<u32>().store(sum);
+                }
+            }
+            if (unit & 15) == 0 {
+                to.bytes(layout.block_scales()).bytes(within * 4).cast::<f32>().store(scale);
+            }
         }
     }
 }

@@ -37,8 +37,8 @@ use super::ring::RingProducer;
 use super::shape::GemvShape;
 use crate::weights::{Layout, WeightType};
 use epilogue::TokenEpilogue;
-use inputs::GRANULE;
-use unit::StepWeights;
+use inputs::{GRANULE, GROUP};
+use unit::{PairInputs, StepWeights};
 use warpgroup::Turns;
 
 /// The rings of a CTA, and its other mbarriers.
@@ -86,8 +86,8 @@ pub(super) fn load_weights(operands: &Operands, rings: Rings, tiles: &[[Val<u32>
         let [mut first, end] = tiles[batch[0]];
         while first < end {
             let last = (first + s.schedule.several.tiles).min(end);
-            let mut slice = val(0u32);
-            while slice < s.slices() {
+            let [mut slice, slices] = s.cta_slices();
+            while slice < slices {
                 for &segment in &batch {
                     let weights = operands.w.bytes(offsets.segments[segment]);
                     let layout = &layouts[segment];
@@ -174,9 +174,11 @@ pub(super) fn load_inputs(operands: &Operands, rings: Rings, tiles: &[[Val<u32>;
     for batch in s.batches() {
         let [mut first, end] = tiles[batch[0]];
         while first < end {
-            let mut granule = val(0u32);
-            while granule < layout.granules {
-                let bytes = (layout.granules - granule).min(granules) * layout.granule_bytes();
+            let [slice, slices] = s.cta_slices();
+            let mut granule = slice * granules;
+            let last = (slices * granules).min(layout.granules);
+            while granule < last {
+                let bytes = (last - granule).min(granules) * layout.granule_bytes();
                 producer.acquire(bytes);
                 let from = x.bytes(mul_wide(granule, layout.granule_bytes()));
                 producer.copy(0, from, bytes, None);
@@ -211,8 +213,9 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
         let [mut first, end] = tiles[batch[0]];
         while first < end {
             let last = (first + s.schedule.several.tiles).min(end);
-            let mut slice = val(0u32);
-            while slice < s.slices() {
+            let [first_slice, slices] = s.cta_slices();
+            let mut slice = first_slice;
+            while slice < slices {
                 let mut from = shared.bytes(map.inputs);
                 if s.is_prepared() {
                     inputs.wait();
@@ -222,7 +225,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                 let mut partial = shared.bytes(sums).cast::<f32>();
                 for &segment in &batch {
                     let (layout, tiles, inputs) = (&layouts[segment], [first, last], from);
-                    let run = SliceRun { layout, tiles, slice, inputs, turns: rings.turns };
+                    let run = SliceRun { layout, tiles, slice, first_slice, inputs, turns: rings.turns };
                     if s.has_warpgroups() {
                         warpgroup::dot_slice(&run, partial, &lane_map, &mut stage, &mut turns, s);
                     } else {
@@ -245,15 +248,30 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                 }
                 slice += 1;
             }
-            if s.accumulates() {
+            // The CTAs of a cluster have one batch, which `join_parts` ends.
+            if s.cluster() == 1 {
+                if s.accumulates() {
+                    named_barrier(CONSUMER_BARRIER, s.consumers());
+                }
+                epilogue.finish(&batch, [first, last]);
                 named_barrier(CONSUMER_BARRIER, s.consumers());
             }
-            epilogue.finish(&batch, [first, last]);
-            named_barrier(CONSUMER_BARRIER, s.consumers());
             first = last;
         }
     }
     epilogue.end();
+}
+
+/// Adds the totals of the CTAs of a cluster, which have a part of the columns each, and writes the outputs: each CTA half of them. All
+/// threads call it.
+#[device]
+pub(super) fn join_parts(operands: &Operands, tiles: [Val<u32>; 2], s: &GemvShape) {
+    cluster_barrier();
+    if warp_index() < s.schedule.warps {
+        TokenEpilogue::new(*operands, s).finish(&[0], tiles);
+    }
+    // A CTA ends when the other one has read its totals.
+    cluster_barrier();
 }
 
 /// A slice of the columns of some tiles of a segment.
@@ -263,6 +281,8 @@ struct SliceRun<'a> {
     tiles: [Val<u32>; 2],
     /// Index of the slice.
     slice: Val<u32>,
+    /// Index of the CTA's first slice.
+    first_slice: Val<u32>,
     /// The inputs of the slice.
     inputs: Ptr<Shared, u8>,
     /// Mbarriers of the warpgroups' turns.
@@ -302,15 +322,26 @@ fn dot_slice(
             let sums = partial.at(tile * (s.most_slice_steps() * s.tile_sums())).at(lane());
             for step in 0..s.unit_steps(ty) {
                 let blocks = s.step(ty);
-                let weights =
-                    StepWeights::load(block.bytes(step * blocks * ty.block_bytes()), ty, blocks, lane_map);
+                let weights = StepWeights::load(
+                    block.bytes(step * blocks * ty.block_bytes()),
+                    ty,
+                    blocks,
+                    s.arithmetic,
+                    lane_map,
+                );
                 let column = unit * s.unit_cols(layout) + step * blocks * ty.block_cols();
                 let records = run.inputs.bytes(column / GRANULE * input_layout.granule_bytes());
                 let place = unit * s.unit_steps(ty) + step;
-                let sums = if s.accumulates() { sums } else { sums.at(place * s.tile_sums()) };
+                let (mut is_first, mut sums) = ((run.slice == 0) & (step == 0), sums);
+                if !s.accumulates() {
+                    sums = sums.at(place * s.tile_sums());
+                } else if s.column_parts() > 1 {
+                    let (at, second) = (run.slice * s.unit_steps(ty) + step, s.first_part(layout));
+                    is_first = (at == 0) | (at == second);
+                    sums = sums.at(select(at < second, 0u32, s.totals()));
+                }
                 let operand = Operand { weights: &weights, ty, records, column: column % GRANULE };
                 let first = part * per_part;
-                let is_first = (run.slice == 0) & (step == 0);
                 multiply_groups(&operand, [first, first + per_part], sums, is_first, lane_map, s);
             }
         }
@@ -347,15 +378,27 @@ fn multiply_groups(
     let layout = s.input_layout();
     let per_part = layout.groups().div_ceil(s.schedule.several.parts);
     let whole = layout.groups().is_multiple_of(per_part);
-    let at_once = if whole { 1 << per_part.trailing_zeros().min(GROUPS_AT_ONCE.ilog2()) } else { 1 };
+    let at_once = match whole {
+        true => 1 << per_part.trailing_zeros().min(GROUPS_AT_ONCE.ilog2()),
+        false => 1,
+    };
     let end = end.min(layout.groups());
     let mut group = first;
     while group < end {
-        let of_group = |next: u32| {
-            let record = operand.records.bytes((group + next) * layout.record_bytes());
-            operand.weights.dot(operand.ty, record, operand.column, &layout, lane_map)
+        let record = |next: u32| operand.records.bytes((group + next) * layout.record_bytes());
+        let sums: Vec<_> = if s.has_halves() {
+            let second = if at_once > 1 { layout.record_bytes() } else { 0 };
+            let scales = operand.records.bytes(layout.half_scales()).cast::<f32>().at(group * GROUP);
+            let pair = |first: u32| {
+                let inputs = PairInputs { record: record(first), second, scales: scales.at(first * GROUP) };
+                operand.weights.dot_pair(operand.ty, &inputs, operand.column, &layout, lane_map)
+            };
+            (0..at_once).step_by(2).flat_map(pair).take(at_once as usize).collect()
+        } else {
+            let of_group =
+                |next| operand.weights.dot(operand.ty, record(next), operand.column, &layout, lane_map);
+            (0..at_once).map(of_group).collect()
         };
-        let sums: Vec<_> = (0..at_once).map(of_group).collect();
         for (next, sums) in (0..at_once).zip(sums) {
             let to = to.at((group + next) * 64);
             for (place, sum) in [to, to.at(32)].into_iter().zip(sums) {

@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::inputs::{GRANULE, GROUP, InputForms, InputLayout};
 use super::prepare::PrepareShape;
 use super::warpgroup::{MAX_WARPGROUPS, QUAD};
+use crate::kernels::gemv::half_step::has_mins;
+use crate::kernels::gemv::half_weights::has_long_runs;
 use crate::kernels::gemv::shape::{GemvShape, Output};
 use crate::kernels::launching::Trigger;
-use crate::weights::{Layout, TILE_ROWS};
+use crate::weights::{Layout, TILE_ROWS, WeightType};
 
 /// Division of a product of several tokens. A product in the loop of one token, of one to four tokens, has
 /// [`TokenSchedule::ONE`].
@@ -65,7 +67,7 @@ pub(crate) struct TokenMap {
     pub factors: u32,
     /// Offset of the sums of steps of a slice, unless they are added to the totals at once, f32 `[segment of a batch][tile][step][group of tokens][16][4]`.
     pub partial: u32,
-    /// Offset of the sums of the slices so far, f32 `[segment of a batch][tile][group of tokens][16][4]`.
+    /// Offset of the sums of the slices so far, f32 `[part of the columns][segment of a batch][tile][group of tokens][16][4]`.
     pub totals: u32,
     /// Offset of the largest output of each warp, f32 `[warp][token]`, and of the rows of these outputs, u32.
     pub best: u32,
@@ -76,15 +78,24 @@ pub(crate) struct TokenMap {
 impl GemvShape {
     /// Layout of the inputs of several tokens.
     pub fn input_layout(&self) -> InputLayout {
-        let forms = InputForms {
-            chunks: self.quantised(),
-            mins: self.is_exact(),
-            sums: self.segments.iter().any(|segment| {
-                let ty = segment.ty;
-                ty.has_offset() && !ty.has_half_chunks() && ty.exact_groups() == 0
-            }),
-            half_sums: self.has_half_offsets(),
-            floats: self.floats(),
+        let any = |is: fn(WeightType) -> bool| self.segments.iter().any(|segment| is(segment.ty));
+        let forms = if self.has_halves() {
+            let short_halves = any(|ty| !has_long_runs(ty));
+            InputForms {
+                short_halves,
+                long_halves: any(has_long_runs),
+                mins: any(has_mins),
+                ..InputForms::NONE
+            }
+        } else {
+            InputForms {
+                chunks: self.quantised(),
+                mins: self.is_exact(),
+                sums: any(|ty| ty.has_offset() && !ty.has_half_chunks() && ty.exact_groups() == 0),
+                half_sums: self.has_half_offsets(),
+                floats: self.floats(),
+                ..InputForms::NONE
+            }
         };
         let granules = self.padded_cols().div_ceil(GRANULE);
         InputLayout { tokens: self.tokens, granules, forms, block_tokens: self.block_tokens() }
@@ -101,8 +112,9 @@ impl GemvShape {
             return 0;
         }
         let tokens = self.tokens.div_ceil(self.schedule.several.blocks);
-        // Products of bytes with more than 32 columns have a multiple of 16.
-        tokens.next_multiple_of(if tokens > 4 * GROUP { 2 * GROUP } else { GROUP })
+        // Operand B has a multiple of 8 columns; of bytes, if there are more than 32, a multiple of 16.
+        let is_multiple_of_eight = self.has_halves() || tokens > 4 * GROUP;
+        tokens.next_multiple_of(if is_multiple_of_eight { 2 * GROUP } else { GROUP })
     }
 
     /// Number of groups of tokens of a CTA.
@@ -128,7 +140,7 @@ impl GemvShape {
 
     /// Whether the inputs come from a launch of [`prepare`](super::prepare()).
     pub fn is_prepared(&self) -> bool {
-        self.tokens > 1 && self.schedule.several.prepared
+        self.is_sliced() && self.schedule.several.prepared
     }
 
     /// Least number of columns of a slice: a whole number of units of every segment.
@@ -142,7 +154,7 @@ impl GemvShape {
     }
 
     /// Number of slices.
-    pub(super) fn slices(&self) -> u32 {
+    pub(crate) fn slices(&self) -> u32 {
         if self.is_prepared() { self.padded_cols().div_ceil(self.schedule.several.slice) } else { 1 }
     }
 
@@ -195,6 +207,24 @@ impl GemvShape {
         if self.is_gated() { vec![vec![0, 1]] } else { (0..self.segments.len()).map(|it| vec![it]).collect() }
     }
 
+    /// The slices of this CTA, as a half-open range: all, or with a cluster those of a part of the columns.
+    pub(super) fn cta_slices(&self) -> [Val<u32>; 2] {
+        let slices = self.slices();
+        if self.cluster() == 1 {
+            return [val(0), val(slices)];
+        }
+        // A slice is a step.
+        let first = self.first_part(&self.layouts()[0]);
+        let rank = cluster_rank();
+        [rank * first, rank * (slices - first) + first]
+    }
+
+    /// Number of totals of a batch of tiles, one for each part of the columns that this CTA has.
+    pub(super) fn totals(&self) -> u32 {
+        let segments = if self.is_gated() { 2 } else { 1 };
+        segments * self.schedule.several.tiles * self.tile_sums()
+    }
+
     /// Number of sums per tile: of 16 rows, and of the tokens rounded up to whole groups.
     pub(super) fn tile_sums(&self) -> u32 {
         TILE_ROWS * GROUP * self.cta_groups()
@@ -224,10 +254,10 @@ impl GemvShape {
         let has_squares = self.normed() && !several.prepared;
         let squares = place(if has_squares { tokens * layout.squares() * 4 } else { 0 });
         let factors = place(if self.normed() { tokens * 4 } else { 0 });
-        let segments = if self.is_gated() { 2 } else { 1 };
-        let sums = segments * several.tiles * self.tile_sums() * 4;
+        let sums = self.totals() * 4;
         let partial = place(if self.accumulates() { 0 } else { sums * self.most_slice_steps() });
-        let totals = place(if self.has_totals() { sums } else { 0 });
+        let parts = self.column_parts() / self.cluster();
+        let totals = place(if self.has_totals() { sums * parts } else { 0 });
         let best = place(if self.output == Output::Argmax { self.schedule.warps * tokens * 8 } else { 0 });
         TokenMap { inputs, squares, factors, partial, totals, best, bytes: end }
     }

@@ -13,7 +13,10 @@ use crate::kernels::gemv::decode::{
     ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, float_runs,
     nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments, weights_are_signed,
 };
+use crate::kernels::gemv::half_step::{Factors, HalfStep};
+use crate::kernels::gemv::half_weights::ChunkFragments;
 use crate::kernels::gemv::scaled_codes::{RowScales, add_scaled, byte_factors};
+use crate::kernels::gemv::shape::Arithmetic;
 use crate::weights::WeightType;
 
 /// Rows g and g + 8 of a tile.
@@ -31,6 +34,17 @@ pub(super) enum StepWeights {
     HalfChunks(Vec<Chunks>),
     /// Float types: runs of columns, counted from the step's first column.
     Floats(Vec<FloatRun>),
+    /// Weights of any type as f16.
+    Halves(Halves),
+}
+
+/// A decoded step of f16.
+pub(super) struct Halves {
+    /// A fragments of both halves of each chunk.
+    chunks: Vec<ChunkFragments>,
+    /// Operand A of the product with the sums of inputs, if the type has mins.
+    mins: Option<[Val<u32>; 4]>,
+    factors: Factors,
 }
 
 /// A decoded superblock with 6-bit scales and mins.
@@ -61,6 +75,16 @@ pub(super) struct Chunks {
     scales: [Pair; 4],
     /// Factor of the sum of the inputs of each chunk or half chunk, if the type has an offset.
     offsets: Option<[Pair; 4]>,
+}
+
+/// f16 inputs of two groups of tokens.
+pub(super) struct PairInputs {
+    /// Records of the first group.
+    pub record: Ptr<Shared, u8>,
+    /// Distance of the records of the second group, in bytes; 0 if there is one group.
+    pub second: u32,
+    /// Scales of the first group's tokens.
+    pub scales: Ptr<Shared, f32>,
 }
 
 /// The values of the lanes of a quad, in their order.
@@ -170,7 +194,18 @@ impl Wide {
 
 impl StepWeights {
     /// Decodes the step of `blocks` blocks at `at`.
-    pub fn load(at: Ptr<Shared, u8>, ty: WeightType, blocks: u32, map: &LaneMap) -> StepWeights {
+    pub fn load(
+        at: Ptr<Shared, u8>,
+        ty: WeightType,
+        blocks: u32,
+        arithmetic: Arithmetic,
+        map: &LaneMap,
+    ) -> StepWeights {
+        if arithmetic == Arithmetic::F16 {
+            let mut step = HalfStep::load(at, ty, blocks, map);
+            let chunks = (0..step.pairs()).flat_map(|pair| step.chunks(pair)).collect();
+            return StepWeights::Halves(Halves { chunks, mins: step.mins(), factors: step.factors() });
+        }
         if ty.exact_groups() > 0 {
             return StepWeights::Exact(Exact::load(at, ty, map));
         }
@@ -233,6 +268,7 @@ impl StepWeights {
             StepWeights::Exact(exact) => return exact.dot(ty, record, layout, map),
             StepWeights::Wide(wide) => return wide.dot(ty, record, layout, map),
             StepWeights::Floats(runs) => return dot_floats(runs, record, column, layout),
+            StepWeights::Halves(_) => unreachable!("f16 is multiplied with two groups: `dot_pair`"),
             StepWeights::Chunks(groups) => {
                 for (index, group) in (0u32..).zip(groups) {
                     let granule = granule(index);
@@ -272,6 +308,51 @@ impl StepWeights {
         let scale = scale.expect("a step has a group");
         std::array::from_fn(|row| {
             ((chains[0][row] + chains[1][row]) + (chains[2][row] + chains[3][row])) * scale
+        })
+    }
+}
+
+impl StepWeights {
+    /// As [`StepWeights::dot`], for f16 and two groups of tokens at once: the columns of operand B are those of the first group and of
+    /// the second in turn.
+    pub fn dot_pair(
+        &self,
+        ty: WeightType,
+        inputs: &PairInputs,
+        column: Val<u32>,
+        layout: &InputLayout,
+        map: &LaneMap,
+    ) -> [Sums; 2] {
+        let StepWeights::Halves(halves) = self else {
+            unreachable!("integers are multiplied by groups: `dot`")
+        };
+        let multiply = |a: [Val<u32>; 4], b: [Val<u32>; 2], sums| {
+            mma(FragmentA::<f16, 4>::from_registers(a), FragmentB::<f16, 2>::from_registers(b), sums)
+        };
+        let &PairInputs { record, second, scales } = inputs;
+        // Lane 4g + t has column g.
+        let own = record.bytes(((lane() >> 2) & 1) * second);
+        let row = lane() >> 3;
+        let inputs = own.bytes(row * 64 + map.quarter * 16).bytes(column * 8 + layout.halves(ty));
+        let mut sums = FragmentC::<f32>::zero();
+        for (chunk, fragments) in (0u32..).zip(&halves.chunks) {
+            let at = inputs.bytes(chunk / 4 * layout.granule_bytes() + chunk % 4 * 256);
+            let [a, b, c, d] = at.cast::<u32>().load_vector::<4>();
+            sums = multiply(fragments[0], [a, b], sums);
+            sums = multiply(fragments[1], [c, d], sums);
+        }
+        let mins = halves.mins.map(|mins| {
+            let at = own.bytes(row * 16 + map.quarter * 4).bytes(layout.half_mins()).cast::<u32>();
+            let words = [0, 1].map(|granule| at.bytes(granule * layout.granule_bytes()).load());
+            multiply(mins, words, FragmentC::zero()).0
+        });
+        let scales = scales.at(map.quarter);
+        let scale = [scales.load(), scales.at(if second > 0 { GROUP } else { 0 }).load()];
+        std::array::from_fn(|group| {
+            std::array::from_fn(|row| {
+                let at = 2 * row + group;
+                halves.factors.result(row, sums.0[at], mins.map(|mins| mins[at]), scale[group])
+            })
         })
     }
 }

@@ -1,5 +1,5 @@
 //! Products of many tokens by warpgroups, with `wgmma` on Hopper's tensor cores: of types whose products are added up as integers
-//! ([`WeightType::exact_groups`]).
+//! ([`WeightType::exact_groups`]), and of f16.
 //!
 //! The arithmetic is that of `unit`; what differs is who computes what. A warpgroup has a *quad* of four tiles, one for each
 //! warp, and all tokens of the CTA: it decodes the weights of a step into registers, operand A, and multiplies them with
@@ -12,6 +12,9 @@
 //!
 //! Scale · code has up to 11 bits. A is bytes, so the scale is split: scale = 8·high + low, and high · code is multiplied first.
 //! Scale · code of Q6_K has 16 bits: the upper byte is multiplied first ([`scaled_codes`](crate::kernels::gemv::scaled_codes)).
+//!
+//! Products of f16 need neither ([`half_step`](crate::kernels::gemv::half_step)). If the columns have two parts, the CTAs of a cluster
+//! have the same tiles and tokens, and a part each; [`join_parts`](super::join_parts) adds their totals.
 
 use bespoke_codegen::prelude::*;
 
@@ -21,6 +24,7 @@ use crate::kernels::gemv::blocks::join_bytes;
 use crate::kernels::gemv::decode::{
     LaneMap, SixBitIntegers, SuperFactors, nibbles_in_place, scale_of_chunk, six_bit_words, weight_fragments,
 };
+use crate::kernels::gemv::half_step::HalfStep;
 use crate::kernels::gemv::ring::{RingProducer, policy};
 use crate::kernels::gemv::scaled_codes::{RowScales, byte_factors};
 use crate::kernels::gemv::shape::{GemvShape, SQUARES_GROUP};
@@ -49,7 +53,12 @@ impl GemvShape {
     /// Whether warpgroups can multiply the matrices: sums are exact, and steps have 256 columns.
     pub fn supports_warpgroups(&self) -> bool {
         let is_exact = |ty: WeightType| ty.exact_groups() > 0 || ty.has_wide_integers();
-        self.cols.is_multiple_of(STEP) && self.segments.iter().all(|segment| is_exact(segment.ty))
+        self.cols.is_multiple_of(STEP)
+            && if self.has_halves() {
+                self.layouts().iter().all(|layout| self.unit_cols(layout) == STEP)
+            } else {
+                self.segments.iter().all(|segment| is_exact(segment.ty))
+            }
     }
 
     /// Whether several warpgroups add to the totals in turn.
@@ -168,7 +177,7 @@ pub(super) fn dot_slice(
                 }
             }
             if tile < tiles {
-                add_to_totals(&sums, to, (run.slice == 0) & (unit == 0));
+                add_to_totals(&sums, to, (run.slice == run.first_slice) & (unit == 0));
             }
             unit += 1;
         }
@@ -216,12 +225,58 @@ struct Step<'a> {
 impl Step<'_> {
     /// The sums of rows g and g + 8 for token t of each group of tokens, in lane 4g + t.
     fn sums(&self) -> Vec<Pair> {
+        if self.s.has_halves() {
+            return self.halves();
+        }
         let scales = self.record.bytes(self.s.input_layout().block_scales()).cast::<f32>();
         let scales = scales.at(self.map.quarter);
         let scale = |group: usize| scales.at(group as u32 * GROUP).load();
         let sums = if self.ty.has_wide_integers() { self.wide() } else { self.exact() };
         let sums = sums.into_iter().enumerate();
         sums.map(|(group, pair)| pair.map(|sum| sum * scale(group))).collect()
+    }
+
+    /// The sums of weights and inputs as f16.
+    fn halves(&self) -> Vec<Pair> {
+        let (layout, ty) = (self.s.input_layout(), self.ty);
+        let tokens = layout.block_tokens;
+        let matrix = |chunk: u32| {
+            let granule = self.record.bytes(chunk / 4 * layout.granule_bytes() + layout.halves(ty));
+            MatrixDescriptor::new(granule.cast::<f16>(), tokens * 16, 128).bytes(chunk % 4 * (tokens * 64))
+        };
+        let operand = |words| FragmentA::<f16, 4>::from_registers(words);
+        let mut step = HalfStep::load(self.block, ty, STEP / ty.block_cols(), self.map);
+        let mins = step.mins().map(|mins| {
+            let at = self.record.bytes(layout.block_mins()).cast::<f16>();
+            let at = MatrixDescriptor::new(at, layout.granule_bytes(), 128);
+            start_products(tokens, &[(operand(mins), at)])
+        });
+        let mut running: Option<RunningSums> = None;
+        for pair in 0..step.pairs() {
+            for (odd, chunk) in (0u32..).zip(step.chunks(pair)) {
+                let at = matrix(2 * pair + odd);
+                let products =
+                    [0u32, 1].map(|half| (operand(chunk[half as usize]), at.bytes(half * (tokens * 32))));
+                running = Some(match running {
+                    None => start_products(tokens, &products),
+                    Some(running) => running.multiply(&products),
+                });
+                // The registers of the products before these are free.
+                wait_for_products(1);
+            }
+        }
+        let factors = step.factors();
+        let scales = self.record.bytes(layout.block_scales()).cast::<f32>().at(self.map.quarter);
+        let scale = |group: usize| scales.at(group as u32 * GROUP).load();
+        let sums = running.expect("a step has chunks").wait();
+        let mins = mins.map(RunningSums::wait);
+        let result = |group: usize, scale: Val<f32>| -> Pair {
+            std::array::from_fn(|row| {
+                let of = |sums: &WarpgroupSums| sums.fragments()[group / 2].0[2 * row + group % 2];
+                factors.result(row, of(&sums), mins.as_ref().map(of), scale)
+            })
+        };
+        (0..2 * sums.fragments().len()).map(|group| result(group, scale(group))).collect()
     }
 
     /// Columns of operand B.

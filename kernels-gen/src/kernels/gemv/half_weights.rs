@@ -6,7 +6,7 @@
 
 use bespoke_codegen::prelude::*;
 
-use crate::kernels::gemv::{
+use super::decode::{
     ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, float_runs, weight_fragments,
     weights_are_signed,
 };
@@ -16,17 +16,42 @@ use crate::weights::WeightType;
 const UP: f32 = 256.0;
 
 /// The factor that undoes that of the weights of a type.
-pub(super) fn down(ty: WeightType) -> f32 {
+pub(crate) fn down(ty: WeightType) -> f32 {
     if ty.is_quantised() { 1.0 / UP } else { 1.0 }
 }
 
+/// Whether a lane has eight consecutive columns of a row in its fragments, otherwise four.
+pub(crate) fn has_long_runs(ty: WeightType) -> bool {
+    matches!(ty, WeightType::F16 | WeightType::BF16)
+}
+
 /// A fragments of 16 × 16 weights for the first and the second half of a chunk.
-pub(super) type ChunkFragments = [[Val<u32>; 4]; 2];
+pub(crate) type ChunkFragments = [[Val<u32>; 4]; 2];
+
+/// Which columns of a run of four share a register of a fragment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pairs {
+    /// 0 and 1, and 2 and 3.
+    Neighbours,
+    /// 0 and 2, and 1 and 3.
+    Alternate,
+}
+
+impl Pairs {
+    /// The columns of both pairs.
+    fn columns(self) -> [[u32; 2]; 2] {
+        match self {
+            Pairs::Neighbours => [[0, 1], [2, 3]],
+            Pairs::Alternate => [[0, 2], [1, 3]],
+        }
+    }
+}
 
 /// Decodes the chunks of a block of a tile, in their order.
-pub(super) struct BlockDecoder<'a> {
+pub(crate) struct BlockDecoder<'a> {
     block: Ptr<Shared, u8>,
     ty: WeightType,
+    pairs: Pairs,
     scales: Option<BlockScales>,
     /// Bits of half chunks that several groups share.
     bits: HalfChunkBits,
@@ -52,7 +77,7 @@ struct Group {
 }
 
 impl<'a> BlockDecoder<'a> {
-    pub fn new(block: Ptr<Shared, u8>, ty: WeightType, map: &'a LaneMap) -> BlockDecoder<'a> {
+    pub fn new(block: Ptr<Shared, u8>, ty: WeightType, pairs: Pairs, map: &'a LaneMap) -> BlockDecoder<'a> {
         let scales = ty.is_quantised().then(|| {
             if ty.has_half_chunks() {
                 BlockScales::HalfChunks(HalfChunkScales::load(block, ty, map))
@@ -60,13 +85,13 @@ impl<'a> BlockDecoder<'a> {
                 BlockScales::Chunks(ChunkScales::load(block, ty, map))
             }
         });
-        BlockDecoder { block, ty, scales, bits: HalfChunkBits::default(), group: None, map }
+        BlockDecoder { block, ty, pairs, scales, bits: HalfChunkBits::default(), group: None, map }
     }
 
     /// The fragments of chunk `index` of the block.
     pub fn chunk(&mut self, index: u32) -> ChunkFragments {
         let per_group = match self.scales {
-            None => return floats(self.block, self.ty, index, self.map),
+            None => return floats(self.block, self.ty, index, self.pairs, self.map),
             Some(BlockScales::Chunks(_)) => 4,
             Some(BlockScales::HalfChunks(_)) => 2,
         };
@@ -80,7 +105,7 @@ impl<'a> BlockDecoder<'a> {
         std::array::from_fn(|half| {
             let of = if per_group == 4 { within } else { 2 * within + half };
             let rows = [words[2 * half], words[2 * half + 1]];
-            half_chunk(rows, signed, group.scales[of], group.offsets.map(|offsets| offsets[of]))
+            half_chunk(rows, signed, self.pairs, group.scales[of], group.offsets.map(|offsets| offsets[of]))
         })
     }
 
@@ -120,6 +145,7 @@ fn doubled(pair: Val<u32>) -> [Val<F16x2>; 2] {
 fn half_chunk(
     rows: [Val<u32>; 2],
     signed: bool,
+    pairs: Pairs,
     scales: Val<u32>,
     offsets: Option<Val<u32>>,
 ) -> [Val<u32>; 4] {
@@ -129,8 +155,9 @@ fn half_chunk(
     let mut out = [val(0u32); 4];
     for (row, word) in rows.into_iter().enumerate() {
         let word = if signed { word ^ 0x8080_8080 } else { word };
-        // Bytes 0 and 1, then 2 and 3, each below the upper byte of 1024.
-        for (pair, selector) in [0x4140u32, 0x4342].into_iter().enumerate() {
+        for (pair, [first, second]) in pairs.columns().into_iter().enumerate() {
+            // Each byte below the upper byte of 1024.
+            let selector = 0x4040 | first | (second << 8);
             let code = permute_bytes(word, 0x6464_6464u32, selector).bitcast::<F16x2>() - F16x2(zero, zero);
             let weights = match offsets {
                 Some(offsets) => fma(code, scales[row], offsets[row]),
@@ -143,11 +170,14 @@ fn half_chunk(
 }
 
 /// The fragments of a chunk of a block of a float type.
-fn floats(block: Ptr<Shared, u8>, ty: WeightType, index: u32, map: &LaneMap) -> ChunkFragments {
+fn floats(block: Ptr<Shared, u8>, ty: WeightType, index: u32, pairs: Pairs, map: &LaneMap) -> ChunkFragments {
     let runs = float_runs(block, ty, map);
-    let pair = |run: &FloatRun, row: usize, at: usize| {
-        let values = &run.weights[row];
-        pack_rounded::<F16x2>(values[at], values[at + 1]).bitcast::<u32>()
+    // Runs of eight columns are in their order.
+    let pairs = if has_long_runs(ty) { Pairs::Neighbours } else { pairs };
+    let [first_pair, second_pair] = pairs.columns();
+    let pair = |run: &FloatRun, row: usize, at: usize, columns: [u32; 2]| {
+        let [first, second] = columns.map(|column| run.weights[row][at + column as usize]);
+        pack_rounded::<F16x2>(first, second).bitcast::<u32>()
     };
     // A run has a whole chunk, or half of one.
     std::array::from_fn(|half| {
@@ -155,6 +185,7 @@ fn floats(block: Ptr<Shared, u8>, ty: WeightType, index: u32, map: &LaneMap) -> 
             8 => (&runs[index as usize], 4 * half),
             _ => (&runs[half], 0),
         };
-        [pair(run, 0, first), pair(run, 1, first), pair(run, 0, first + 2), pair(run, 1, first + 2)]
+        let of = |row: usize, columns| pair(run, row, first, columns);
+        [of(0, first_pair), of(1, first_pair), of(0, second_pair), of(1, second_pair)]
     })
 }

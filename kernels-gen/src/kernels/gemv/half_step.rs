@@ -1,0 +1,253 @@
+//! The weights of a step as operands A of type f16, for [`Arithmetic::F16`](super::Arithmetic::F16).
+//!
+//! Of K-quants with a scale for each chunk or half chunk, A is scale · code, an integer, so that weights are exact where it has at most
+//! 11 bits: always in Q4_K and Q5_K, up to 2048 in Q6_K. The superblock's d is a factor of the sums. The mins of Q4_K and Q5_K
+//! are a product of their own, with the sums of the inputs of each chunk ([`min_words`]).
+//!
+//! A byte c becomes the f16 1024 + c below the upper byte 0x64. One `fma` with scale and −1024 · scale, both exact, leaves
+//! scale · c. Other types are decoded as for prompts ([`BlockDecoder`]).
+//!
+//! A pair has columns 0 and 2 of a run of four, or 1 and 3: nibbles of both are 16 bits apart in a word.
+
+use bespoke_codegen::prelude::*;
+
+use super::decode::{
+    FRAGMENTS, HalfChunkBits, LaneMap, SixBitIntegers, SuperFactors, fragment, halves, nibbles_in_place,
+    six_bit_words, weight_fragments,
+};
+use super::half_weights::{BlockDecoder, ChunkFragments, Pairs, down};
+use crate::weights::{BlockPart, WeightType};
+
+/// Rows g and g + 8 of a tile.
+type Pair = [Val<f32>; 2];
+
+/// 1024 in both halves of a word: the bytes below become units.
+const MAGIC: u32 = 0x6400_6400;
+
+/// Truth table of (a & b) | c for `lop3`. ptxas makes two instructions of the two operations, each with an immediate.
+const AND_OR: u8 = 0xEA;
+
+/// Factor of the sums of inputs, so that f16 has room for them.
+const SUM_FACTOR: f32 = 1.0 / 32.0;
+
+/// The sum of a chunk's inputs, times a factor, as two f16: the number rounded, and the rest. Operand A has the min of the chunk
+/// twice.
+#[device]
+pub(super) fn min_words(sum: Val<f32>) -> Val<u32> {
+    let sum = sum * SUM_FACTOR;
+    let high = pack_rounded::<F16x2>(sum, 0.0f32).unpack()[0].cast::<f32>();
+    pack_rounded::<F16x2>(high, sum - high).bitcast::<u32>()
+}
+
+/// Whether operand A of a type has scale · code as integers.
+fn is_scaled(ty: WeightType) -> bool {
+    has_mins(ty) || ty.has_wide_integers()
+}
+
+/// Whether the mins of a type are a product of their own.
+pub(super) fn has_mins(ty: WeightType) -> bool {
+    ty.exact_groups() > 0
+}
+
+/// Decodes the chunks of a step, in their order.
+pub(super) struct HalfStep<'a> {
+    at: Ptr<Shared, u8>,
+    ty: WeightType,
+    /// Columns of the step.
+    columns: u32,
+    map: &'a LaneMap,
+    decoder: Decoder<'a>,
+}
+
+enum Decoder<'a> {
+    /// Q4_K and Q5_K: the words of [`six_bit_words`].
+    SixBit([Val<u32>; 4]),
+    /// Q6_K: see [`EightBit`].
+    EightBit(EightBit),
+    /// Other types: a decoder for each block.
+    Blocks(Vec<BlockDecoder<'a>>),
+}
+
+/// The scales of Q6_K plus 128 as unsigned bytes: byte i of word 2t + r has that of half chunk 4i + t in row g + 8r.
+struct EightBit {
+    scales: Vec<Val<u32>>,
+    bits: HalfChunkBits,
+}
+
+/// Scale and offset of the bytes of a row, each twice.
+#[derive(Clone, Copy)]
+struct Scaling {
+    scale: Val<F16x2>,
+    offset: Val<F16x2>,
+}
+
+impl Scaling {
+    /// Scale · byte from 1024 + byte, for byte `byte` of a word; times `factor`, an inverse power of two.
+    fn unsigned(word: Val<u32>, byte: u32, factor: f32) -> Scaling {
+        let number = twice(word, byte);
+        let scale = fma(number, both(factor), both(-1024.0 * factor));
+        Scaling { scale, offset: scale * both(-1024.0) }
+    }
+
+    /// Scale · c from 1024 + 128 + 4 · c, for a byte with the scale plus 128. The offset, −288 times the scale, has 11 bits.
+    fn signed(word: Val<u32>, byte: u32) -> Scaling {
+        let scale = fma(twice(word, byte), both(0.25), both(-1152.0 * 0.25));
+        Scaling { scale, offset: scale * both(-1152.0) }
+    }
+
+    fn apply(self, numbers: Val<u32>) -> Val<u32> {
+        fma(numbers.bitcast::<F16x2>(), self.scale, self.offset).bitcast::<u32>()
+    }
+}
+
+/// 1024 plus byte `byte` of a word, in both halves.
+fn twice(word: Val<u32>, byte: u32) -> Val<F16x2> {
+    permute_bytes(word, MAGIC, 0x5050 | (0x0101 * byte)).bitcast::<F16x2>()
+}
+
+fn both(value: f32) -> F16x2 {
+    let half = f16::from_f32(value);
+    F16x2(half, half)
+}
+
+impl<'a> HalfStep<'a> {
+    /// Loads the scales of the step of `blocks` blocks at `at`.
+    pub fn load(at: Ptr<Shared, u8>, ty: WeightType, blocks: u32, map: &'a LaneMap) -> HalfStep<'a> {
+        let decoder = if has_mins(ty) {
+            Decoder::SixBit(six_bit_words(at, ty, map))
+        } else if is_scaled(ty) {
+            Decoder::EightBit(EightBit::load(at, ty, map))
+        } else {
+            let block =
+                |index| BlockDecoder::new(at.bytes(index * ty.block_bytes()), ty, Pairs::Alternate, map);
+            Decoder::Blocks((0..blocks).map(block).collect())
+        };
+        HalfStep { at, ty, columns: blocks * ty.block_cols(), map, decoder }
+    }
+
+    /// Number of pairs of chunks. The last one of a type with blocks of 32 columns may have one chunk.
+    pub fn pairs(&self) -> u32 {
+        self.columns.div_ceil(64)
+    }
+
+    /// A fragments of both halves of chunks 2 · `pair` and 2 · `pair` + 1.
+    pub fn chunks(&mut self, pair: u32) -> Vec<ChunkFragments> {
+        match &mut self.decoder {
+            Decoder::SixBit(scales) => six_bit_chunks(self.at, self.ty, pair, scales).into(),
+            Decoder::EightBit(step) => step.chunks(self.at, self.ty, pair).into(),
+            Decoder::Blocks(blocks) => {
+                let of_block = self.ty.block_cols() / 32;
+                let chunks = 2 * pair..(2 * pair + 2).min(self.columns / 32);
+                chunks.map(|chunk| blocks[(chunk / of_block) as usize].chunk(chunk % of_block)).collect()
+            }
+        }
+    }
+
+    /// Operand A of the product with the sums of inputs, if the type has mins.
+    pub fn mins(&self) -> Option<[Val<u32>; 4]> {
+        has_mins(self.ty).then(|| {
+            let [first, second] = SixBitIntegers::load(self.at, self.ty, self.map).mins;
+            let of = |word: Val<u32>, row: u32| (twice(word, row) - both(1024.0)).bitcast::<u32>();
+            [of(first, 0), of(first, 1), of(second, 0), of(second, 1)]
+        })
+    }
+
+    /// The factors of the sums.
+    pub fn factors(&self) -> Factors {
+        let (at, ty, map) = (self.at, self.ty, self.map);
+        if has_mins(ty) {
+            let SuperFactors { first, second } = SuperFactors::load(at, ty, map);
+            Factors { of_sums: Some(first), of_mins: Some(second.map(|dmin| dmin * (1.0 / SUM_FACTOR))), ty }
+        } else if is_scaled(ty) {
+            let d = halves(at.bytes(ty.part(BlockPart::Head)).bytes(map.group * 4));
+            Factors { of_sums: Some(d), of_mins: None, ty }
+        } else {
+            Factors { of_sums: None, of_mins: None, ty }
+        }
+    }
+}
+
+/// Factors of the sums of a step, for rows g and g + 8.
+pub(super) struct Factors {
+    of_sums: Option<Pair>,
+    of_mins: Option<Pair>,
+    ty: WeightType,
+}
+
+impl Factors {
+    /// The result of a row and a token: from the sum of the products, that of the mins' products, and the scale of the inputs.
+    pub fn result(&self, row: usize, sum: Val<f32>, mins: Option<Val<f32>>, scale: Val<f32>) -> Val<f32> {
+        let Some(d) = &self.of_sums else { return sum * (scale * down(self.ty)) };
+        match (mins, &self.of_mins) {
+            (Some(mins), Some(factor)) => fma(sum, d[row], mins * factor[row]) * scale,
+            _ => sum * d[row] * scale,
+        }
+    }
+}
+
+/// Fragments of the even and the odd chunk of a pair of chunks of Q4_K or Q5_K.
+fn six_bit_chunks(
+    at: Ptr<Shared, u8>,
+    ty: WeightType,
+    pair: u32,
+    scales: &[Val<u32>; 4],
+) -> [ChunkFragments; 2] {
+    // The words of a pair have the scales of both chunks.
+    let scaling =
+        |odd: u32, row: u32, factor: f32| Scaling::unsigned(scales[pair as usize], 2 * odd + row, factor);
+    if nibbles_in_place(ty) {
+        let words = fragment(at, pair * FRAGMENTS);
+        return [(0u32, 0x000F_000Fu32, 1.0), (1, 0x00F0_00F0, 1.0 / 16.0)].map(|(odd, mask, factor)| {
+            let rows = [0, 1].map(|row| scaling(odd, row, factor));
+            scaled(words, rows, |word| [word, word >> 8].map(|word| lop3(word, mask, MAGIC, AND_OR)))
+        });
+    }
+    let group = weight_fragments(at, ty, pair / 2);
+    [0u32, 1].map(|odd| {
+        let rows = [0, 1].map(|row| scaling(odd, row, 1.0));
+        scaled(group[(2 * (pair % 2) + odd) as usize], rows, alternate_bytes)
+    })
+}
+
+/// 1024 plus bytes 0 and 2, and 1 and 3, of a word.
+fn alternate_bytes(word: Val<u32>) -> [Val<u32>; 2] {
+    [0x5250u32, 0x5351].map(|selector| permute_bytes(word, MAGIC, selector))
+}
+
+/// The fragments of a chunk from its words, in the order of [`fragment`], whose pairs `numbers` yields.
+fn scaled(
+    words: [Val<u32>; 4],
+    rows: [Scaling; 2],
+    numbers: impl Fn(Val<u32>) -> [Val<u32>; 2],
+) -> ChunkFragments {
+    [0usize, 2].map(|half| {
+        let [first, second] = [0, 1].map(|row| numbers(words[half + row]).map(|it| rows[row].apply(it)));
+        [first[0], second[0], first[1], second[1]]
+    })
+}
+
+impl EightBit {
+    #[device]
+    fn load(at: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> EightBit {
+        let from = at.bytes(ty.part(BlockPart::Scales8)).bytes(map.group * 32).cast::<u32>();
+        let words = [from, from.at(4)].into_iter().flat_map(|from| from.load_vector::<4>());
+        EightBit { scales: words.map(|word| word ^ 0x8080_8080).collect(), bits: HalfChunkBits::default() }
+    }
+
+    /// Fragments of the chunks of group `group` of four half chunks.
+    fn chunks(&mut self, at: Ptr<Shared, u8>, ty: WeightType, group: u32) -> [ChunkFragments; 2] {
+        let codes = self.bits.weights(at, ty, group);
+        [0u32, 1].map(|odd| {
+            let words = codes[odd as usize].map(|word| word ^ 0x8080_8080);
+            [0u32, 1].map(|half| {
+                let of = 2 * odd + half;
+                let row = |row: u32| {
+                    let scaling = Scaling::signed(self.scales[(2 * of + row) as usize], group);
+                    alternate_bytes(words[(2 * half + row) as usize]).map(|pair| scaling.apply(pair))
+                };
+                let [first, second] = [row(0), row(1)];
+                [first[0], second[0], first[1], second[1]]
+            })
+        })
+    }
+}
