@@ -7,20 +7,21 @@ use bespoke::device::{Selector, open};
 use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
 use bespoke::scheduler::{PAGE, PageEntry, StepRow, Steps};
 use bespoke_gguf::Gguf;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::shape::ModelShape;
 
 const CONTEXT: u32 = 192;
 const SLOTS: u32 = 5;
 
 fn load(parallel: u32) -> Engine {
-    load_for(parallel, None)
+    load_for(parallel, None, Arithmetic::Integers)
 }
 
-fn load_for(parallel: u32, multiprocessors: Option<NonZeroU32>) -> Engine {
+fn load_for(parallel: u32, multiprocessors: Option<NonZeroU32>, arithmetic: Arithmetic) -> Engine {
     let gguf = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/demo.gguf")).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
-    let options =
-        EngineOptions { context: Some(CONTEXT), parallel, multiprocessors, ..EngineOptions::default() };
+    let options = EngineOptions { context: Some(CONTEXT), parallel, ..EngineOptions::default() };
+    let options = EngineOptions { multiprocessors, arithmetic, ..options };
     Engine::load(open(Selector::Emulator).unwrap().device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
 
@@ -57,15 +58,24 @@ const CHUNK: usize = 24;
 
 /// Logits after every token of a sequence in decode steps, as bits: the sequence alone.
 fn alone(steps: &mut Slots<'_>, sequence: &Sequence) -> Vec<Vec<u32>> {
-    steps.start(0, &sequence.tokens, &SamplingParams::default()).unwrap();
+    last_of(1, steps, sequence)
+}
+
+/// Logits after every token in decode steps of `count` equal sequences, as bits: those of the last one.
+fn last_of(count: u32, steps: &mut Slots<'_>, sequence: &Sequence) -> Vec<Vec<u32>> {
     let length = sequence.tokens.len() as u32;
-    let pages = (0..length.div_ceil(PAGE)).map(|index| PageEntry { slot: 0, index, page: index });
-    steps.set_pages(&pages.collect::<Vec<_>>()).unwrap();
-    let prompt: Vec<StepRow> = (0..sequence.prefilled).map(|position| sequence.row(0, position)).collect();
-    prompt.chunks(CHUNK).for_each(|rows| steps.prefill(rows).unwrap());
+    let pages = length.div_ceil(PAGE);
+    for slot in 0..count {
+        steps.start(slot, &sequence.tokens, &SamplingParams::default()).unwrap();
+        let entries = (0..pages).map(|index| PageEntry { slot, index, page: slot * pages + index });
+        steps.set_pages(&entries.collect::<Vec<_>>()).unwrap();
+        let prompt: Vec<StepRow> =
+            (0..sequence.prefilled).map(|position| sequence.row(slot, position)).collect();
+        prompt.chunks(CHUNK).for_each(|rows| steps.prefill(rows).unwrap());
+    }
     let decode = |position| {
-        steps.decode(&[sequence.row(0, position)]).unwrap();
-        steps.logits(0).unwrap().into_iter().map(f32::to_bits).collect()
+        steps.decode(&(0..count).map(|slot| sequence.row(slot, position)).collect::<Vec<_>>()).unwrap();
+        steps.logits(count - 1).unwrap().into_iter().map(f32::to_bits).collect()
     };
     (sequence.prefilled..length).map(decode).collect()
 }
@@ -142,11 +152,29 @@ fn logits_have_the_same_bits_on_every_gpu() {
     let tokens: Vec<u32> = (0..70).map(|i| 3 * i % 300).collect();
     let sequence = Sequence { tokens, prefilled: 65, done: 0 };
     let logits = |multiprocessors| {
-        let mut engine = load_for(1, multiprocessors);
+        let mut engine = load_for(1, multiprocessors, Arithmetic::Integers);
         alone(&mut Slots::new(&mut engine).unwrap(), &sequence)
     };
     let expected = logits(None);
     for count in [1, 20, 58, 188] {
         assert!(logits(NonZeroU32::new(count)) == expected, "{count} multiprocessors");
     }
+}
+
+/// f16: warps multiply two rows; 20 rows are those of warpgroups where a CTA has enough tiles, and two CTAs of a cluster divide the
+/// columns of down.
+#[test]
+fn logits_by_f16_have_the_same_bits_for_all_numbers_of_rows() {
+    let sequence = Sequence { tokens: vec![5, 210, 17], prefilled: 0, done: 0 };
+    let logits = |rows, multiprocessors| {
+        let mut engine = load_for(rows, NonZeroU32::new(multiprocessors), Arithmetic::F16);
+        last_of(rows, &mut Slots::new(&mut engine).unwrap(), &sequence)
+    };
+    let expected = logits(1, 132);
+    for (rows, multiprocessors) in [(9, 132), (20, 132), (20, 4)] {
+        let found = logits(rows, multiprocessors);
+        assert!(found == expected, "{rows} rows, {multiprocessors} multiprocessors");
+    }
+    let integers = last_of(1, &mut Slots::new(&mut load(1)).unwrap(), &sequence);
+    assert!(integers != expected, "f16 has the bits of integers");
 }
