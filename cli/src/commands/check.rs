@@ -11,6 +11,7 @@ use bespoke_check::{
     self as check, CheckError, Checks, Failure, Launches, Loaded, Options, REPORT_VERSION, Report,
 };
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::plan::PlanParams;
 use clap::{Args, ValueEnum};
 use miette::miette;
@@ -213,11 +214,17 @@ impl Kind {
             ("--limit", args.limit.is_some(), Kind::Ptx),
             ("--steps", args.steps.is_some(), Kind::Model),
             ("--rows", args.rows.is_some(), Kind::Model),
+            ("--arithmetic f16", args.arithmetic.arithmetic == Arithmetic::F16, Kind::Model),
             ("--filter", args.filter.is_some(), Kind::Shape),
         ] {
             if given && its != self {
                 return Err(miette!("{option} has no effect here: {} is {what}", args.subject));
             }
+        }
+        if args.arithmetic.arithmetic == Arithmetic::F16 && args.rows.is_none() {
+            return Err(miette!(
+                "--arithmetic f16 has no effect without --rows: a step of one row multiplies integers"
+            ));
         }
         Ok(())
     }

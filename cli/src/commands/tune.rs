@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bespoke::device::{self, Device, Kind, Selector};
 use bespoke::engine::{self, Engine, SamplingParams, StepRows, Variants};
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::plan::{Plan, PlanParams, StepKind, Tuning};
 use bespoke_logits::nmse;
 use bespoke_tune::text::{candidates, changes, verdict};
@@ -118,6 +119,12 @@ impl fmt::Display for Depths {
 
 /// Searches for faster rules and writes them, or lists what would be tried.
 pub fn execute(args: &TuneArgs) -> miette::Result<()> {
+    if args.arithmetic.arithmetic == Arithmetic::F16 && args.rows.contains(&1) {
+        return Err(miette!(
+            help = "name numbers of rows, as in --rows 16,64",
+            "--arithmetic f16 has no step of one row"
+        ));
+    }
     let opened = device::open(args.device).map_err(session::device_error)?;
     if args.dry_run {
         return dry_run(args, &*opened.device);
@@ -177,12 +184,16 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         return Ok(());
     }
     let comment = format!(
-        "Rules for {name}, for `--tune`; by bespoke {} tune.\nMeasured on {}{}, for {}, at {}:\n{}",
+        "Rules for {name}, for `--tune`; by bespoke {} tune.\nMeasured on {}{}, for {}, at {}{}:\n{}",
         env!("CARGO_PKG_VERSION"),
         info.name,
         info.driver.map_or(String::new(), |driver| format!(" ({driver})")),
         engine.plan().target(),
         depths,
+        match args.arithmetic.arithmetic {
+            Arithmetic::Integers => "",
+            Arithmetic::F16 => ", with `--arithmetic f16`",
+        },
         verdicts.join("\n")
     );
     output::write(file, tuning.to_toml(&comment).as_bytes())?;

@@ -261,7 +261,8 @@ fn warpgroups(s: &GemvShape) -> Result<(), String> {
     }
     if !s.supports_warpgroups() || several.slice == 0 || !s.cols.is_multiple_of(several.slice) {
         return Err(format!(
-            "warpgroups cannot multiply these matrices with slices of {} columns: types with exact sums and whole slices",
+            "warpgroups cannot multiply these matrices with slices of {} columns: they need whole slices, and types with exact \
+             sums, or for f16 units of 256 columns",
             several.slice
         ));
     }
@@ -273,7 +274,7 @@ fn warpgroups(s: &GemvShape) -> Result<(), String> {
             several.tiles
         ));
     }
-    // The largest product of a warpgroup has 256 columns, two for each token.
+    // The largest product of a warpgroup has 256 columns, two for each token, or one of f16.
     let most = 128 * several.blocks;
     if s.tokens > most {
         return Err(format!("`tokens` is {}, more than {most} for {} blocks", s.tokens, several.blocks));
@@ -287,10 +288,23 @@ fn inputs(layout: &InputLayout) -> Result<(), String> {
         ("layout.tokens", layout.tokens, PRODUCT_TOKENS),
         ("layout.granules", layout.granules, WIDTH / 128 + 2),
     ])?;
-    if !layout.block_tokens.is_multiple_of(4) || layout.block_tokens > 256 {
-        return Err(format!("`block_tokens` is {}, not a multiple of 4 up to 256", layout.block_tokens));
+    let forms = layout.forms;
+    let halves = forms.short_halves || forms.long_halves;
+    if halves && (forms.chunks || forms.sums || forms.half_sums || forms.floats) {
+        return Err("`forms` has inputs of type f16 and others".to_owned());
     }
-    let bytes = u64::from(layout.granule_bytes()) * u64::from(layout.granules);
+    if layout.block_tokens > 0 && forms.long_halves {
+        return Err("warpgroups do not multiply weights with `long_halves`".to_owned());
+    }
+    let least = if halves { 8 } else { 4 };
+    if !layout.block_tokens.is_multiple_of(least) || layout.block_tokens > 256 {
+        return Err(format!(
+            "`block_tokens` is {}, not a multiple of {least} up to 256",
+            layout.block_tokens
+        ));
+    }
+    let blocks = layout.padded_tokens().checked_div(layout.block_tokens).unwrap_or(1);
+    let bytes = u64::from(layout.granule_bytes()) * u64::from(layout.granules) * u64::from(blocks);
     if bytes > u64::from(u32::MAX / 2) {
         return Err(format!("the inputs of {} tokens have {bytes} bytes: too many", layout.tokens));
     }
@@ -353,7 +367,7 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::gemv::tokens::TokenSchedule;
+    use crate::kernels::gemv::tokens::{InputForms, TokenSchedule};
     use crate::kernels::gemv::{Arithmetic, Input, Schedule, Segment};
 
     #[test]
@@ -404,7 +418,47 @@ mod tests {
             let error = check(several).expect_err(expected);
             assert!(error.contains(expected), "{error}");
         }
+        let of_f16 = |several| {
+            let schedule = Schedule { several, warps: 8, groups: 2, copy: CopyEngine::Bulk, ..base.schedule };
+            let (output, arithmetic) = (Output::Residual, Arithmetic::F16);
+            KernelSpec::Gemv(GemvShape { schedule, output, arithmetic, ..base.clone() }).check()
+        };
+        let cluster = TokenSchedule { slice: 256, parts: 1, tiles: 256, warpgroups: 2, ..several };
+        assert_eq!(of_f16(cluster), Ok(()));
+        for (several, expected) in [
+            (TokenSchedule { tiles: 128, ..cluster }, "all of its 256 tiles at once, not 128"),
+            (
+                TokenSchedule { slice: 512, ..cluster },
+                "a CTA of a cluster has slices of 256 columns, not 512",
+            ),
+            (TokenSchedule::ONE, "`schedule.several.tiles` is 0"),
+        ] {
+            let error = of_f16(several).expect_err(expected);
+            assert!(error.contains(expected), "{error}");
+        }
         let many = GemvShape { tokens: 65, ..base };
         assert!(KernelSpec::Gemv(many).check().is_err_and(|error| error.starts_with("`tokens` is 65")));
+    }
+
+    #[test]
+    fn impossible_layouts_of_inputs_are_named() {
+        let forms = InputForms { short_halves: true, mins: true, ..InputForms::NONE };
+        let layout = InputLayout { tokens: 64, granules: 32, forms, block_tokens: 0 };
+        assert_eq!(inputs(&layout), Ok(()));
+        for (layout, expected) in [
+            (InputLayout { block_tokens: 4, ..layout }, "`block_tokens` is 4, not a multiple of 8 up to 256"),
+            (
+                InputLayout { forms: InputForms { chunks: true, ..forms }, ..layout },
+                "inputs of type f16 and others",
+            ),
+            (
+                InputLayout { forms: InputForms { long_halves: true, ..forms }, block_tokens: 8, ..layout },
+                "`long_halves`",
+            ),
+            (InputLayout { granules: WIDTH / 128, block_tokens: 8, ..layout }, "bytes: too many"),
+        ] {
+            let error = inputs(&layout).expect_err(expected);
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -234,7 +234,7 @@ impl Steps for Slots<'_> {
     fn explain(&mut self, slot: u32, error: NonFiniteLogits) -> Result<NonFiniteLogits, EngineError> {
         let NonFiniteLogits { position, .. } = error;
         self.wait_for_steps()?;
-        // The one-row step overwrites the first record.
+        // The one-row step overwrites the first record. It multiplies integers also in an engine of f16.
         self.last = None;
         let row = self.engine.row(slot, position, position + 1, true);
         let first = self.engine.keep(self.engine.first_non_finite(row))?;

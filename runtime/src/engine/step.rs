@@ -145,8 +145,8 @@ impl Engine {
         self.steps.iter().position(|step| std::ptr::eq(step, smallest))
     }
 
-    /// Index of the smallest decode step besides that of one row for `rows` rows. None if one row is enough: except of f16, of which
-    /// there are only steps of several rows.
+    /// Index of the smallest decode step that holds `rows` rows. None for the step of one row, which is not in `steps`, and
+    /// which engines of f16 do not use.
     pub(super) fn decode_step_for(&self, rows: u32) -> Option<usize> {
         let has_one_row = self.plan.params.arithmetic == Arithmetic::Integers;
         if has_one_row && rows == 1 { None } else { self.step_for(StepKind::Decode, rows) }

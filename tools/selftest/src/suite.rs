@@ -644,12 +644,15 @@ fn attentions() -> Vec<AttentionShape> {
             4,
             appended(rows(8, 2, bytes(async_copies(shape([8, 1, 256, 256], Neox, [2, 1]))))),
         ),
+        quantised(HALVES, 0, rows(8, 2, shape([8, 2, 64, 64], Norm, [3, 1]))),
+        quantised(HALVES, 8, by_length(5, rows(8, 2, shape([4, 1, 64, 64], Neox, [3, 1])))),
     ]
 }
 
 /// Forms of the inputs of products of some types of weights.
 const CHUNKS: InputForms = InputForms { chunks: true, ..InputForms::NONE };
 const MINS: InputForms = InputForms { mins: true, ..CHUNKS };
+const HALVES: InputForms = InputForms { mins: true, short_halves: true, ..InputForms::NONE };
 const FLOATS: InputForms = InputForms { sums: true, half_sums: true, floats: true, ..CHUNKS };
 
 /// Divisions of rows among CTAs: numbers of rows of an engine's steps and others; a CTA for each run of a row, and fewer;

@@ -15,6 +15,7 @@ use bespoke_inspect::model::ModelSummary;
 use bespoke_inspect::{Stats, Tools, text};
 use bespoke_kernels::emit;
 use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling, StepKind, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 use clap::ValueEnum;
@@ -289,6 +290,11 @@ fn step_of(args: &InspectArgs, rows: Option<u32>, base: &PlanParams) -> miette::
     };
     if size != rows {
         tracing::info!("the smallest {name} step for {rows} rows has {size}");
+    }
+    if args.arithmetic.arithmetic == Arithmetic::F16 && (args.prefill || size == 1) {
+        return Err(miette!(
+            "--arithmetic f16 has no effect here: it is for decode steps of --rows 2 and more"
+        ));
     }
     let slots = if args.prefill { 1 } else { size };
     let params = base.clone().with_slots(slots, slots * base.slot_pages());

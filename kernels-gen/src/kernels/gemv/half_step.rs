@@ -1,8 +1,8 @@
 //! The weights of a step as operands A of type f16, for [`Arithmetic::F16`](super::Arithmetic::F16).
 //!
-//! Of K-quants with a scale for each chunk or half chunk, A is scale · code, an integer, so that weights are exact where it has at most
-//! 11 bits: always in Q4_K and Q5_K, up to 2048 in Q6_K. The superblock's d is a factor of the sums. The mins of Q4_K and Q5_K
-//! are a product of their own, with the sums of the inputs of each chunk ([`min_words`]).
+//! For Q4_K, Q5_K and Q6_K, A is scale · code, an integer, so that weights are exact where it has at most 11 bits: always in Q4_K
+//! and Q5_K, up to 2048 in Q6_K. The superblock's d is a factor of the sums. The mins of Q4_K and Q5_K are a product of
+//! their own, with the sums of the inputs of each chunk ([`min_words`]).
 //!
 //! A byte c becomes the f16 1024 + c below the upper byte 0x64. One `fma` with scale and −1024 · scale, both exact, leaves
 //! scale · c. Other types are decoded as for prompts ([`BlockDecoder`]).

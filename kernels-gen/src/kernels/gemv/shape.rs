@@ -56,7 +56,7 @@ pub enum Arithmetic {
     #[default]
     Integers,
     /// Inputs and weights of type f16, with f32 sums; see `gemv/half_step.rs`. Eight tokens cost about as many instructions
-    /// as one, and from 16 on less than with integers, but inputs have 11 bits.
+    /// as one, and 32 and more less than with integers, but inputs have 11 bits.
     F16,
 }
 
@@ -97,7 +97,7 @@ impl FromStr for Arithmetic {
 /// Division of a GEMV among CTAs and warps, and the ring of stages in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Number of CTAs; each has a share of the tiles.
+    /// Number of shares of the tiles: of CTAs, or of clusters, whose CTAs have the same tiles ([`GemvShape::cluster`]).
     pub grid: u32,
     /// Consumer warps per CTA; there is one producer warp besides.
     pub warps: u32,
@@ -242,7 +242,7 @@ impl GemvShape {
         self.arithmetic == Arithmetic::F16
     }
 
-    /// Whether this is a product of several tokens that goes over the columns in slices ([`super::tokens`]).
+    /// Whether the product goes over the columns in slices ([`super::tokens`]): of several tokens, or of f16.
     pub fn is_sliced(&self) -> bool {
         self.has_halves() || self.tokens > 1 && !self.is_few()
     }
@@ -252,8 +252,8 @@ impl GemvShape {
         self.tokens.next_power_of_two()
     }
 
-    /// Number of parts of the columns whose sums are added up by themselves, and then to each other: 2 for products of f16 with few
-    /// rows, so that two CTAs can divide the columns. It depends on the matrix and the output alone.
+    /// Number of parts of the columns: each part's sums are added in order, then those of the parts. 2 for products of f16 with few rows,
+    /// so that two CTAs can divide the columns. It depends on the matrix and the output alone.
     pub(crate) fn column_parts(&self) -> u32 {
         let is_parted = self.has_halves() && self.output == Output::Residual && self.segments.len() == 1;
         let fits = |layout: &Layout| layout.tiles <= MOST_PARTED_TILES && self.steps(layout) > 1;

@@ -103,8 +103,8 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
     let partial = shared.bytes(map.partial).cast::<f32>().at(place * held * most * of_tile);
     let totals = shared.bytes(map.totals).cast::<f32>().at(place * held * of_tile);
     for part in 0..s.column_parts() {
-        // The part's steps among those of the slice, and whether the part begins with them.
-        let [mut first, mut end, mut is_first] = [val(0u32), steps, slice];
+        // The part's steps among those of the slice; `earlier` is 0 if none of its steps are in earlier slices.
+        let [mut first, mut end, mut earlier] = [val(0u32), steps, slice];
         if s.column_parts() > 1 {
             let before = slice * most;
             let border = before.max(s.first_part(layout)) - before;
@@ -112,7 +112,7 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
                 end = steps.min(border);
             } else {
                 first = border;
-                is_first = border + before - s.first_part(layout);
+                earlier = border + before - s.first_part(layout);
             }
         }
         // Four sums at a time.
@@ -125,7 +125,7 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
             let to = totals.at(index + part * s.totals());
             let mut step = first;
             let mut sums = [val(0.0f32); 4];
-            if is_first == 0 {
+            if earlier == 0 {
                 sums = from.at(first * of_tile).load_vector::<4>();
                 step += 1;
             } else {

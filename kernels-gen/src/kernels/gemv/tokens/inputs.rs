@@ -37,8 +37,7 @@
 //!
 //! | bytes | contents |
 //! | --- | --- |
-//! | 256·T | operands B of `wgmma` for the four chunks, each `[quarter of the chunk][column][16 bytes]`, for types with runs of four columns |
-//! | 256·T | the same for types with runs of eight columns |
+//! | 256·T | operands B of `wgmma` for the four chunks, each `[quarter of the chunk][column][16 bytes]`, for types with runs of four columns: warpgroups multiply no others |
 //! | 16·T | `[column][chunk]`: the sum of the chunk's inputs as two f16, for types with mins |
 //! | 4·T | f32 `[token]`: the scale, a power of two |
 
@@ -89,7 +88,7 @@ const RECORD_HALVES: u32 = GROUP * GRANULE * 2;
 pub struct InputForms {
     /// Whether a segment multiplies quantised inputs.
     pub chunks: bool,
-    /// Whether the sums of chunks are stored as an operand B (`min_words`), for types with exact sums.
+    /// Whether the sums of chunks are stored as an operand B, for types with exact sums: as bytes (`min_words`), or as two f16 each.
     pub mins: bool,
     /// Whether the sums of chunks are stored as i32, for other types with an offset per chunk.
     pub sums: bool,
@@ -132,7 +131,7 @@ pub struct InputLayout {
     pub granules: u32,
     /// Forms of the inputs.
     pub forms: InputForms,
-    /// Tokens of a block in the order of warpgroups, a multiple of 4; 0 in the order of warps.
+    /// Tokens of a block in the order of warpgroups, a multiple of 4, or of 8 with f16; 0 in the order of warps.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub block_tokens: u32,
 }
@@ -170,13 +169,13 @@ impl InputLayout {
 
     /// Offset of the sums of chunks, operand B of another product, in a record of a block, in bytes.
     pub(super) fn block_mins(&self) -> u32 {
-        2 * self.block_tokens * GRANULE * self.forms.halves().max(1)
+        2 * self.block_tokens * GRANULE
     }
 
-    /// Offset of the f16 inputs for weights of type `ty`, in a record of a group, or of a block, in bytes.
+    /// Offset of the f16 inputs for weights of type `ty`, in a record, in bytes. Blocks have one form.
     pub(super) fn halves(&self, ty: WeightType) -> u32 {
         let is_second = has_long_runs(ty) && self.forms.short_halves;
-        if is_second { self.block_tokens.max(GROUP) * GRANULE * 2 } else { 0 }
+        if is_second { RECORD_HALVES } else { 0 }
     }
 
     /// Offset of the sums of chunks in the record of a group with f16 inputs, in bytes.
@@ -339,20 +338,19 @@ fn store_halves<S: Space>(
         let (part, chunk) = (unit & 3, (unit >> 2) & 3);
         let tokens = layout.block_tokens.max(GROUP);
         let (block, within) = (token / tokens, token % tokens);
-        let form = |at: Ptr<S, u8>, index: u32| at.bytes(index * (tokens * GRANULE * 2)).cast::<u32>();
-        let second = u32::from(forms.short_halves);
+        let second = if forms.short_halves { RECORD_HALVES } else { 0 };
         if layout.block_tokens == 0 {
             let granule = to.bytes(granule * layout.granule_bytes());
             let to = granule.bytes(block * layout.record_bytes());
             let at = to.bytes(chunk * 256 + within * 64);
             if forms.short_halves {
-                let at = form(at.bytes((part & 1) * 32 + (part >> 1) * 8), 0);
+                let at = at.bytes((part & 1) * 32 + (part >> 1) * 8).cast::<u32>();
                 at.store_vector([alternate[0], alternate[1]]);
                 at.at(4).store_vector([alternate[2], alternate[3]]);
             }
             if forms.long_halves {
                 let words = [neighbours[0], neighbours[1], neighbours[2], neighbours[3]];
-                form(at.bytes(part * 16), second).store_vector(words);
+                at.bytes(part * 16).bytes(second).cast::<u32>().store_vector(words);
             }
             if let Some(sum) = sum {
                 if part == 0 {
@@ -367,20 +365,12 @@ fn store_halves<S: Space>(
             let to = to.bytes(block * layout.block_bytes() + granule * layout.granule_bytes());
             let group = within / GROUP;
             let column = (group >> 1) * 8 + within % GROUP * 2 + (group & 1);
-            let at = to.bytes(chunk * (tokens * 64) + column * 16);
             // The 16 bytes of a column in one quarter of the chunk, and in the next.
             let quarter = tokens * 16;
-            if forms.short_halves {
-                let at = form(at.bytes((part >> 1) * (2 * quarter) + (part & 1) * 8), 0);
-                at.store_vector([alternate[0], alternate[2]]);
-                at.bytes(quarter).store_vector([alternate[1], alternate[3]]);
-            }
-            if forms.long_halves {
-                let at = form(at.bytes(part * 4), second);
-                for (index, &word) in (0u32..).zip(&neighbours) {
-                    at.bytes(index * quarter).store(word);
-                }
-            }
+            let at = to.bytes(chunk * (tokens * 64) + column * 16);
+            let at = at.bytes((part >> 1) * (2 * quarter) + (part & 1) * 8).cast::<u32>();
+            at.store_vector([alternate[0], alternate[2]]);
+            at.bytes(quarter).store_vector([alternate[1], alternate[3]]);
             if let Some(sum) = sum {
                 if part == 0 {
                     let at = to.bytes(layout.block_mins()).bytes(column * 16 + chunk * 4);

@@ -262,8 +262,8 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
     epilogue.end();
 }
 
-/// Adds the totals of the CTAs of a cluster, which have a part of the columns each, and writes the outputs: each CTA half of them. All
-/// threads call it.
+/// Adds the totals of the two CTAs of a cluster, each of a part of the columns, and writes the outputs, half of them in each CTA.
+/// All threads call it.
 #[device]
 pub(super) fn join_parts(operands: &Operands, tiles: [Val<u32>; 2], s: &GemvShape) {
     cluster_barrier();

@@ -313,8 +313,8 @@ impl StepWeights {
 }
 
 impl StepWeights {
-    /// As [`StepWeights::dot`], for f16 and two groups of tokens at once: the columns of operand B are those of the first group and of
-    /// the second in turn.
+    /// As [`StepWeights::dot`], for f16 and two groups of tokens at once: the columns of operand B are those of the first group and
+    /// of the second in turn.
     pub fn dot_pair(
         &self,
         ty: WeightType,

@@ -13,8 +13,8 @@
 //! Scale · code has up to 11 bits. A is bytes, so the scale is split: scale = 8·high + low, and high · code is multiplied first.
 //! Scale · code of Q6_K has 16 bits: the upper byte is multiplied first ([`scaled_codes`](crate::kernels::gemv::scaled_codes)).
 //!
-//! Products of f16 need neither ([`half_step`](crate::kernels::gemv::half_step)). If the columns have two parts, the CTAs of a cluster
-//! have the same tiles and tokens, and a part each; [`join_parts`](super::join_parts) adds their totals.
+//! Products of f16 need neither ([`half_step`](crate::kernels::gemv::half_step)). If the columns have two parts, the CTAs of a
+//! cluster have the same tiles and tokens, and a part each; [`join_parts`](super::join_parts) adds their totals.
 
 use bespoke_codegen::prelude::*;
 
@@ -50,7 +50,8 @@ const GRANULES: u32 = STEP / GRANULE;
 type Pair = [Val<f32>; 2];
 
 impl GemvShape {
-    /// Whether warpgroups can multiply the matrices: sums are exact, and steps have 256 columns.
+    /// Whether warpgroups can multiply the matrices. Integers: sums are exact, and steps have 256 columns. f16: a unit of every
+    /// matrix has 256 columns, which excludes F16 and BF16.
     pub fn supports_warpgroups(&self) -> bool {
         let is_exact = |ty: WeightType| ty.exact_groups() > 0 || ty.has_wide_integers();
         self.cols.is_multiple_of(STEP)
