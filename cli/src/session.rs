@@ -190,8 +190,8 @@ pub struct Sizes {
 /// Operands of matrix products.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct ArithmeticArgs {
-    /// Operands of matrix products in decode steps of several sequences: integers, whose products are exact; or f16, which is
-    /// faster from 16 sequences on, and slower with few [default: integers]
+    /// Operands of matrix products in decode steps of several sequences: integers, whose products are exact; or f16, for 16
+    /// sequences and more, where it is mostly faster [default: integers]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     pub arithmetic: Arithmetic,
 }

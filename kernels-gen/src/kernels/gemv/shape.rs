@@ -252,8 +252,8 @@ impl GemvShape {
         self.tokens.next_power_of_two()
     }
 
-    /// Number of parts of the columns: each part's sums are added in order, then those of the parts. 2 for products of f16 with few rows,
-    /// so that two CTAs can divide the columns. It depends on the matrix and the output alone.
+    /// Number of parts of the columns: each part's sums are added in order, then those of the parts. 2 for products of f16 with few
+    /// rows, so that two CTAs can divide the columns. It depends on the matrix and the output alone.
     pub(crate) fn column_parts(&self) -> u32 {
         let is_parted = self.has_halves() && self.output == Output::Residual && self.segments.len() == 1;
         let fits = |layout: &Layout| layout.tiles <= MOST_PARTED_TILES && self.steps(layout) > 1;
