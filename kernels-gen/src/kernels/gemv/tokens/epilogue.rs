@@ -153,9 +153,7 @@ fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &
     if s.has_totals() {
         let own = shared.bytes(map.totals).cast::<f32>().at((tile + rows.place * held) * of_tile + at);
         if s.cluster() > 1 {
-            let (own, other) = (own.load(), own.of_block(cluster_rank() ^ 1).load());
-            let is_first = cluster_rank() == 0;
-            return select(is_first, own, other) + select(is_first, other, own);
+            return own.load() + own.of_block(cluster_rank() ^ 1).load();
         }
         let parts = (0..s.column_parts()).map(|part| own.at(part * s.totals()).load());
         return parts.reduce(|sum, part| sum + part).expect("one part or two");

@@ -4,7 +4,7 @@
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::inputs::{GROUP, InputLayout, store_unit};
+use super::inputs::{InputLayout, store_unit};
 use crate::kernels::gemv::inputs::{UNIT, load_unit, sum_of_squares};
 use crate::kernels::launching::Trigger;
 
@@ -62,7 +62,7 @@ pub fn prepare(
     let weights = norm.map(|norm| load_unit(norm, unit, s.cols));
     s.trigger.wait();
     let mut values = vec![val(0.0f32); UNIT as usize];
-    if layout.tokens % GROUP == 0 {
+    if layout.padded_tokens() == layout.tokens {
         values = load_unit(x.bytes(mul_wide(token, s.cols * 4)), unit, s.cols);
     } else {
         if token < layout.tokens {
