@@ -113,7 +113,8 @@ impl<'a> Variants<'a> {
     /// Logits after the last token of `prompt`, `f32 [sequence][vocab]`. Each sequence begins with another token of the prompt,
     /// goes on to its end, and has the tokens before at its end.
     pub fn logits(&mut self, variant: &mut Variant, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
-        if self.sequences == 1 {
+        // One sequence of an engine of f16 has a step of two rows.
+        if self.base()?.params.rows == 1 {
             self.engine.start(prompt)?;
         } else {
             self.engine.write_step(self.rows(0), prompt.len() as u32)?;

@@ -74,7 +74,7 @@ struct EightBit {
     bits: HalfChunkBits,
 }
 
-/// Scale and offset of the bytes of a row, each twice.
+/// What turns the bytes of a row's chunk, or half chunk, into scaled codes: both halves of a register have the same number.
 #[derive(Clone, Copy)]
 struct Scaling {
     scale: Val<F16x2>,
@@ -143,7 +143,7 @@ impl<'a> HalfStep<'a> {
         }
     }
 
-    /// Operand A of the product with the sums of inputs, if the type has mins.
+    /// The mins as operand A, if the type has mins; operand B are the sums of the inputs of each chunk.
     pub fn mins(&self) -> Option<[Val<u32>; 4]> {
         has_mins(self.ty).then(|| {
             let [first, second] = SixBitIntegers::load(self.at, self.ty, self.map).mins;
@@ -209,7 +209,7 @@ fn six_bit_chunks(
     })
 }
 
-/// 1024 plus bytes 0 and 2, and 1 and 3, of a word.
+/// The bytes of a word as f16 plus 1024, in two registers: bytes 0 and 2, then 1 and 3.
 fn alternate_bytes(word: Val<u32>) -> [Val<u32>; 2] {
     [0x5250u32, 0x5351].map(|selector| permute_bytes(word, MAGIC, selector))
 }

@@ -339,6 +339,8 @@ fn store_halves<S: Space>(
         let tokens = layout.block_tokens.max(GROUP);
         let (block, within) = (token / tokens, token % tokens);
         let second = if forms.short_halves { RECORD_HALVES } else { 0 };
+        // The sums of the token's chunks, and the token's scale.
+        let (mut sums, mut scales) = (to, to);
         if layout.block_tokens == 0 {
             let granule = to.bytes(granule * layout.granule_bytes());
             let to = granule.bytes(block * layout.record_bytes());
@@ -352,15 +354,8 @@ fn store_halves<S: Space>(
                 let words = [neighbours[0], neighbours[1], neighbours[2], neighbours[3]];
                 at.bytes(part * 16).bytes(second).cast::<u32>().store_vector(words);
             }
-            if let Some(sum) = sum {
-                if part == 0 {
-                    let at = to.bytes(layout.half_mins()).bytes(within * 16 + chunk * 4);
-                    at.cast::<u32>().store(sum);
-                }
-            }
-            if (unit & 15) == 0 {
-                granule.bytes(layout.half_scales()).bytes(token * 4).cast::<f32>().store(scale);
-            }
+            sums = to.bytes(layout.half_mins()).bytes(within * 16);
+            scales = granule.bytes(layout.half_scales()).bytes(token * 4);
         } else {
             let to = to.bytes(block * layout.block_bytes() + granule * layout.granule_bytes());
             let group = within / GROUP;
@@ -371,15 +366,16 @@ fn store_halves<S: Space>(
             let at = at.bytes((part >> 1) * (2 * quarter) + (part & 1) * 8).cast::<u32>();
             at.store_vector([alternate[0], alternate[2]]);
             at.bytes(quarter).store_vector([alternate[1], alternate[3]]);
-            if let Some(sum) = sum {
-                if part == 0 {
-                    let at = to.bytes(layout.block_mins()).bytes(column * 16 + chunk * 4);
-                    at.cast::<u32>().store(sum);
-                }
+            sums = to.bytes(layout.block_mins()).bytes(column * 16);
+            scales = to.bytes(layout.block_scales()).bytes(within * 4);
+        }
+        if let Some(sum) = sum {
+            if part == 0 {
+                sums.bytes(chunk * 4).cast::<u32>().store(sum);
             }
-            if (unit & 15) == 0 {
-                to.bytes(layout.block_scales()).bytes(within * 4).cast::<f32>().store(scale);
-            }
+        }
+        if (unit & 15) == 0 {
+            scales.cast::<f32>().store(scale);
         }
     }
 }
