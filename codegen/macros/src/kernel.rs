@@ -25,8 +25,8 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     check(&sig, &mut errors);
     Returns(&mut errors).visit_block(&block);
     let (run_time, mut outer) = parameters::split(&sig);
-    let Options { threads, min_blocks, cluster, allow_spills } = &options;
-    for option in [threads, min_blocks, cluster, allow_spills].into_iter().flatten() {
+    let Options { threads, min_blocks, max_registers, cluster, allow_spills } = &options;
+    for option in [threads, min_blocks, max_registers, cluster, allow_spills].into_iter().flatten() {
         RunTimeNames { run_time: &run_time, errors: &mut errors }.visit_expr(option);
     }
     let parameters = parameters::declarations(&run_time, &mut errors);
@@ -50,12 +50,13 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         let span = size.span();
         parse_quote_spanned!(span=> ::bespoke_codegen::hooks::CtaSize::axes(#size))
     }));
-    let min_blocks = option(options.min_blocks);
+    let (min_blocks, max_registers) = (option(options.min_blocks), option(options.max_registers));
     let (cluster, allow_spills) = (option(options.cluster), option(options.allow_spills));
     let span = sig.ident.span();
     let options = quote_spanned! {span=>
         ::bespoke_codegen::hooks::KernelOptions {
-            threads: #threads, min_blocks: #min_blocks, cluster: #cluster, allow_spills: #allow_spills
+            threads: #threads, min_blocks: #min_blocks, max_registers: #max_registers, cluster: #cluster,
+            allow_spills: #allow_spills
         }
     };
     // The call is not in a `#[track_caller]` function: its line, recorded with the kernel, is that of the kernel's
@@ -79,11 +80,12 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
 struct Options {
     threads: Option<Expr>,
     min_blocks: Option<Expr>,
+    max_registers: Option<Expr>,
     cluster: Option<Expr>,
     allow_spills: Option<Expr>,
 }
 
-/// Parses `threads = expr, min_blocks = expr, cluster = expr, allow_spills = expr`.
+/// Parses `threads = expr, min_blocks = expr, max_registers = expr, cluster = expr, allow_spills = expr`.
 fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
     let mut options = Options::default();
     let parser = syn::meta::parser(|meta| {
@@ -91,6 +93,8 @@ fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
             ("threads", &mut options.threads)
         } else if meta.path.is_ident("min_blocks") {
             ("min_blocks", &mut options.min_blocks)
+        } else if meta.path.is_ident("max_registers") {
+            ("max_registers", &mut options.max_registers)
         } else if meta.path.is_ident("cluster") {
             ("cluster", &mut options.cluster)
         } else if meta.path.is_ident("allow_spills") {
@@ -98,7 +102,8 @@ fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
         } else {
             let path = meta.path.to_token_stream();
             return Err(meta.error(format!(
-                "`#[kernel]` takes `threads = …`, `min_blocks = …`, `cluster = …` and `allow_spills = …`, not `{path}`"
+                "`#[kernel]` takes `threads = …`, `min_blocks = …`, `max_registers = …`, `cluster = …` and \
+                 `allow_spills = …`, not `{path}`"
             )));
         };
         if !meta.input.peek(Token![=]) {

@@ -78,6 +78,7 @@ use proc_macro::TokenStream;
 /// Options, each a `u32` expression over the compile-time parameters:
 /// - `threads = N`: threads per CTA.
 /// - `min_blocks = N`: minimum number of resident CTAs per multiprocessor.
+/// - `max_registers = N`: largest number of registers per thread; 255 for no limit.
 /// - `cluster = N`: CTAs per cluster, along x (sm_90); 1 for none.
 /// - `allow_spills = N`: bytes of stack per thread for spilled registers. Without it, a spill is an error wherever
 ///   `ptxas` runs, and a warning when the driver assembles.

@@ -105,6 +105,7 @@ fn a_kernel_keeps_its_compile_time_parameters() {
                 hooks::KernelOptions {
                     threads: Some(hooks::CtaSize::axes(32 * s.warps)),
                     min_blocks: None,
+                    max_registers: None,
                     cluster: None,
                     allow_spills: None,
                 },
@@ -589,7 +590,7 @@ fn kernel_signatures() {
     let source =
         "pub const unsafe extern \"C\" fn f(&self, (a, b): Val<u32>, w: Ptr<impl Space, u8>) -> u32 {}";
     expect![[r#"
-        `#[kernel]` takes `threads = …`, `min_blocks = …`, `cluster = …` and `allow_spills = …`, not `warps`
+        `#[kernel]` takes `threads = …`, `min_blocks = …`, `max_registers = …`, `cluster = …` and `allow_spills = …`, not `warps`
         a recorded function cannot be `const`: recording has side effects
         a recorded function has no ABI: remove `extern`
         a recorded function cannot be `unsafe`: recording accesses no memory

@@ -467,11 +467,16 @@ pub struct KernelOptions {
     pub threads: Option<[u32; 3]>,
     /// Minimum number of CTAs that a multiprocessor should hold at a time; limits the registers per thread.
     pub min_blocks: Option<u32>,
+    /// Largest number of registers per thread; 255, which is the most that a thread has, is no limit.
+    pub max_registers: Option<u32>,
     /// Number of CTAs along x that form a cluster (sm_90).
     pub cluster: Option<u32>,
     /// Bytes of stack per thread that the assembler may spill registers to; no spills are allowed if absent.
     pub allow_spills: Option<u32>,
 }
+
+/// Most registers of a thread.
+const NO_LIMIT: u32 = 255;
 
 impl KernelOptions {
     /// The reason why no GPU can launch a kernel with these options, if there is one.
@@ -501,6 +506,7 @@ impl KernelOptions {
         threads()
             .or_else(|| out_of_range("min_blocks", self.min_blocks, 32))
             .or_else(without_threads)
+            .or_else(|| out_of_range("max_registers", self.max_registers, NO_LIMIT))
             .or_else(|| out_of_range("cluster", self.cluster, 8))
     }
 }
@@ -540,6 +546,7 @@ pub fn record_kernel(name: &str, options: KernelOptions, mut body: impl FnMut())
         recorder.func.threads_yz = [y, z];
     }
     recorder.func.min_blocks = options.min_blocks;
+    recorder.func.max_registers = options.max_registers.filter(|&registers| registers < NO_LIMIT);
     recorder.func.cluster = options.cluster.filter(|&blocks| blocks > 1);
     recorder.func.allow_spills = options.allow_spills.unwrap_or(0);
     if let Some(message) = options.error() {

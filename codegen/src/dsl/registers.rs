@@ -1,7 +1,7 @@
 //! Registers of warpgroups (`setmaxnreg`): producer warps give registers to the warps that compute.
 //!
-//! A kernel needs a limit of its registers, `#[kernel(threads = …, min_blocks = 1)]`: each thread starts with as many as
-//! fit, 168 of 65,536 with 384 threads. The kernel's PTX has the target `sm_90a`.
+//! A kernel needs a limit of its registers. With `#[kernel(threads = …, min_blocks = 1)]` each thread starts with as many as
+//! fit, 168 of 65,536 with 384 threads; with `max_registers = …`, with that number. The kernel's PTX has the target `sm_90a`.
 
 use std::panic::Location;
 
@@ -12,8 +12,8 @@ use crate::ir::{Op, Type};
 ///
 /// - PTX: `setmaxnreg.dec.sync.aligned.u32`
 /// - Target: sm_90a
-/// - Requires: all warps of the warpgroup; a kernel with `min_blocks = …`; `count` a multiple of 8 from 24 to 256, at most
-///   what the threads have; the warpgroup synchronises before the next change of its registers
+/// - Requires: all warps of the warpgroup; a kernel with `min_blocks = …` or `max_registers = …`; `count` a multiple of 8 from 24
+///   to 256, at most what the threads have; the warpgroup synchronises before the next change of its registers
 ///
 /// ```
 /// use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -51,10 +51,11 @@ pub fn increase_registers(count: u32) {
 }
 
 fn set(increase: bool, count: u32, site: Site) {
-    if with(|r| r.func.min_blocks).is_none() {
+    if with(|r| r.func.min_blocks.or(r.func.max_registers)).is_none() {
         fail(
             site,
-            "registers can be redistributed only in a kernel with a limit: write `#[kernel(threads = …, min_blocks = 1)]`",
+            "registers can be redistributed only in a kernel with a limit: write `#[kernel(threads = …, min_blocks = 1)]`, or \
+             `max_registers = …`",
         );
     }
     emit(Op::SetRegisters { increase, count }, Type::U32, &[], site);

@@ -80,7 +80,7 @@ mod tests {
         let (_folder, written) = emit(k(), SPILLS);
         let message = written.expect_err("it spills").to_string();
         expect_test::expect![[r#"
-            kernel `k` for sm_90 spills registers: 24 bytes of stack a thread, 20 bytes stored and 16 loaded, but 0 are allowed; it uses 255 registers: keep fewer values live, let fewer CTAs share a multiprocessor (`min_blocks`), or allow the spill with `#[kernel(…, allow_spills = 24)]`"#]]
+            kernel `k` for sm_90 spills registers: 24 bytes of stack a thread, 20 bytes stored and 16 loaded, but 0 are allowed; it uses 255 registers: keep fewer values live, let each thread have more (`min_blocks`, `max_registers`), or allow the spill with `#[kernel(…, allow_spills = 24)]`"#]]
         .assert_eq(&message);
         let (folder, written) = emit(k_may_spill(), SPILLS);
         written.unwrap();

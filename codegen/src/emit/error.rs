@@ -79,8 +79,8 @@ pub enum EmitError {
     /// A kernel spills more registers than it allows.
     #[error(
         "kernel `{kernel}` for {target} spills registers: {} bytes of stack a thread, {} bytes stored and {} loaded, but \
-         {allowed} are allowed; it uses {} registers: keep fewer values live, let fewer CTAs share a multiprocessor \
-         (`min_blocks`), or allow the spill with `#[kernel(…, allow_spills = {})]`",
+         {allowed} are allowed; it uses {} registers: keep fewer values live, let each thread have more (`min_blocks`, \
+         `max_registers`), or allow the spill with `#[kernel(…, allow_spills = {})]`",
         usage.stack, usage.spill_stores, usage.spill_loads, usage.registers, usage.stack
     )]
     Spills {

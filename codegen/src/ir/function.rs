@@ -180,6 +180,8 @@ pub struct Function {
     pub threads_yz: [u32; 2],
     /// Minimum number of CTAs resident per multiprocessor, which limits the registers per thread (`.minnctapersm`).
     pub min_blocks: Option<u32>,
+    /// Largest number of registers per thread (`.maxnreg`).
+    pub max_registers: Option<u32>,
     /// CTAs per cluster, along x (`.reqnctapercluster`): they run at the same time and can access each other's shared
     /// memory. The grid is a multiple of the cluster.
     pub cluster: Option<u32>,
@@ -211,6 +213,7 @@ impl Function {
             threads: None,
             threads_yz: [1, 1],
             min_blocks: None,
+            max_registers: None,
             cluster: None,
             allow_spills: 0,
             shared: PrimaryMap::new(),

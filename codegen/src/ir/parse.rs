@@ -58,6 +58,7 @@ struct Kernel {
     threads: Option<u32>,
     threads_yz: [u32; 2],
     min_blocks: Option<u32>,
+    max_registers: Option<u32>,
     cluster: Option<u32>,
     allow_spills: u32,
     shared: Vec<Shared>,
@@ -116,6 +117,8 @@ impl Reader {
         }
         let min_blocks =
             if self.eat_word("min_blocks") { Some(self.parsed("a number of CTAs")?) } else { None };
+        let max_registers =
+            if self.eat_word("max_registers") { Some(self.parsed("a number of registers")?) } else { None };
         let cluster = if self.eat_word("cluster") { Some(self.parsed("a number of CTAs")?) } else { None };
         let allow_spills = if self.eat_word("allow_spills") { self.parsed("a number of bytes")? } else { 0 };
         self.punct('{')?;
@@ -147,6 +150,7 @@ impl Reader {
             threads,
             threads_yz,
             min_blocks,
+            max_registers,
             cluster,
             allow_spills,
             shared,

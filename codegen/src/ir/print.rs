@@ -154,6 +154,9 @@ impl Printer<'_> {
         if let Some(blocks) = function.min_blocks {
             write!(f, " min_blocks {blocks}")?;
         }
+        if let Some(registers) = function.max_registers {
+            write!(f, " max_registers {registers}")?;
+        }
         if let Some(blocks) = function.cluster {
             write!(f, " cluster {blocks}")?;
         }

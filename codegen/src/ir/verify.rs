@@ -4,8 +4,8 @@
 //! - Its name and its parameters' names are identifiers; the parameters' names differ.
 //! - A parameter is a global pointer with or without an element type, a scalar without one, or a tensor map with a valid
 //!   layout.
-//! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and requires `threads`; `cluster` is from 1
-//!   to 8.
+//! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and requires `threads`; `max_registers` is from 1
+//!   to 255; `cluster` is from 1 to 8.
 //! - A shared variable has at least one element, of a scalar type other than a predicate; its alignment is a power of
 //!   two and at least the element's size.
 //! - Local arrays and tables have at least one element, of a scalar type other than a predicate.
@@ -240,6 +240,9 @@ impl Verifier<'_> {
             && (function.threads.is_none() || !(1..=32).contains(&blocks))
         {
             self.report(format!("min_blocks {blocks}, not 1 to 32 beside `threads`"));
+        }
+        if let Some(registers) = function.max_registers.filter(|registers| !(1..=255).contains(registers)) {
+            self.report(format!("max_registers {registers}, not 1 to 255"));
         }
         if let Some(blocks) = function.cluster.filter(|blocks| !(1..=8).contains(blocks)) {
             self.report(format!("{blocks} CTAs a cluster, not 1 to 8"));

@@ -272,6 +272,9 @@ impl<'a> Printer<'a> {
         if let Some(blocks) = function.min_blocks {
             line(format_args!(".minnctapersm {blocks}"));
         }
+        if let Some(registers) = function.max_registers {
+            line(format_args!(".maxnreg {registers}"));
+        }
         if let Some(blocks) = function.cluster {
             line(format_args!(".reqnctapercluster {blocks}, 1, 1"));
         }

@@ -16,6 +16,20 @@ fn sizes_out_of_range_are_errors() {
     assert_eq!(error(32, 9).unwrap(), "`cluster = 9` is out of range: write 1 to 8");
 }
 
+#[kernel(threads = 32, max_registers = registers)]
+fn limited(out: Ptr<Global, u32>, registers: u32) {
+    out.store(0u32);
+}
+
+#[test]
+fn most_registers_of_a_thread_are_a_directive() {
+    let ptx = |registers| limited(registers).unwrap().compile(Target::Sm90).unwrap().ptx;
+    assert!(ptx(104).contains("\n.reqntid 32, 1, 1\n.maxnreg 104\n"), "{}", ptx(104));
+    assert!(!ptx(255).contains("maxnreg"), "{}", ptx(255));
+    let message = limited(256).err().map(|error| error.message);
+    assert_eq!(message.unwrap(), "`max_registers = 256` is out of range: write 1 to 255");
+}
+
 #[kernel(min_blocks = 2)]
 fn crowded(out: Ptr<Global, u32>) {
     out.store(0u32);

@@ -20,8 +20,8 @@ mod kernel_arguments {
     use bespoke_codegen::prelude::*;
 
     #[kernel(thread = 32)]
-    //       ^^^^^^ `#[kernel]` takes `threads = …`, `min_blocks = …`, `cluster = …` and `allow_spills = …`, not
-    // `thread`
+    //       ^^^^^^ `#[kernel]` takes `threads = …`, `min_blocks = …`, `max_registers = …`, `cluster = …` and
+    // `allow_spills = …`, not `thread`
     fn clear(x: Ptr<Global, u32>) {
         x.store(0);
     }

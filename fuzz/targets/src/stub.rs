@@ -102,6 +102,7 @@ fn entry(input: &Input<'_>) -> Entry {
     let options = KernelOptions {
         threads: number(input.threads).map(|threads| [threads, 1, 1]),
         min_blocks: number(input.min_blocks),
+        max_registers: None,
         cluster: number(input.cluster),
         allow_spills: None,
     };

@@ -14,7 +14,7 @@ pub(crate) fn compact(function: &Function) -> Function {
     new.results = old.results.clone();
     new.functions = old.functions.iter().map(compact).collect();
     (new.threads, new.threads_yz, new.min_blocks) = (old.threads, old.threads_yz, old.min_blocks);
-    (new.cluster, new.allow_spills) = (old.cluster, old.allow_spills);
+    (new.max_registers, new.cluster, new.allow_spills) = (old.max_registers, old.cluster, old.allow_spills);
     (new.shared, new.locals, new.tables) = (old.shared.clone(), old.locals.clone(), old.tables.clone());
     let blocks: HashMap<Block, Block> = old.layout.iter().map(|&block| (block, new.create_block())).collect();
     let (mut values, mut locs) = (HashMap::new(), HashMap::new());

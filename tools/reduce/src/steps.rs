@@ -86,7 +86,7 @@ pub(crate) const ALL: &[Step] = &[
         |kernel| kernel.functions.iter().map(|function| function.params.len()).sum(),
         remove_function_params,
     ),
-    in_kernel(|_| 6, clear_attributes),
+    in_kernel(|_| 7, clear_attributes),
     in_each(|_| 2, drop_last_arrays),
     in_each(|_| 1, |function, _| run(&Fold, function)),
     in_each(|_| 1, |function, _| run(&ValueNumbering, function)),
@@ -353,10 +353,11 @@ fn clear_attributes(function: &mut Function, sites: Range<usize>) {
     for site in sites {
         match site {
             0 => function.min_blocks = None,
-            1 => function.cluster = None,
-            2 => function.allow_spills = 0,
-            3 => function.params.iter_mut().for_each(|param| param.align = None),
-            4 => {
+            1 => function.max_registers = None,
+            2 => function.cluster = None,
+            3 => function.allow_spills = 0,
+            4 => function.params.iter_mut().for_each(|param| param.align = None),
+            5 => {
                 for block in function.layout.clone() {
                     function.block_mut(block).unroll = None;
                 }

@@ -13,6 +13,7 @@ pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     function.threads = kernel.threads;
     function.threads_yz = kernel.threads_yz;
     function.min_blocks = kernel.min_blocks;
+    function.max_registers = kernel.max_registers;
     function.cluster = kernel.cluster;
     function.allow_spills = kernel.allow_spills;
     for shared in &kernel.shared {

@@ -11,6 +11,7 @@ fn function_of(op: Op, ty: Type) -> Option<Function> {
         vec![param, Param { name: "n".into(), ty: Type::I16, element: None, align: None, tensor: None }];
     function.threads = Some(64);
     function.min_blocks = Some(2);
+    function.max_registers = Some(104);
     function.cluster = Some(4);
     function.allow_spills = 16;
     function.shared.push(Shared { element: Type::F32, count: 4, align: 16 });

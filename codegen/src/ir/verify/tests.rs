@@ -21,6 +21,7 @@ fn the_header() {
         ("@k(a: cluster) ", "parameter a cannot be of type cluster"),
         ("@k() min_blocks 2 ", "min_blocks 2, not 1 to 32 beside `threads`"),
         ("@k() threads 32 min_blocks 33 ", "min_blocks 33, not 1 to 32 beside `threads`"),
+        ("@k() max_registers 256 ", "max_registers 256, not 1 to 255"),
     ];
     for (header, expected) in cases {
         assert_eq!(errors(&format!("kernel {header}{{\nblock0:\n  return\n}}")), [expected]);

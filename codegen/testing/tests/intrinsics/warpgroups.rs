@@ -170,6 +170,7 @@ fn wrong_operands_and_registers_cannot_be_recorded() {
     }
     assert_eq!(
         error(unlimited_registers()),
-        "registers can be redistributed only in a kernel with a limit: write `#[kernel(threads = …, min_blocks = 1)]`"
+        "registers can be redistributed only in a kernel with a limit: write `#[kernel(threads = …, min_blocks = 1)]`, or \
+         `max_registers = …`"
     );
 }
