@@ -74,7 +74,7 @@ struct EightBit {
     bits: HalfChunkBits,
 }
 
-/// What turns the bytes of a row's chunk, or half chunk, into scaled codes: both halves of a register have the same number.
+/// Scale and offset that convert the codes of a row's chunk, or half chunk, to scale · code; each twice, in both f16 of a register.
 #[derive(Clone, Copy)]
 struct Scaling {
     scale: Val<F16x2>,

@@ -67,7 +67,7 @@ use crate::weights::{Layout, TILE_ROWS, WeightType};
 /// With [`Output::Argmax`], `values[token][cta]` (f32) and `rows[token][cta]` (u32) are the largest output of each CTA and
 /// the row of that output; among equal outputs, the smallest row. An output that is NaN or infinite counts as +∞, so that the
 /// choice sees it. A CTA without rows writes -∞ and row 0.
-#[kernel(threads = s.threads(), min_blocks = s.schedule.resident, cluster = s.cluster())]
+#[kernel(threads = s.threads(), min_blocks = s.schedule.resident, max_registers = s.max_registers(), cluster = s.cluster())]
 pub fn gemv(
     w: Ptr<Global, u8>,
     x: Ptr<Global, f32>,
@@ -107,8 +107,8 @@ fn sliced(operands: &Operands, s: &GemvShape) {
     barrier();
     let tiles = tiles(s);
     if warp_index() >= s.schedule.warps {
-        if s.gives_registers() {
-            decrease_registers(tokens::PRODUCER_REGISTERS);
+        if let Some(registers) = s.registers() {
+            decrease_registers(registers.producer);
         }
         if s.schedule.copy.takes_lane() {
             if s.is_prepared() {
@@ -122,8 +122,8 @@ fn sliced(operands: &Operands, s: &GemvShape) {
             }
         }
     } else {
-        if s.gives_registers() {
-            increase_registers(tokens::CONSUMER_REGISTERS);
+        if let Some(registers) = s.registers() {
+            increase_registers(registers.consumer);
         }
         tokens::multiply(operands, rings, &tiles, s);
     }

@@ -94,6 +94,9 @@ fn compute_factors(operands: &Operands, eps: f32, s: &GemvShape) {
     }
 }
 
+/// Number of steps whose sums are loaded at once, to overlap the latencies.
+const STEPS_AT_ONCE: u32 = 4;
+
 #[device]
 fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &GemvShape) {
     let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
@@ -131,18 +134,25 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
             } else {
                 sums = to.load_vector::<4>();
             }
-            while step < end {
-                let next = from.at(step * of_tile).load_vector::<4>();
-                for (sum, next) in sums.iter_mut().zip(next) {
-                    *sum += next;
+            for count in [STEPS_AT_ONCE, 1] {
+                while step + count <= end {
+                    let at = from.at(step * of_tile);
+                    let next: Vec<_> =
+                        (0..count).map(|step| at.at(step * of_tile).load_vector::<4>()).collect();
+                    for next in next {
+                        sums = std::array::from_fn(|i| sums[i] + next[i]);
+                    }
+                    step += count;
                 }
-                step += 1;
             }
             to.store_vector(sums);
             index += s.consumers() * 4;
         }
     }
 }
+
+/// Largest number of steps' sums whose additions are unrolled.
+const UNROLLED: u32 = 32;
 
 /// The sum of a row of a tile and a token: element `element` of the `[row][token]` sums of group `group`.
 #[device]
@@ -160,21 +170,24 @@ fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &
     }
     let most = s.most_slice_steps();
     let tile = (tile + rows.place * held) * (most * of_tile);
-    let mut from = shared.bytes(map.partial).cast::<f32>().at(tile + at);
-    let mut parts = Vec::new();
+    let from = shared.bytes(map.partial).cast::<f32>().at(tile + at);
     let borders = [0, s.first_part(&rows.layout), s.steps(&rows.layout)];
-    for part in borders.windows(2).take(s.column_parts() as usize) {
-        let mut sum = from.load();
-        let mut step = val(part[0] + 1);
-        while step < part[1] {
-            from = from.at(of_tile);
-            sum += from.load();
-            step += 1;
+    let parts = borders.windows(2).take(s.column_parts() as usize).map(|part| {
+        // Unrolled, so that the loads' latencies overlap.
+        let rest = (part[1] - part[0] - 1) % UNROLLED;
+        let add = |sum: Val<f32>, from: Ptr<Shared, f32>, count: u32| {
+            (0..count).fold(sum, |sum, step| sum + from.at(step * of_tile).load())
+        };
+        let from = from.at(part[0] * of_tile);
+        let mut sum = add(from.load(), from.at(of_tile), rest);
+        let mut step = val(1 + rest);
+        while step < part[1] - part[0] {
+            sum = add(sum, from.at(step * of_tile), UNROLLED);
+            step += UNROLLED;
         }
-        from = from.at(of_tile);
-        parts.push(sum);
-    }
-    parts.into_iter().reduce(|sum, part| sum + part).expect("one part or two")
+        sum
+    });
+    parts.reduce(|sum, part| sum + part).expect("one part or two")
 }
 
 /// An output: a row and a token.

@@ -27,7 +27,6 @@ pub(crate) use inputs::store_unit;
 pub use inputs::{InputForms, InputLayout};
 pub use prepare::{PrepareShape, prepare};
 pub use shape::TokenSchedule;
-pub(super) use warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 pub(crate) use warpgroup::{MAX_WARPGROUPS, QUAD};
 
 use super::decode::LaneMap;
@@ -320,7 +319,8 @@ fn dot_slice(
         if (index < stages) & (unit < units) {
             let block = stage.data().bytes(own * unit_bytes);
             let sums = partial.at(tile * (s.most_slice_steps() * s.tile_sums())).at(lane());
-            for step in 0..s.unit_steps(ty) {
+            let steps = s.unit_steps(ty);
+            for step in 0..steps {
                 let blocks = s.step(ty);
                 let weights = StepWeights::load(
                     block.bytes(step * blocks * ty.block_bytes()),
@@ -329,6 +329,10 @@ fn dot_slice(
                     s.arithmetic,
                     lane_map,
                 );
+                // The weights are in registers.
+                if step + 1 == steps {
+                    stage.release();
+                }
                 let column = unit * s.unit_cols(layout) + step * blocks * ty.block_cols();
                 let records = run.inputs.bytes(column / GRANULE * input_layout.granule_bytes());
                 let place = unit * s.unit_steps(ty) + step;
@@ -344,8 +348,9 @@ fn dot_slice(
                 let first = part * per_part;
                 multiply_groups(&operand, [first, first + per_part], sums, is_first, lane_map, s);
             }
+        } else {
+            stage.release();
         }
-        stage.release();
         stage.advance_by(groups);
         index += groups;
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inputs::{GRANULE, GROUP, InputForms, InputLayout};
 use super::prepare::PrepareShape;
-use super::warpgroup::{MAX_WARPGROUPS, QUAD};
+use super::warpgroup::QUAD;
 use crate::kernels::gemv::half_step::has_mins;
 use crate::kernels::gemv::half_weights::has_long_runs;
 use crate::kernels::gemv::shape::{GemvShape, Output};
@@ -270,15 +270,10 @@ impl GemvShape {
     /// Threads of a CTA that stream data: a warp for the weights, and one for prepared inputs. A whole warpgroup if they give up
     /// registers, since `setmaxnreg` applies to warpgroups.
     pub(crate) fn producers(&self) -> u32 {
-        match (self.is_prepared(), self.gives_registers()) {
+        match (self.is_prepared(), self.registers().is_some()) {
             (_, true) => QUAD * WARP,
             (true, _) => 2 * WARP,
             (false, _) => WARP,
         }
-    }
-
-    /// Whether the producers give up registers for the consumer warpgroups (`setmaxnreg`): with [`MAX_WARPGROUPS`] of these.
-    pub(crate) fn gives_registers(&self) -> bool {
-        self.has_warpgroups() && self.schedule.several.warpgroups == MAX_WARPGROUPS
     }
 }
