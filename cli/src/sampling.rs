@@ -12,9 +12,6 @@ use miette::miette;
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
-    /// Check of the options below; first, since reading an option removes it from clap's matches.
-    #[command(flatten)]
-    draws: DrawsWithTemp,
     /// Sample with this temperature, usually 0.6 to 1; at 0, the default, the most likely token is always chosen
     #[arg(long, alias = "temperature", value_name = "T", default_value_t = 0.0, allow_negative_numbers = true, value_parser = temperature)]
     pub temp: f32,
@@ -43,7 +40,8 @@ pub struct SamplingArgs {
     /// token (ID-inf, TEXT=-inf). May be repeated
     #[arg(long, value_name = "BIAS", value_parser = logit_bias)]
     pub logit_bias: Vec<LogitBias>,
-    /// Seed: the same seed gives the same text [default: random; it is printed]
+    /// Seed: the same seed gives the same text [default: random; `run`, `chat` and `batch` print it, `serve` draws one for each
+    /// request]
     #[arg(long, value_name = "SEED", allow_negative_numbers = true, value_parser = seed)]
     pub seed: Option<u64>,
 }
@@ -140,9 +138,10 @@ impl LogitBias {
 /// Options that only a draw reads. Giving one of them without `--temp` is an error.
 const DRAWING: [&str; 4] = ["top_k", "top_p", "min_p", "seed"];
 
-/// Check of the command line: the options in [`DRAWING`] need `--temp`.
+/// Check of the command line of a command whose only temperature is `--temp`: the options in [`DRAWING`] need it. A field of this
+/// type is before [`SamplingArgs`], since reading an option removes it from clap's matches.
 #[derive(Clone, Debug)]
-struct DrawsWithTemp;
+pub struct DrawsWithTemp;
 
 impl clap::Args for DrawsWithTemp {
     fn augment_args(command: clap::Command) -> clap::Command {
@@ -176,12 +175,8 @@ impl SamplingArgs {
     /// Sampling parameters for the engine. Without `--seed`, draws a random seed and logs the seed.
     ///
     /// # Errors
-    /// If a logit bias names a token by a text that no token has, or there is no tokenizer for it.
+    /// As [`SamplingArgs::defaults`].
     pub fn params(&self, tokenizer: Option<&Tokenizer>) -> miette::Result<SamplingParams> {
-        let mut logit_bias = Vec::new();
-        for bias in &self.logit_bias {
-            logit_bias.extend(bias.tokens(tokenizer)?);
-        }
         let seed = self.seed.unwrap_or_else(|| {
             // `RandomState` is keyed with the system's random numbers.
             let seed = RandomState::new().build_hasher().finish() >> 32;
@@ -190,6 +185,18 @@ impl SamplingArgs {
             }
             seed
         });
+        Ok(SamplingParams { seed, ..self.defaults(tokenizer)? })
+    }
+
+    /// Sampling parameters of requests that have none of their own. Without `--seed`, the seed is 0.
+    ///
+    /// # Errors
+    /// If a logit bias names a token by a text that no token has, or there is no tokenizer for it.
+    pub fn defaults(&self, tokenizer: Option<&Tokenizer>) -> miette::Result<SamplingParams> {
+        let mut logit_bias = Vec::new();
+        for bias in &self.logit_bias {
+            logit_bias.extend(bias.tokens(tokenizer)?);
+        }
         Ok(SamplingParams {
             temperature: self.temp,
             top_k: self.top_k,
@@ -201,7 +208,7 @@ impl SamplingArgs {
             repeat_last_n: u32::try_from(self.repeat_last_n).unwrap_or(u32::MAX),
             logit_bias,
             masked: false,
-            seed,
+            seed: self.seed.unwrap_or(0),
         })
     }
 }

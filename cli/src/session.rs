@@ -118,7 +118,7 @@ pub struct DecodeArgs {
     /// Launch kernels one by one instead of replaying a captured graph
     #[arg(long)]
     pub eager: bool,
-    /// Fail if a kernel's PTX is not built into this binary, instead of generating it now
+    /// Fail if a kernel's PTX is not built into this binary, instead of generating it now; the driver still assembles PTX
     #[arg(long)]
     pub no_jit: bool,
     /// How the weights are loaded.
@@ -190,8 +190,8 @@ pub struct Sizes {
 /// Operands of matrix products.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct ArithmeticArgs {
-    /// Operands of matrix products in decode steps of several sequences: integers, whose products are exact; or f16, for 16
-    /// sequences and more, where it is mostly faster [default: integers]
+    /// Arithmetic of matrix multiplications in decode steps of several sequences: integers (activations are quantised to 14 or 16
+    /// bits, sums are exact); or f16, mostly faster from 16 sequences on [default: integers]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     pub arithmetic: Arithmetic,
 }

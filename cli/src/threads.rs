@@ -23,10 +23,10 @@ pub fn start() {
         // Others also need threads: the signals, a progress bar, an upload.
         waiting.truncate(waiting.len() / 2);
         let count = waiting.len().max(1);
-        tracing::warn!("the system allows no {wanted} threads: working with {count}; see `ulimit -u`");
+        tracing::warn!("could not start {wanted} threads, using {count}: `ulimit -u` limits them");
     }
     if let Err(error) = build(waiting) {
-        tracing::warn!("parallel work has no threads: {error}");
+        tracing::warn!("cannot create the thread pool: {error}");
     }
 }
 

@@ -149,12 +149,9 @@ impl Input<'_> {
         // A seed that was not given differs from run to run.
         let mut fixed = defaults.clone();
         fixed.sampling.seed = args.sampling.seed.unwrap_or(0);
-        let setting = format!(
-            "{} {} {} {fixed:?}",
-            self.model.shape.name,
-            args.decode.kv,
-            args.decode.ctx.unwrap_or(0)
-        );
+        let (kv, ctx, arithmetic) =
+            (args.decode.kv, args.decode.ctx.unwrap_or(0), args.arithmetic.arithmetic);
+        let setting = format!("{:?} {kv} {ctx} {arithmetic} {fixed:?}", self.model.shape);
         let mut format = None;
         let mut jobs: Vec<Job> = Vec::new();
         // Numbers of lines by the JSON text of their ids.

@@ -8,6 +8,7 @@ use bespoke::engine;
 use bespoke_bench::{
     Build, MeasuredStep, Results, SpeculationError, SpeculationWorkload, Subject, Workload, text,
 };
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, miette};
 
@@ -15,10 +16,10 @@ use crate::console::{self, out};
 use crate::model;
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
-use crate::sampling::SamplingArgs;
+use crate::sampling::{DrawsWithTemp, SamplingArgs};
 use crate::session::{self, ArithmeticArgs, DecodeArgs};
 
-/// Measure decode speed
+/// Measure decode and prefill speed
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke bench model.gguf
@@ -50,11 +51,11 @@ pub struct BenchArgs {
     /// Also process prompts of these lengths
     #[arg(short = 'p', long, value_delimiter = ',', value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: Vec<u32>,
-    /// Also decode with synthetic drafts whose tokens are right with these probabilities: what speculation gains on this
-    /// device, whatever drafts [without RATES: 0.5,0.7,0.9]
+    /// Also decode with synthetic drafts whose tokens are right with these probabilities, which measures the speedup at these
+    /// acceptance rates [without RATES: 0.5,0.7,0.9]
     #[arg(long, value_delimiter = ',', value_name = "RATES", num_args = 0..=1, require_equals = true, default_missing_values = ["0.5", "0.7", "0.9"], value_parser = rate)]
     pub speculate: Option<Vec<f64>>,
-    /// Lengths of the drafts of --speculate, besides a chosen one
+    /// Lengths of the drafts of --speculate; an automatically chosen length is always measured, too
     #[arg(long, value_delimiter = ',', default_value = "1,3,7", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=63))]
     pub draft_lengths: Vec<u32>,
     /// Run the steps of this draft model for --speculate; its tokens are replaced by the synthetic ones
@@ -86,6 +87,9 @@ pub struct BenchArgs {
     /// Time every matrix kernel alone, back to back over the layers, with cold caches
     #[arg(long)]
     pub ceiling: bool,
+    /// Check of the sampling options.
+    #[command(flatten)]
+    draws: DrawsWithTemp,
     /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -153,6 +157,11 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
 }
 
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
+    if args.arithmetic.arithmetic == Arithmetic::F16 && args.batch.is_empty() && args.speculate.is_none() {
+        return Err(miette!(
+            "--arithmetic f16 has no effect without --batch: a step of one sequence multiplies integers"
+        ));
+    }
     let model = model::open_model_with(path, args.decode.load)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
     let decoded = args.n.saturating_add(bespoke_bench::WARM_UP).max(bespoke_bench::BATCH_POSITIONS);

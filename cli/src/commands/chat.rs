@@ -13,7 +13,7 @@ use crate::chat_template::{ChatFormat, TemplateArgs};
 use crate::commands::run::token_limit;
 use crate::console::note;
 use crate::decoder::Decoder;
-use crate::sampling::SamplingArgs;
+use crate::sampling::{DrawsWithTemp, SamplingArgs};
 use crate::session::{self, DecodeArgs, SpeculationArgs};
 use crate::{interrupt, model};
 use command::Command;
@@ -59,6 +59,9 @@ pub struct ChatArgs {
     /// Template and system prompt.
     #[command(flatten)]
     pub template: TemplateArgs,
+    /// Check of the sampling options.
+    #[command(flatten)]
+    draws: DrawsWithTemp,
     /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,

@@ -25,7 +25,7 @@ use crate::session::ArithmeticArgs;
 
 /// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
 ///
-/// A PTX file needs a file of launches; without one, a template of it is printed. Each finding is shown once, with its
+/// A PTX file needs a launch file; without one, a template of it is printed. Each finding is shown once, with its
 /// source line, and ends only its own launch. The exit code is 0 without findings, 1 with findings, and 2 if nothing
 /// could be checked; `--format json` then prints an object with `error`.
 #[derive(Args, Debug)]
@@ -37,7 +37,8 @@ use crate::session::ArithmeticArgs;
   bespoke check model.gguf --rows 8
   bespoke check qwen2.5-0.5b --filter attention")]
 pub struct CheckArgs {
-    /// A PTX file; or a model: a GGUF file, a Hugging Face folder, `demo`, or a built-in shape
+    /// A PTX file; a model, whose steps run: a GGUF file or a Hugging Face folder; or `demo` or a built-in shape, whose
+    /// kernels run on the inputs of selftest
     #[arg(value_name = "FILE.ptx|MODEL.gguf|SHAPE")]
     subject: String,
     /// How the weights are loaded.
@@ -74,7 +75,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Multiprocessors of the device: those on which a PTX file's launches must fit, and among which a model's work is
-    /// divided [default: that of the file of launches, else that of the largest common device of the target: 132 for
+    /// divided [default: that of the launch file, else that of the largest common device of the target: 132 for
     /// sm_90]
     #[arg(long, value_name = "N")]
     multiprocessors: Option<NonZeroU32>,
@@ -218,7 +219,12 @@ impl Kind {
             ("--filter", args.filter.is_some(), Kind::Shape),
         ] {
             if given && its != self {
-                return Err(miette!("{option} has no effect here: {} is {what}", args.subject));
+                let help = match its {
+                    Kind::Ptx => "give a PTX file",
+                    Kind::Model => "give the file of a model: its steps are checked",
+                    Kind::Shape => "give a built-in shape or `demo`",
+                };
+                return Err(miette!(help = help, "{option} has no effect here: {} is {what}", args.subject));
             }
         }
         if args.arithmetic.arithmetic == Arithmetic::F16 && args.rows.is_none() {
@@ -249,7 +255,7 @@ fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
     }
 }
 
-/// Checks a PTX file, which may be open already. Without `--launches`, prints a template of a file of launches.
+/// Checks a PTX file, which may be open already. Without `--launches`, prints a template of a launch file.
 fn check_ptx(
     args: &CheckArgs,
     path: &Path,

@@ -23,7 +23,7 @@ use crate::decoder::Decoder;
 use crate::interrupt;
 use crate::model;
 use crate::progress::DelayedBar;
-use crate::sampling::SamplingArgs;
+use crate::sampling::{DrawsWithTemp, SamplingArgs};
 use crate::session::{self, DecodeArgs, SpeculationArgs};
 use crate::text::{self, FinalNewline, TokenIds, counted};
 
@@ -84,6 +84,9 @@ pub struct RunArgs {
     /// Template and system prompt, for `--chat`.
     #[command(flatten)]
     pub template: TemplateArgs,
+    /// Check of the sampling options.
+    #[command(flatten)]
+    draws: DrawsWithTemp,
     /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,

@@ -89,7 +89,12 @@ fn specs(args: &SelftestArgs, kind: Kind, gpu: Gpu) -> miette::Result<Vec<Kernel
         let name = spec.name();
         args.filter.as_ref().is_none_or(|filter| name.contains(filter)) && seen.insert(name)
     });
-    Ok(specs)
+    match &args.filter {
+        Some(filter) if specs.is_empty() => {
+            Err(miette!("no kernel has `{filter}` in its name: without --filter, selftest prints all names"))
+        }
+        _ => Ok(specs),
+    }
 }
 
 fn shapes(args: &SelftestArgs, kind: Kind) -> miette::Result<Vec<ModelShape>> {

@@ -134,7 +134,7 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     let context = args.decode.context(&model).unwrap_or(context);
     let RequestMemory { tokens, grammars } = server.request_memory(args.parallel, context);
     tracing::info!(
-        "host memory for requests: at most {}, and about {} more if all have grammars; without log-probabilities",
+        "host memory for requests: at most {}, and about {} more if all use grammars; log-probabilities are not counted",
         Bytes(tokens),
         Bytes(grammars)
     );
@@ -249,7 +249,7 @@ fn read_keys(path: &Path) -> miette::Result<Keys> {
 fn facts(args: &ServeArgs, model: &Model) -> miette::Result<bespoke_serve::Model> {
     let tokenizer =
         model.tokenizer().into_diagnostic().wrap_err("a server needs a model with a vocabulary")?;
-    let sampling = args.sampling.params(Some(&tokenizer))?;
+    let sampling = args.sampling.defaults(Some(&tokenizer))?;
     let dimensions = &model.shape.dimensions;
     Ok(bespoke_serve::Model {
         names: if args.alias.is_empty() { vec![model.shape.name.clone()] } else { args.alias.clone() },

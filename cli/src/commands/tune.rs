@@ -53,7 +53,7 @@ pub struct TuneArgs {
     /// context if it is shorter]
     #[arg(short, long, value_name = "N", value_delimiter = ',')]
     depth: Vec<u32>,
-    /// Sequences that a step decodes; for each number of rows in the list there are rules of its own
+    /// Batch sizes to tune: numbers of sequences that a decode step has; each gets rules of its own
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = rows)]
     rows: Vec<u32>,
     /// Operands of matrix products.

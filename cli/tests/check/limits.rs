@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Scratch, check, json, output};
 
-/// A file of launches that launches `kernel` of `wait.ptx` in `grid` CTAs of 32 threads.
+/// A launch file that launches `kernel` of `wait.ptx` in `grid` CTAs of 32 threads.
 fn launches(kernel: &str, grid: u32, args: &str) -> Scratch {
     let text = std::fs::read_to_string(crate::fixture("wait.toml")).unwrap();
     let text = text.replace("\"wait\"", &format!("\"{kernel}\"")).replace("8000", &grid.to_string());

@@ -49,7 +49,7 @@ fn json(code: i32, args: &[&str]) -> Value {
     serde_json::from_str(&output(code, &[args, &["--format", "json"]].concat())).unwrap()
 }
 
-/// A file of launches in a temporary folder.
+/// A launch file in a temporary folder.
 struct Scratch {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -380,7 +380,8 @@ fn steps_of_several_rows_of_a_model_are_clean() {
     let ran = check(&["qwen2.5-0.5b", "--rows", "2"]);
     assert_eq!(ran.code, Some(2));
     assert!(
-        ran.stderr.contains("--rows has no effect here: qwen2.5-0.5b is a built-in shape"),
+        ran.stderr.contains("--rows has no effect here: qwen2.5-0.5b is a built-in shape")
+            && ran.stderr.contains("help: give the file of a model"),
         "{}",
         ran.stderr
     );

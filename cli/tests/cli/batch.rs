@@ -156,8 +156,11 @@ fn an_interrupted_batch_is_continued() {
     // Two answers, and a part of the third.
     let end = kept.match_indices('\n').nth(1).unwrap().0;
     fs::write(&partial, &kept[..end + 60]).unwrap();
-    let other = error(&[&batch(&input, &out)[..], &["-n", "7"]].concat());
-    assert!(other.contains("line 1 is a record of another input, model or options"), "{other}");
+    for option in [["-n", "7"], ["--arithmetic", "f16"], ["--kv", "q8_0"]] {
+        let other = error(&[&batch(&input, &out)[..], &option].concat());
+        let message = "line 1 is a record of another input, model or options";
+        assert!(other.contains(message), "{option:?}: {other}");
+    }
     let ran = bespoke(&batch(&input, &out));
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("2 of 4 prompts are done"), "{}", ran.stderr);
@@ -173,6 +176,21 @@ fn an_interrupted_batch_is_continued() {
             .unwrap()
             .starts_with(&kept[kept.find('{').unwrap()..kept.find('\n').unwrap()])
     );
+}
+
+/// Lines may have a temperature, so the options that only a draw reads do not need `--temp`.
+#[test]
+fn options_are_defaults_of_fields() {
+    let line = |seed: u32| format!("{{\"tokens\": [5], \"n\": 8, \"temperature\": 2, \"seed\": {seed}}}\n");
+    let answers_of = |lines: &str, options: &[&str]| {
+        let (_folder, input, out) = prompts(lines);
+        let ran = bespoke(&[&batch(&input, &out)[..], options].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        answers(&out).into_iter().map(|answer| answer["tokens"].clone()).collect::<Vec<_>>()
+    };
+    let without_seed = line(3).replace(", \"seed\": 3", "");
+    assert_eq!(answers_of(&without_seed, &["--seed", "3"]), answers_of(&line(3), &[]));
+    assert_ne!(answers_of(&line(3), &["--top-k", "1"]), answers_of(&line(3), &["--top-k", "0"]));
 }
 
 /// A prompt that is longer than the context is named before anything runs; more prompts than `--parallel` wait.

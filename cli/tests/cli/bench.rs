@@ -45,6 +45,12 @@ fn numbers(list: &Value, key: &str) -> Vec<f64> {
 }
 
 #[test]
+fn bench_refuses_an_arithmetic_that_no_step_has() {
+    let message = error(&["bench", "demo", "--device", "emulator", "-n", "1", "--arithmetic", "f16"]);
+    assert!(message.contains("--arithmetic f16 has no effect without --batch"), "{message}");
+}
+
+#[test]
 fn bench_speculates_with_synthetic_drafts() {
     let model = fixture("llama-q8_0.gguf");
     let bench = ["bench", &model, "--device", "emulator", "-n", "10", "-r", "1", "--draft-lengths", "1,2"];

@@ -406,6 +406,8 @@ fn logits_compare_with_what_they_wrote() {
 
 #[test]
 fn selftest_passes_for_one_kind_of_kernel() {
+    let none = error(&["selftest", "--device", "emulator", "--filter", "zzz"]);
+    assert!(none.contains("no kernel has `zzz` in its name"), "{none}");
     let text = output(&["selftest", "--device", "emulator", "--filter", "swiglu"]);
     assert!(text.contains("| gemv_q80r40_q80r40") && !text.contains("attention"), "{text}");
     let last = text.lines().last().unwrap();

@@ -70,6 +70,9 @@ fn no_jit_says_how_to_build_the_kernels_in() {
     assert!(message.contains("kernels for sm_90 are not built into this binary"), "{message}");
     let command = format!("BESPOKE_MODEL={model} BESPOKE_TARGETS=sm_90 cargo build --release");
     assert!(message.contains(&command), "{message}");
+    let args = ["--device", "emulator", "--tokens", "1", "-n", "1", "--no-jit", "--kv", "q8_0"];
+    let message = error(&[&["run", &model], &args[..]].concat());
+    assert!(message.contains("no build has those for --kv q8_0: leave out --no-jit"), "{message}");
 }
 
 /// Of the fixtures, the kernels of decode steps of one row are built in, and not those of prefill steps.

@@ -182,7 +182,7 @@ fn a_refused_thread_is_no_panic() {
         let stderr = String::from_utf8_lossy(&ran.stderr);
         assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
         assert_eq!(ran.status.code(), Some(if works { 0 } else { 1 }), "{args:?}: {stderr}");
-        assert!(stderr.contains("threads: working with 1"), "{args:?}: {stderr}");
+        assert!(stderr.contains("threads, using 1"), "{args:?}: {stderr}");
         assert!(works || stderr.contains("error: cannot start threads"), "{args:?}: {stderr}");
     }
 }

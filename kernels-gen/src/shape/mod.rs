@@ -32,7 +32,7 @@ pub enum ShapeError {
     #[error(transparent)]
     Gguf(#[from] bespoke_gguf::Error),
     /// The architecture is unknown.
-    #[error("architecture '{0}' is not supported: {names} are", names = Architecture::names())]
+    #[error("architecture '{0}' is not supported; supported: {names}", names = Architecture::names())]
     Architecture(String),
     /// No kernel supports a tensor's type.
     #[error("tensor {tensor}: {source}")]

@@ -50,9 +50,15 @@ pub enum EngineError {
     /// Kernels are not built in, and compilation is disabled ([`no_jit`](super::EngineOptions::no_jit)).
     #[error(
         "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids compiling \
-         them; build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target}{} cargo build --release",
-        model.display(),
-        if *tuned { " BESPOKE_TUNE=FILE" } else { "" }
+         them; {}",
+        match never_built_in {
+            Some(option) => format!("no build has those for {option}: leave out --no-jit"),
+            None => format!(
+                "build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target}{} cargo build --release",
+                model.display(),
+                if *tuned { " BESPOKE_TUNE=FILE" } else { "" }
+            ),
+        }
     )]
     NotBuiltIn {
         /// Number of missing kernels.
@@ -65,6 +71,8 @@ pub enum EngineError {
         model: PathBuf,
         /// Whether the plan follows tuning rules.
         tuned: bool,
+        /// The option whose kernels no build has.
+        never_built_in: Option<&'static str>,
     },
     /// The plan does not fit the device's memory.
     #[error(transparent)]
@@ -232,7 +240,7 @@ impl EngineError {
                 "numbers of the model overflow: convert it again, or try another file or quantisation of it",
             ),
             EngineError::Shape(ShapeError::Architecture(_)) => {
-                Some("`bespoke inspect` lists the shapes that kernels exist for")
+                Some("use a model of a supported architecture: docs/architectures.md has a table")
             }
             EngineError::Shape(ShapeError::Dimensions { .. }) => {
                 Some("the file is inconsistent: convert or download it again")

@@ -40,7 +40,7 @@ pub(super) fn planned(
         return Ok(own);
     }
     tracing::warn!(
-        "the built-in kernels are for {} multiprocessors, and this device has {}: without --no-jit it is faster",
+        "the built-in kernels are for {} multiprocessors, and this device has {}: leave out --no-jit for kernels that fit it",
         typical.multiprocessors,
         own.multiprocessors
     );

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
+use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::plan::{Plan, PlanKernel};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -77,7 +79,13 @@ pub(super) fn require_built_in<'a>(
         return Ok(());
     }
     let all: BTreeSet<&str> = kernels.map(|kernel| kernel.name.as_str()).collect();
+    let never_built_in = match (options.arithmetic, options.kv) {
+        (Arithmetic::F16, _) => Some("--arithmetic f16"),
+        (Arithmetic::Integers, KvType::Q8_0) => Some("--kv q8_0"),
+        (Arithmetic::Integers, KvType::F16) => None,
+    };
     Err(EngineError::NotBuiltIn {
+        never_built_in,
         missing: missing.len(),
         total: all.len(),
         target,
