@@ -208,7 +208,7 @@ impl SchedulerMetrics {
         let help = "Tokens that were drafted, by look-up of n-grams or by a draft model";
         registry.register("drafted_tokens", help, drafted);
         registry.register("accepted_tokens", "Drafted tokens that were accepted", accepted);
-        let help = "Sequences that gave their pages to others and were processed again";
+        let help = "Preempted sequences: others got their pages, and they were recomputed later";
         registry.register("preemptions", help, metrics.preemptions.clone());
         registry.register("sequences", "Sequences that run or wait for a slot", sequences);
         registry.register("pages", "Pages of the KV cache", pages);

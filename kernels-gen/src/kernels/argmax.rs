@@ -1,6 +1,6 @@
 //! Greedy choice of the next token, and the step to the next position.
 //!
-//! The output projection finds the largest logit of each of its CTAs ([`super::gemv::Output::Argmax`]), a candidate;
+//! The LM head finds the largest logit of each of its CTAs ([`super::gemv::Output::Argmax`]), a candidate;
 //! [`choose_greedy`] finds the largest candidate. A logit that is not finite is a candidate of value ∞.
 
 use bespoke_codegen::prelude::*;
@@ -13,7 +13,7 @@ use super::state;
 pub struct ChooseShape {
     /// Number of rows of the step that may choose.
     pub tokens: u32,
-    /// Number of candidates: one per CTA of the output projection, at most `threads`.
+    /// Number of candidates: one per CTA of the LM head, at most `threads`.
     pub candidates: u32,
     /// Threads per CTA: a multiple of 32, at most 1024.
     pub threads: u32,

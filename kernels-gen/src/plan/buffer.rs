@@ -28,7 +28,7 @@ pub enum BufferName {
     Activated,
     /// f32 `[outputs, vocab]`: logits of the next tokens.
     Logits,
-    /// f32: the largest logit of each CTA of the output projection.
+    /// f32: the largest logit of each CTA of the LM head.
     BestValues,
     /// u32: the token of each logit in `BestValues`.
     BestTokens,

@@ -450,7 +450,7 @@ fn split_blocks(gpu: &Gpu, shape: &AttentionShape) -> u32 {
     shape.splits.div_ceil(shape.splits.div_ceil(at_once))
 }
 
-/// Geometry of the greedy choice: one thread per CTA of the output projection, which gives one candidate.
+/// Geometry of the greedy choice: one thread per CTA of the LM head, which gives one candidate.
 pub(super) fn choose(head: &GemvShape) -> ChooseShape {
     let candidates = head.schedule.grid;
     ChooseShape { tokens: head.tokens, candidates, threads: candidates.next_multiple_of(WARP) }

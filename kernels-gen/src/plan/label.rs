@@ -31,7 +31,7 @@ pub enum LaunchRole {
     FfnDown,
     /// The norm after the feed-forward network, and the residual connection, in models with norms after blocks.
     FfnPostNorm,
-    /// The output projection, which computes the logits.
+    /// The LM head, which computes the logits.
     Output,
     /// Conversion of logits to sort keys, for sampling.
     SampleKeys,

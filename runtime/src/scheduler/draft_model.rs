@@ -1,7 +1,8 @@
 //! A draft model: an engine of its own whose steps guess the next tokens of the scheduler's sequences.
 //!
 //! A slot of the scheduler has the same number in the draft model, with pages of another pool. A draft first processes the
-//! tokens that the model has chosen since the last one: one in the step that drafts the first token, more in prefill steps.
+//! tokens that the target model has chosen since the last draft: one in the step that drafts the first token, more in prefill
+//! steps.
 //! Then each step drafts a token for every sequence. The call returns when the tokens are there, so no step of the draft
 //! model is in flight between two calls.
 
@@ -18,7 +19,7 @@ pub(super) struct DraftModel<'t> {
     limits: Limits,
     free: Vec<u32>,
     slots: Vec<DraftSlot>,
-    /// What is known about the model's drafts.
+    /// What is known about the draft model's drafts.
     pub prior: ModelPrior,
 }
 

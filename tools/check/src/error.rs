@@ -30,7 +30,7 @@ pub enum CheckError {
         /// Errors and unsupported features, in the order of the text.
         problems: Vec<ParseError>,
     },
-    /// A file of launches is not TOML, or has unknown fields.
+    /// A launch file is not TOML, or has unknown fields.
     #[error("{}: {source}", path.display())]
     Toml {
         /// Path of the file.
@@ -42,7 +42,7 @@ pub enum CheckError {
         /// The cause.
         source: Box<toml::de::Error>,
     },
-    /// A file of launches has an invalid value.
+    /// A launch file has an invalid value.
     #[error("{place}: {what}")]
     Launches {
         /// Part of the file with the invalid value, such as `launch 2 (vector_add)`.
@@ -80,7 +80,7 @@ impl CheckError {
         CheckError::Toml { path: path.to_owned(), line, column, source: Box::new(source) }
     }
 
-    /// Error in a part of a file of launches.
+    /// Error in a part of a launch file.
     pub(super) fn launches(place: impl Into<String>, what: impl Into<String>) -> CheckError {
         CheckError::Launches { place: place.into(), what: what.into() }
     }

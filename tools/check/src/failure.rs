@@ -45,7 +45,7 @@ pub struct Location {
     /// Column, 1-based.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// Part of a file of launches, such as ``launch 2 (`vector_add`)``.
+    /// Part of a launch file, such as ``launch 2 (`vector_add`)``.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
@@ -71,7 +71,7 @@ impl Failure {
         Failure { version: REPORT_VERSION, subject: subject.to_owned(), error }
     }
 
-    /// Adds the details of an error; `launches` is the file of launches, if there is one.
+    /// Adds the details of an error; `launches` is the launch file, if there is one.
     pub fn with_details(mut self, error: &CheckError, launches: Option<&Path>) -> Failure {
         let file = |path: &Path| Location { file: path.to_owned(), line: None, column: None, part: None };
         match error {

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use super::CheckError;
 use super::values::{Element, Number};
 
-/// Version of the format of files of launches.
+/// Version of the format of launch files.
 const VERSION: u32 = 1;
 
-/// A parsed file of launches. docs/check.md describes the format.
+/// A parsed launch file. docs/check.md describes the format.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launches {
@@ -200,10 +200,10 @@ pub struct Bytes {
 }
 
 impl Launches {
-    /// Reads a file of launches.
+    /// Reads a launch file.
     ///
     /// # Errors
-    /// If the file cannot be read, or is not a file of launches of a known version.
+    /// If the file cannot be read, or is not a launch file of a known version.
     pub fn read(path: &Path) -> Result<Launches, CheckError> {
         let text = read(path)?;
         let launches = Launches::parse(&text).map_err(|source| CheckError::toml(path, &text, source))?;
@@ -216,7 +216,7 @@ impl Launches {
         Ok(Launches { folder, ..launches })
     }
 
-    /// Parses the text of a file of launches; paths in the text are relative to the current folder.
+    /// Parses the text of a launch file; paths in the text are relative to the current folder.
     ///
     /// # Errors
     /// If the text is not TOML, or has other fields than [`Launches`].
@@ -234,11 +234,10 @@ pub(super) fn read(path: &Path) -> Result<String, CheckError> {
 mod tests {
     use super::*;
 
-    /// The file of launches in docs/check.md.
+    /// The launch file in docs/check.md.
     fn documented() -> &'static str {
         let page = include_str!("../../../docs/check.md");
-        let (_, rest) =
-            page.split_once("The file of launches names buffers").expect("the page has the section");
+        let (_, rest) = page.split_once("The launch file names buffers").expect("the page has the section");
         let (_, rest) = rest.split_once("```toml\n").expect("the section has an example");
         rest.split_once("```").expect("the example ends").0
     }

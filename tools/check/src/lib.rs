@@ -59,7 +59,7 @@ pub struct Options {
     /// ([`bespoke_emulator::Options::instruction_limit`]).
     pub instruction_limit: u64,
     /// Number of multiprocessors of the device on which a PTX file's launches must fit, and among which the work of a shape
-    /// or a model is divided. By default that of the file of launches ([`Launches::multiprocessors`]), else that of the
+    /// or a model is divided. By default that of the launch file ([`Launches::multiprocessors`]), else that of the
     /// largest common device of the target.
     pub multiprocessors: Option<NonZeroU32>,
     /// Whether to report what could be faster.

@@ -1,4 +1,4 @@
-//! Template of a file of launches for a PTX file.
+//! Template of a launch file for a PTX file.
 
 use std::fmt::Write;
 use std::path::Path;

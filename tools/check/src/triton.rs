@@ -49,7 +49,7 @@ impl Metadata {
         match metadata.tensordesc_meta.as_deref() {
             None | Some([]) => Ok(metadata),
             Some(_) => {
-                let what = "the kernel takes tensor descriptors, which a file of launches cannot give";
+                let what = "the kernel takes tensor descriptors, which a launch file cannot give";
                 Err(CheckError::launches(path.display().to_string(), what))
             }
         }

@@ -257,7 +257,7 @@ fn ctas_of_rows(runs: &[Val<u32>], s: &SharesShape) -> Vec<Val<u32>> {
     runs.iter().map(|&runs| runs.min(runs * others / all + 1)).collect()
 }
 
-/// Of `values` of the rows, which each lane has for its own, that of row `row`.
+/// Value of row `row`, broadcast from the lane that holds it. Each lane holds the `values` of consecutive rows.
 #[device]
 fn of_row(values: &[Val<u32>], row: Val<u32>) -> Val<u32> {
     let rows_per_lane = values.len() as u32;
