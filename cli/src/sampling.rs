@@ -188,7 +188,7 @@ impl SamplingArgs {
         Ok(SamplingParams { seed, ..self.defaults(tokenizer)? })
     }
 
-    /// Sampling parameters of requests that have none of their own. Without `--seed`, the seed is 0.
+    /// Default sampling parameters, for requests that do not set their own. Without `--seed`, the seed is 0.
     ///
     /// # Errors
     /// If a logit bias names a token by a text that no token has, or there is no tokenizer for it.

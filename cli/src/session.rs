@@ -118,7 +118,8 @@ pub struct DecodeArgs {
     /// Launch kernels one by one instead of replaying a captured graph
     #[arg(long)]
     pub eager: bool,
-    /// Fail if a kernel's PTX is not built into this binary, instead of generating it now; the driver still assembles PTX
+    /// Fail if a kernel's PTX is not built into this binary, instead of generating it. The driver may still compile built-in PTX to
+    /// machine code
     #[arg(long)]
     pub no_jit: bool,
     /// How the weights are loaded.

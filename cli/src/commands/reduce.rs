@@ -27,7 +27,7 @@ pub struct ReduceArgs {
     /// The file with the kernel
     #[arg(value_name = "FILE.ir")]
     file: PathBuf,
-    /// Shell command that exits with 0 while the kernel still shows the problem; the path of the kernel's file is appended
+    /// Shell command that exits with 0 if the kernel still shows the problem; the path of the kernel's file is appended to it
     #[arg(long, value_name = "COMMAND")]
     test: String,
     /// The file for the reduced kernel [default: print it]

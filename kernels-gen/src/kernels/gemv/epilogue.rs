@@ -301,7 +301,7 @@ fn store_best_of_tokens(best: Candidate, values: Ptr<Global, f32>, rows: Ptr<Glo
     }
 }
 
-/// Maximum number of partial sums whose loads are unrolled.
+/// Maximum number of partial sums that are added in straight-line code, so that the latencies of their loads overlap.
 const UNROLLED: u32 = 32;
 
 /// Adds up the partial sums of row `index` of a run of tiles, in the order of columns.
@@ -310,20 +310,28 @@ fn row_sum(rows: &Rows<'_>, index: Val<u32>, s: &GemvShape) -> Val<f32> {
     let steps = s.steps(rows.layout);
     let (tile, row) = (index / TILE_ROWS, index % TILE_ROWS);
     let sums = s.step_sums();
-    let mut parts = rows.partial.at(tile * (steps * sums) + row * s.token_slots());
+    let parts = rows.partial.at(tile * (steps * sums) + row * s.token_slots());
+    let sum = add_steps(parts, sums, steps);
+    rows.scale.map_or(sum, |scale| sum * scale)
+}
+
+/// Adds up `steps` partial sums in their order. The first is at `from`, each `stride` elements behind the one before.
+#[device]
+pub(super) fn add_steps(from: Ptr<Shared, f32>, stride: u32, steps: u32) -> Val<f32> {
+    let mut parts = from;
     let unrolled = (steps - 1) % UNROLLED + 1;
     let add = |sum: Val<f32>, from: Ptr<Shared, f32>, count: u32| {
-        (0..count).fold(sum, |sum, step| sum + from.at(step * sums).load())
+        (0..count).fold(sum, |sum, step| sum + from.at(step * stride).load())
     };
-    let mut sum = add(parts.load(), parts.at(sums), unrolled - 1);
+    let mut sum = add(parts.load(), parts.at(stride), unrolled - 1);
     if unrolled < steps {
-        parts = parts.at(unrolled * sums);
+        parts = parts.at(unrolled * stride);
         let mut left = val(steps - unrolled);
         while left > 0 {
             sum = add(sum, parts, UNROLLED);
-            parts = parts.at(UNROLLED * sums);
+            parts = parts.at(UNROLLED * stride);
             left -= UNROLLED;
         }
     }
-    rows.scale.map_or(sum, |scale| sum * scale)
+    sum
 }

@@ -143,7 +143,7 @@ impl<'a> HalfStep<'a> {
         }
     }
 
-    /// The mins as operand A, if the type has mins; operand B are the sums of the inputs of each chunk.
+    /// The mins as operand A, if the type has mins. Operand B has the sums of each chunk's inputs.
     pub fn mins(&self) -> Option<[Val<u32>; 4]> {
         has_mins(self.ty).then(|| {
             let [first, second] = SixBitIntegers::load(self.at, self.ty, self.map).mins;

@@ -21,8 +21,8 @@
 //! - Other types: a step has four chains of sums, one for each lane of a quad: chain t has chunks t, t + 4, … (half chunks for
 //!   types with a scale every 16 columns). They are added as (c₀ + c₁) + (c₂ + c₃), and multiplied by the scale of the inputs.
 //! - With [`Arithmetic::F16`], which has bits of its own, a step of any type is a chain of products of 16 columns of f16, from
-//!   zero. It is multiplied by factors of the weights (`half_step`) and the power of two of the inputs. If the columns have two
-//!   parts, the sums of each part's steps are added, and then both sums.
+//!   zero. It is multiplied by factors of the weights (`half_step`) and the power of two of the inputs. If the columns are
+//!   in two parts, the steps of each part are summed by themselves, and then the two sums are added.
 //! - The sum of squares of RMSNorm is made of sums over 256 columns, which are added in the order of columns.
 
 mod blocks;

@@ -5,7 +5,9 @@ use bespoke_codegen::prelude::*;
 use super::inputs::GROUP;
 use crate::kernels::activation::Activation;
 use crate::kernels::argmax::{Candidate, better};
-use crate::kernels::gemv::epilogue::{bias, finite_or_infinity, first_rows, load_if, no_candidate, scaled};
+use crate::kernels::gemv::epilogue::{
+    add_steps, bias, finite_or_infinity, first_rows, load_if, no_candidate, scaled,
+};
 use crate::kernels::gemv::operands::Operands;
 use crate::kernels::gemv::shape::{GemvShape, Input, Output};
 use crate::weights::{Layout, TILE_ROWS};
@@ -151,9 +153,6 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
     }
 }
 
-/// Largest number of steps' sums whose additions are unrolled.
-const UNROLLED: u32 = 32;
-
 /// The sum of a row of a tile and a token: element `element` of the `[row][token]` sums of group `group`.
 #[device]
 fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &GemvShape) -> Val<f32> {
@@ -172,21 +171,8 @@ fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &
     let tile = (tile + rows.place * held) * (most * of_tile);
     let from = shared.bytes(map.partial).cast::<f32>().at(tile + at);
     let borders = [0, s.first_part(&rows.layout), s.steps(&rows.layout)];
-    let parts = borders.windows(2).take(s.column_parts() as usize).map(|part| {
-        // Unrolled, so that the loads' latencies overlap.
-        let rest = (part[1] - part[0] - 1) % UNROLLED;
-        let add = |sum: Val<f32>, from: Ptr<Shared, f32>, count: u32| {
-            (0..count).fold(sum, |sum, step| sum + from.at(step * of_tile).load())
-        };
-        let from = from.at(part[0] * of_tile);
-        let mut sum = add(from.load(), from.at(of_tile), rest);
-        let mut step = val(1 + rest);
-        while step < part[1] - part[0] {
-            sum = add(sum, from.at(step * of_tile), UNROLLED);
-            step += UNROLLED;
-        }
-        sum
-    });
+    let parts = borders.windows(2).take(s.column_parts() as usize);
+    let parts = parts.map(|part| add_steps(from.at(part[0] * of_tile), of_tile, part[1] - part[0]));
     parts.reduce(|sum, part| sum + part).expect("one part or two")
 }
 

@@ -36,7 +36,7 @@ pub(crate) const QUAD: u32 = 4;
 /// Most consumer warpgroups of a CTA: more would have too few registers a thread.
 pub(crate) const MAX_WARPGROUPS: u32 = 3;
 
-/// Registers of a thread, if there are [`MAX_WARPGROUPS`] and the producers are a fourth one.
+/// Registers of a thread, if there are [`MAX_WARPGROUPS`] and the producers are a fourth one (`setmaxnreg`).
 pub(in crate::kernels::gemv) struct Registers {
     /// Of every thread at the start.
     pub start: u32,
@@ -44,6 +44,34 @@ pub(in crate::kernels::gemv) struct Registers {
     pub producer: u32,
     /// Of a consumer's thread, later. 3 · consumer + producer ≤ 4 · start.
     pub consumer: u32,
+}
+
+/// Integers use all 65,536 registers of a multiprocessor.
+const OF_INTEGERS: Registers = Registers { start: 128, producer: 32, consumer: 160 };
+
+/// 12,288 registers are left: three CTAs of `prepare` of the next product start while this one runs. Measured on an H200: 32
+/// sequences 3 to 11% faster, 64 3 to 6%. Integers are 1 to 2% slower with 112 and 136.
+const OF_HALVES: Registers = Registers { start: 104, producer: 32, consumer: 128 };
+
+const _: () = {
+    assert!(OF_INTEGERS.is_consistent() && OF_INTEGERS.left() == 0);
+    // CTAs of `prepare` have four warps, and up to 32 registers a thread.
+    assert!(OF_HALVES.is_consistent() && OF_HALVES.left() >= 3 * 4 * WARP * 32);
+};
+
+impl Registers {
+    /// Threads of a CTA.
+    const THREADS: u32 = (MAX_WARPGROUPS + 1) * QUAD * WARP;
+
+    /// Whether the producers give as many registers as the consumers take.
+    const fn is_consistent(&self) -> bool {
+        MAX_WARPGROUPS * self.consumer + self.producer <= (MAX_WARPGROUPS + 1) * self.start
+    }
+
+    /// Registers of a multiprocessor that a CTA leaves.
+    const fn left(&self) -> u32 {
+        65536 - Registers::THREADS * self.start
+    }
 }
 
 /// Columns of a step: those with one scale of the inputs.
@@ -68,15 +96,12 @@ impl GemvShape {
             }
     }
 
-    /// Registers of threads, if the producers give some to the consumers (`setmaxnreg`): with [`MAX_WARPGROUPS`]. Integers use all
-    /// 65,536 of a multiprocessor.
+    /// Registers of threads, if the producers give some to the consumers: with [`MAX_WARPGROUPS`].
     pub(in crate::kernels::gemv) fn registers(&self) -> Option<Registers> {
         let has_all = self.has_warpgroups() && self.schedule.several.warpgroups == MAX_WARPGROUPS;
         has_all.then_some(match self.arithmetic {
-            Arithmetic::Integers => Registers { start: 128, producer: 32, consumer: 160 },
-            // 12,288 registers are left: three CTAs of `prepare` of the next product start while this one runs. Measured on an H200:
-            // 32 sequences 3 to 11% faster, 64 3 to 6%. Integers are 1 to 2% slower with 112 and 136.
-            Arithmetic::F16 => Registers { start: 104, producer: 32, consumer: 128 },
+            Arithmetic::Integers => OF_INTEGERS,
+            Arithmetic::F16 => OF_HALVES,
         })
     }
 
