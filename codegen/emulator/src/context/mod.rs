@@ -3,6 +3,7 @@
 
 pub(crate) mod barrier;
 pub(crate) mod cluster;
+mod independent;
 mod printed;
 pub(crate) mod registers;
 pub(crate) mod warp;
@@ -170,6 +171,13 @@ pub(crate) struct Worker {
     pub(crate) clock: u64,
 }
 
+impl Worker {
+    /// The lanes that must execute the instruction at fault, and do not.
+    pub(crate) fn missing_lanes(&self) -> u32 {
+        self.fault.as_ref().map_or(0, |fault| fault.missing)
+    }
+}
+
 /// A finding without source position.
 #[derive(Debug)]
 pub(crate) struct Fault {
@@ -183,13 +191,25 @@ pub(crate) struct Fault {
     pub(crate) other: Option<OtherAccess>,
     /// Index of the instruction at fault; `None` for the warp's current instruction.
     pub(crate) pc: Option<usize>,
+    /// Lanes of the warp that have not exited and must execute the instruction with the lanes that do; 0 for other faults.
+    pub(crate) missing: u32,
 }
 
 impl Fault {
     /// A fault of `lane` at the warp's current instruction.
     pub(crate) fn new(kind: FindingKind, lane: u32, detail: impl Into<String>) -> Fault {
         let detail = detail.into();
-        Fault { kind, lane, detail, address: None, space: None, nearest: None, other: None, pc: None }
+        Fault {
+            kind,
+            lane,
+            detail,
+            address: None,
+            space: None,
+            nearest: None,
+            other: None,
+            pc: None,
+            missing: 0,
+        }
     }
 
     /// The same fault at instruction `pc`.
@@ -227,6 +247,19 @@ impl ExecutionContext<'_> {
     #[inline(always)]
     pub(crate) fn active_lanes(&self) -> impl Iterator<Item = usize> + use<> {
         lanes_of(self.active)
+    }
+
+    /// Sets the worker's fault: the lanes of `missing` do not execute the instruction with the active ones.
+    #[cold]
+    pub(crate) fn fault_of_missing(
+        &mut self,
+        kind: FindingKind,
+        missing: u32,
+        lane: u32,
+        detail: impl Into<String>,
+    ) -> Flow {
+        self.worker.fault = Some(Box::new(Fault { missing, ..Fault::new(kind, lane, detail) }));
+        Flow::Fault
     }
 
     /// Sets the worker's fault.

@@ -1,5 +1,7 @@
 //! State of a warp: registers, local memory, lane masks and the divergence stack.
 
+use std::collections::VecDeque;
+
 use crate::asynchronous::Awaited;
 use crate::lanes::{LANES, RegisterFile};
 use crate::memory::{InitMap, ZeroedBytes};
@@ -9,11 +11,28 @@ pub(crate) const NEVER: usize = u32::MAX as usize;
 
 /// Entry of the divergence stack: lanes that continue at `pc` later.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    mask: u32,
-    pc: usize,
+pub(super) struct Entry {
+    pub(super) mask: u32,
+    pub(super) pc: usize,
     /// Instruction at which these lanes stop and the stack entry below continues.
     reconvergence: usize,
+}
+
+/// Lanes of a warp whose groups take turns, which run together when it is their turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    pub(super) mask: u32,
+    pub(super) pc: usize,
+}
+
+/// Lanes at an instruction that other lanes must execute with them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lacking {
+    pub(crate) pc: usize,
+    /// The first of the lanes that are there.
+    pub(crate) lane: u32,
+    /// The lanes that are not.
+    pub(crate) missing: u32,
 }
 
 /// A failed wait for an mbarrier.
@@ -66,7 +85,15 @@ pub(crate) struct Warp {
     pub(crate) mask: u32,
     pub(crate) pc: usize,
     pub(crate) reconvergence: usize,
-    stack: Vec<Entry>,
+    pub(super) stack: Vec<Entry>,
+    /// Whether groups of lanes take turns; see `independent`.
+    pub(crate) independent: bool,
+    /// The groups whose turn it is not; their lanes have not exited.
+    pub(super) groups: VecDeque<Group>,
+    /// Whether the turn of the current group is over.
+    pub(super) turn_over: bool,
+    /// The last lanes that have waited for others of the warp.
+    pub(crate) lacking: Option<Lacking>,
     /// Whether the warp waits at a barrier.
     pub(crate) waiting: bool,
     /// Lanes that count as having executed `griddepcontrol.wait`: lanes that did, or that synchronised with a thread
@@ -78,6 +105,8 @@ pub(crate) struct Warp {
     pub(crate) stalled: Option<Stalled>,
     /// The last strong load or atomic operation: instruction, and value that it returned to its first lane.
     polled: Option<(usize, u64)>,
+    /// The instruction at which the last turn ended with a poll, a sleep or a wait, and the first lane there.
+    pub(crate) yielded_at: (usize, u32),
     /// The instruction at which the last lanes exited.
     pub(crate) exited_at: usize,
 }
@@ -98,11 +127,16 @@ impl Warp {
             pc: 0,
             reconvergence: NEVER,
             stack: Vec::new(),
+            independent: false,
+            groups: VecDeque::new(),
+            turn_over: false,
+            lacking: None,
             waiting: false,
             waited: 0,
             overflowed: Vec::new(),
             stalled: None,
             polled: None,
+            yielded_at: (0, 0),
             exited_at: 0,
         }
     }
@@ -119,6 +153,8 @@ impl Warp {
         self.pc = 0;
         self.reconvergence = NEVER;
         self.stack.clear();
+        self.groups.clear();
+        (self.independent, self.turn_over, self.lacking) = (false, false, None);
         self.waiting = false;
         self.stalled = None;
         self.polled = None;
@@ -169,7 +205,18 @@ impl Warp {
         self.pop();
     }
 
-    /// Continues with the next stack entry that has live lanes; returns false if no entry has any.
+    /// Lets the lanes of `first` execute the current instruction, and after them those of `rest`. All of the current lanes
+    /// continue together after that.
+    pub(crate) fn split(&mut self, first: u32, rest: u32) {
+        let (pc, next) = (self.pc, self.pc + 1);
+        if next != self.reconvergence {
+            self.stack.push(Entry { mask: self.mask, pc: next, reconvergence: self.reconvergence });
+        }
+        self.stack.push(Entry { mask: rest, pc, reconvergence: next });
+        (self.mask, self.reconvergence) = (first, next);
+    }
+
+    /// Continues with the next stack entry that has live lanes, or with the next group; returns false if there is neither.
     pub(crate) fn pop(&mut self) -> bool {
         while let Some(entry) = self.stack.pop() {
             let mask = entry.mask & self.live;
@@ -180,8 +227,10 @@ impl Warp {
                 return true;
             }
         }
-        self.mask = 0;
-        false
+        self.take_group() || {
+            self.mask = 0;
+            false
+        }
     }
 
     /// Exits the lanes of `leaving`. Continues with the next stack entry if no current lane is left; returns false if

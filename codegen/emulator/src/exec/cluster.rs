@@ -91,19 +91,20 @@ fn in_own_window(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 const RELAXED: u64 = 1;
 const ALIGNED: u64 = 2;
 
-/// Checks that all threads of the warp execute an `.aligned` cluster barrier together; returns false if a check reports
-/// a finding.
+/// Checks that all threads of the warp execute an `.aligned` cluster barrier together, and any cluster barrier in a warp
+/// whose lanes are scheduled independently; returns false if a check reports a finding.
 fn is_aligned(cx: &mut ExecutionContext<'_>, i: &Inst) -> bool {
-    if i.imm & ALIGNED == 0 || cx.active == cx.warp.live {
+    if cx.active == cx.warp.live || i.imm & ALIGNED == 0 && !cx.warp.independent {
         return true;
     }
-    let missing = (cx.warp.live & !cx.active).trailing_zeros();
+    let lanes = cx.warp.live & !cx.active;
+    let missing = lanes.trailing_zeros();
     let lane = cx.active.trailing_zeros();
     let detail = format!(
         "lane {missing} of the warp does not execute the aligned cluster barrier together with lane {lane}: the \
          warp has diverged"
     );
-    cx.fault(FindingKind::BarrierDivergence, missing, detail);
+    cx.fault_of_missing(FindingKind::BarrierDivergence, lanes, missing, detail);
     false
 }
 

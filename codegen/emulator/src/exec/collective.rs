@@ -1,6 +1,7 @@
 //! Instructions that exchange values between the lanes of a warp, and `bar.warp.sync`.
 //!
 //! Every `.sync` instruction has a member mask: all members that have not exited must execute the instruction together.
+//! Lanes with different masks execute it one after the other.
 
 use super::lane_loop::lane_loop;
 use super::races;
@@ -18,31 +19,42 @@ const MEMBERS: usize = 4;
 /// Slot of the second destination of `d|p`, a predicate.
 const P: usize = 5;
 
-/// Member mask of an instruction; reports a fault unless the active lanes are exactly the members that have not exited.
+/// Checks that the active lanes are exactly the members of an instruction that have not exited. Otherwise returns how the
+/// instruction ends: with a fault or, if lanes have different masks, once more for the lanes with the mask of the first.
 #[inline(always)]
-fn members(cx: &mut ExecutionContext<'_>, slot: u32) -> Option<u32> {
+fn check_members(cx: &mut ExecutionContext<'_>, slot: u32) -> Result<(), Flow> {
     let masks = cx.warp.regs.lanes::<u32>(slot);
-    let first = cx.active.trailing_zeros();
-    let mask = masks[first as usize];
+    let mask = masks[cx.active.trailing_zeros() as usize];
     let mut others = 0;
     for lane in 0..LANES {
         others |= if cx.active >> lane & 1 != 0 { masks[lane] ^ mask } else { 0 };
     }
-    let agree = others == 0;
-    if agree && cx.active & !mask == 0 && mask & cx.warp.live & !cx.active == 0 {
-        return Some(mask);
+    if others != 0 {
+        return Err(split_by_mask(cx, slot));
     }
-    mask_fault(cx, mask, agree);
-    None
+    if cx.active & !mask == 0 && mask & cx.warp.live & !cx.active == 0 {
+        return Ok(());
+    }
+    Err(mask_fault(cx, mask))
+}
+
+/// Splits the active lanes by their member masks.
+#[cold]
+fn split_by_mask(cx: &mut ExecutionContext<'_>, slot: u32) -> Flow {
+    let masks = cx.warp.regs.lanes::<u32>(slot);
+    let first = masks[cx.active.trailing_zeros() as usize];
+    let same =
+        cx.active_lanes().filter(|&lane| masks[lane] == first).fold(0, |lanes, lane| lanes | 1 << lane);
+    cx.warp.split(same, cx.active & !same);
+    Flow::Jump
 }
 
 #[cold]
-fn mask_fault(cx: &mut ExecutionContext<'_>, mask: u32, agree: bool) {
+fn mask_fault(cx: &mut ExecutionContext<'_>, mask: u32) -> Flow {
     let outside = cx.active & !mask;
     let missing = mask & cx.warp.live & !cx.active;
-    let (lane, detail) = if !agree {
-        (cx.active.trailing_zeros(), "its lanes name different member masks".to_string())
-    } else if outside != 0 {
+    let lanes = if outside == 0 { missing } else { 0 };
+    let (lane, detail) = if outside != 0 {
         let lane = outside.trailing_zeros();
         (lane, format!("lane {lane} executes it but is not in its member mask {mask:#010x}"))
     } else {
@@ -54,12 +66,12 @@ fn mask_fault(cx: &mut ExecutionContext<'_>, mask: u32, agree: bool) {
             ),
         )
     };
-    cx.fault(FindingKind::MemberMask, lane, detail);
+    cx.fault_of_missing(FindingKind::MemberMask, lanes, lane, detail)
 }
 
 pub(crate) fn warp_sync(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(cx, i.slots[B]).is_none() {
-        return Flow::Fault;
+    if let Err(flow) = check_members(cx, i.slots[B]) {
+        return flow;
     }
     if cx.warp.waited & cx.active != 0 {
         cx.warp.waited |= cx.active;
@@ -76,9 +88,9 @@ const SHUFFLES: [(&str, u64); 4] = [("up", 0), ("down", 1), ("bfly", 2), ("idx",
 lane_loop! {
     /// `shfl` in the mode with the number `MODE` of [`SHUFFLES`].
     fn shuffle[const MODE: u64][MODE](cx, i) {
-        if members(cx, i.slots[MEMBERS]).is_none() {
-            return Flow::Fault;
-        }
+        if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
+            return flow;
+            }
         let values = *cx.warp.regs.lanes::<u32>(i.slots[A]);
         let amounts = cx.warp.regs.lanes::<u32>(i.slots[B]);
         let controls = cx.warp.regs.lanes::<u32>(i.slots[C]);
@@ -163,8 +175,8 @@ fn from_inactive(cx: &mut ExecutionContext<'_>, inactive: u32) -> Flow {
 
 /// `vote`; the mode in `imm` is 0 for `all`, 1 for `any`, 2 for `uni`, 3 for `ballot`.
 fn vote(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(cx, i.slots[MEMBERS]).is_none() {
-        return Flow::Fault;
+    if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
+        return flow;
     }
     let votes = cx.mask(i.slots[A]) & cx.active;
     let holds = match i.imm {
@@ -187,8 +199,8 @@ fn activemask(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 
 /// `match`; bit 0 of `imm` is set for 64-bit values, bit 1 for `match.all`.
 fn match_lanes(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(cx, i.slots[MEMBERS]).is_none() {
-        return Flow::Fault;
+    if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
+        return flow;
     }
     let values: [u64; LANES] = match i.imm & 1 {
         0 => cx.warp.regs.lanes::<u32>(i.slots[A]).map(u64::from),
@@ -227,8 +239,8 @@ const REDUCTIONS: [(&str, Ty, Combine); 9] = [
 ];
 
 fn reduce(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(cx, i.slots[MEMBERS]).is_none() {
-        return Flow::Fault;
+    if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
+        return flow;
     }
     let values = cx.warp.regs.lanes::<u32>(i.slots[A]);
     let (_, _, combine) = REDUCTIONS[i.imm as usize % REDUCTIONS.len()];
@@ -238,8 +250,8 @@ fn reduce(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 fn elect(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(cx, i.slots[MEMBERS]).is_none() {
-        return Flow::Fault;
+    if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
+        return flow;
     }
     let leader = cx.active.trailing_zeros();
     if i.slots[D] != NONE {

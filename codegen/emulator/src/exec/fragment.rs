@@ -35,7 +35,8 @@ fn lanes_missing(cx: &mut ExecutionContext<'_>) -> bool {
         (false, _) => "does not exist",
     };
     let detail = format!("all 32 lanes of the warp must execute it together, but lane {missing} {why}");
-    cx.fault(FindingKind::MemberMask, cx.active.trailing_zeros(), detail);
+    let lanes = cx.warp.live & !cx.active;
+    cx.fault_of_missing(FindingKind::MemberMask, lanes, cx.active.trailing_zeros(), detail);
     false
 }
 

@@ -293,6 +293,7 @@ fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         races::acquire_mbarriers(cx, complete, &addresses, races::scope_of(i.slots[FLAGS]));
     }
     if complete == cx.active {
+        cx.warp.stalled = None;
         return Flow::Next;
     }
     // Runs after all tests, so that lanes that wait in one instruction fail together.

@@ -38,7 +38,7 @@ pub(crate) struct Grid<'a> {
     /// Index of the next cluster to start.
     next: AtomicU64,
     resident: AtomicU64,
-    /// Number of resident clusters in whose last turn all warps waited.
+    /// Number of resident clusters whose warps all waited in the last turn, and that have done nothing else since.
     waiting: AtomicU64,
     /// Instructions charged to the resident clusters.
     charged: AtomicU64,
@@ -105,7 +105,7 @@ impl<'a> Grid<'a> {
                 self.leave(&cluster);
                 continue;
             }
-            match cluster.run(self.launch, &mut worker) {
+            match cluster.run(self.launch, &mut worker, &self.waiting) {
                 TurnEnd::Finished => {
                     self.leave(&cluster);
                     spare = Some(cluster);
@@ -113,6 +113,7 @@ impl<'a> Grid<'a> {
                 TurnEnd::Paused { charge, waits } => {
                     round.count(waits, self.capacity);
                     self.pause(&mut cluster, charge, waits);
+                    cluster.count_turn(self.waits());
                     match self.explain_limit(&cluster) {
                         Some((warp, fault)) => {
                             self.stop(&cluster, warp, fault);
@@ -167,6 +168,13 @@ impl<'a> Grid<'a> {
             (true, false) => _ = self.waiting.fetch_sub(1, Relaxed),
             _ => {}
         }
+    }
+
+    /// Whether all resident clusters waited in their last turn, and no other can start.
+    fn waits(&self) -> bool {
+        let resident = self.resident.load(Relaxed);
+        let all_started = self.next.load(Relaxed) >= self.clusters;
+        self.waiting.load(Relaxed) >= resident && (all_started || resident >= self.capacity)
     }
 
     /// Ends a cluster's residency.

@@ -20,6 +20,7 @@ pub(super) fn run_warp(
 ) -> Flow {
     let insts = [&launch.watched, &launch.instrumented].into_iter().find(|insts| !insts.is_empty());
     let insts = insts.map_or(launch.insts, Vec::as_slice);
+    warp.start_turn();
     let mut cx = ExecutionContext { warp, active: 0, cluster, worker, launch };
     let mut lanes = 0u64;
     let start = cx.worker.clock;
@@ -31,6 +32,7 @@ pub(super) fn run_warp(
             continue;
         }
         if cx.worker.clock - start >= WARP_TURN {
+            cx.warp.end_turn();
             break Flow::Next;
         }
         let rest = &insts[cx.warp.pc..];
@@ -44,10 +46,22 @@ pub(super) fn run_warp(
             Flow::Next => cx.warp.pc += 1,
             Flow::Jump => {}
             flow @ (Flow::Yield | Flow::Stall | Flow::Wait) => {
+                cx.warp.yielded_at = (cx.warp.pc, cx.warp.mask.trailing_zeros());
                 cx.warp.pc += 1;
+                if flow != Flow::Wait {
+                    cx.warp.end_turn();
+                }
                 break flow;
             }
-            flow @ (Flow::Done | Flow::Fault | Flow::Retry) => break flow,
+            Flow::Fault if cx.warp.wait_for_lanes(cx.worker.missing_lanes()) => {
+                cx.worker.fault = None;
+                break Flow::Retry;
+            }
+            Flow::Retry => {
+                cx.warp.yielded_at = (cx.warp.pc, cx.warp.mask.trailing_zeros());
+                break Flow::Retry;
+            }
+            flow @ (Flow::Done | Flow::Fault) => break flow,
         }
     };
     cx.worker.counters.warp_instructions += cx.worker.clock - start;

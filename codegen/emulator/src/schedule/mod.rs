@@ -6,6 +6,8 @@ mod stuck;
 mod uniforms;
 mod unwritten;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::RaceDetector;
 use crate::context::barrier::Reduction;
@@ -27,6 +29,8 @@ const LEAST_CHARGE: u64 = 64;
 /// Maximum number of instructions of a wait loop: a warp that executes at most this many between two failed waits for
 /// an mbarrier, and loads nothing from global memory, is in a wait loop.
 const WAIT_LOOP: u64 = 16;
+/// Turns in a row after which the whole launch waited, before the lanes of diverged warps are scheduled independently.
+const IDLE_TURNS: u32 = 32;
 /// Number of rounds after which a cluster hangs, if all warps are in wait loops and no mbarrier changes.
 const FAILED_ROUNDS: u32 = 64;
 
@@ -42,6 +46,8 @@ pub(crate) struct RunningCluster {
     failed_rounds: u32,
     /// Hash of the states of all mbarriers in the last failed round.
     digest: u64,
+    /// Turns in a row after which the whole launch waited.
+    idle_turns: u32,
 }
 
 /// A copy in flight: issuing warp, lane and instruction.
@@ -75,7 +81,7 @@ impl RunningCluster {
         let mut state = ClusterState::new(SharedLayout::new(ctas, shared), warps, variables);
         state.races = launch.races.as_ref().map(|_| Box::new(RaceDetector::new(state.shared.bytes)));
         let warps = (0..ctas * warps).map(warp).collect();
-        RunningCluster { state, warps, charged: 0, waits: false, failed_rounds: 0, digest: 0 }
+        RunningCluster { state, warps, charged: 0, waits: false, failed_rounds: 0, digest: 0, idle_turns: 0 }
     }
 
     /// Resets state and warps for the cluster with index `index` in the grid.
@@ -90,7 +96,7 @@ impl RunningCluster {
         }
         self.state.at.iter_mut().enumerate().for_each(|(rank, at)| *at = geometry.cta_at(index, rank));
         (self.charged, self.waits) = (0, false);
-        (self.failed_rounds, self.digest) = (0, 0);
+        (self.failed_rounds, self.digest, self.idle_turns) = (0, 0, 0);
         let threads = geometry.block.iter().product::<u32>();
         for warp in &mut self.warps {
             let first = (warp.index % self.state.warps * LANES) as u32;
@@ -102,7 +108,9 @@ impl RunningCluster {
     }
 
     /// Runs the cluster until it ends, faults, or has had its turn.
-    pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> TurnEnd {
+    ///
+    /// `waiting` is the number of clusters that waited in their last turns, without those that have done other things since.
+    pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker, waiting: &AtomicU64) -> TurnEnd {
         let mut turn = 0;
         loop {
             let (mut ran, mut yielded, mut idle, mut failed) = (false, false, true, true);
@@ -141,7 +149,10 @@ impl RunningCluster {
             if !ran {
                 return TurnEnd::Fault(self.explain_hang(worker));
             }
-            if self.hangs(failed) {
+            if !idle && std::mem::take(&mut self.waits) {
+                waiting.fetch_sub(1, Relaxed);
+            }
+            if self.hangs(failed) && !self.schedule_lanes_independently() {
                 return TurnEnd::Fault(self.explain_stall(worker));
             }
             let waits = idle && yielded;
@@ -182,6 +193,25 @@ impl RunningCluster {
         self.failed_rounds = if self.digest == digest { self.failed_rounds + 1 } else { 0 };
         self.digest = digest;
         self.failed_rounds > FAILED_ROUNDS
+    }
+
+    /// Counts the turns in a row after which the whole launch waited. After [`IDLE_TURNS`], schedules lanes independently.
+    pub(crate) fn count_turn(&mut self, launch_waits: bool) {
+        self.idle_turns = if launch_waits { self.idle_turns + 1 } else { 0 };
+        if self.idle_turns > IDLE_TURNS {
+            self.schedule_lanes_independently();
+        }
+    }
+
+    /// Schedules the lanes of diverged warps independently; returns whether there are such warps, for which that is new. Turns
+    /// and rounds are counted from 0 again.
+    fn schedule_lanes_independently(&mut self) -> bool {
+        let mut any = false;
+        for warp in self.warps.iter_mut().filter(|warp| warp.live != 0 && !warp.waiting) {
+            any |= warp.schedule_independently();
+        }
+        (self.failed_rounds, self.idle_turns) = (0, 0);
+        any
     }
 
     /// Releases the warps whose named barriers are complete.

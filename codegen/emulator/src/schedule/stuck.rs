@@ -14,8 +14,13 @@ const LISTED_WAITS: usize = 6;
 
 /// Every `explain_…` function sets the worker's fault and returns the index of the warp at fault.
 impl RunningCluster {
-    /// Reports a deadlock at a barrier: names a warp that waits at the barrier, and a warp that does not arrive.
+    /// Reports a deadlock at a barrier: names a warp that waits at the barrier, and a warp that does not arrive; or a deadlock
+    /// among the lanes of a warp.
     pub(super) fn explain_hang(&self, worker: &mut Worker) -> usize {
+        if let Some((index, fault)) = self.lanes_hang() {
+            worker.fault = Some(Box::new(fault));
+            return index;
+        }
         let waiting = self.warps.iter().position(|warp| warp.waiting && warp.live != 0).unwrap_or(0);
         let (kind, detail) = if self.state.cluster_barrier.has_waiting(waiting) {
             self.cluster_barrier_hang(waiting)
@@ -28,6 +33,19 @@ impl RunningCluster {
         let fault = Fault::new(kind, warp.mask.trailing_zeros(), detail).at(warp.pc.saturating_sub(1));
         worker.fault = Some(Box::new(fault));
         waiting
+    }
+
+    /// A warp whose lanes wait for each other at different instructions, and the fault.
+    fn lanes_hang(&self) -> Option<(usize, Fault)> {
+        let mut warps = self.warps.iter().filter(|warp| warp.live != 0 && !warp.waiting);
+        let (warp, lacking) = warps.find_map(|warp| warp.lacking.map(|lacking| (warp, lacking)))?;
+        let missing = lacking.missing & warp.live;
+        let detail = format!(
+            "lane {} of the warp waits here for lane {}, and no lane of the warp can proceed",
+            lacking.lane,
+            missing.trailing_zeros()
+        );
+        Some((warp.index, Fault::new(FindingKind::Deadlock, lacking.lane, detail).at(lacking.pc)))
     }
 
     /// Finding kind and detail for a warp that waits forever at a named barrier of its CTA.
@@ -234,7 +252,8 @@ impl RunningCluster {
     /// A warp that polls or sleeps, with a fault at the instruction at which its last turn ended.
     fn waiting(&self, kind: FindingKind, detail: String) -> (usize, Fault) {
         let (index, fault) = self.running(kind, detail);
-        (index, fault.at(self.warps[index].pc.saturating_sub(1)))
+        let (pc, lane) = self.warps[index].yielded_at;
+        (index, Fault { lane, ..fault }.at(pc))
     }
 
     /// A warp that has not exited and is not at a barrier, with a fault there.

@@ -1,6 +1,7 @@
 //! Divergence and reconvergence.
 
 use bespoke_emulator::{FindingKind, LaunchConfig};
+use expect_test::expect;
 
 use crate::harness::{kernel, launch, words};
 
@@ -210,4 +211,167 @@ fn false_assumptions_are_findings() {
         );
         assert_eq!(finding.ptx_text, text);
     }
+}
+
+#[test]
+fn lanes_wait_for_lanes_of_their_warp() {
+    // Lanes 0 to 3 wait in two nested branches for lane 9, which waits for them where the outer branch ends, and lane 9 for
+    // lane 5, which waits where the inner one ends. All meet at `bar.warp.sync`.
+    let nested = "
+        mov.u32 %r1, 0; mov.u32 %r4, 1; setp.ge.u32 %p, %r0, 8; @%p bra OUTER;
+        setp.ge.u32 %p, %r0, 4; @%p bra INNER;
+        WAIT: ld.acquire.gpu.global.u32 %r2, [%data+124]; setp.ne.u32 %p, %r2, 1; @%p bra WAIT;
+        add.u32 %r1, %r1, 100;
+        INNER: add.u32 %r1, %r1, 10; setp.ne.u32 %p, %r0, 5;
+        @!%p st.release.gpu.global.u32 [%data+120], %r4;
+        OUTER: setp.ne.u32 %p, %r0, 9; @%p bra END;
+        NEXT: ld.acquire.gpu.global.u32 %r2, [%data+120]; setp.ne.u32 %p, %r2, 1; @%p bra NEXT;
+        st.release.gpu.global.u32 [%data+124], %r4;
+        END: bar.warp.sync 0xffffffff; activemask.b32 %r3; popc.b32 %r3, %r3; add.u32 %r1, %r1, %r3;";
+    let expected = expected(|lane| 32 + 100 * u32::from(lane < 4) + 10 * u32::from(lane < 8));
+    assert_eq!(lanes(nested), expected);
+
+    // The first side of a branch to run waits for the other one.
+    let sides = "
+        mov.u32 %r1, 7; mov.u32 %r4, 1; setp.lt.u32 %p, %r0, 16; @%p bra FIRST;
+        SECOND: ld.acquire.gpu.global.u32 %r2, [%data+124]; setp.ne.u32 %p, %r2, 1; @%p bra SECOND; bra END;
+        FIRST: mov.u32 %r1, 8; setp.eq.u32 %p, %r0, 0; @%p st.release.gpu.global.u32 [%data+124], %r4;
+        END: bar.sync 0;";
+    let swapped = sides.replace("@%p bra FIRST", "@!%p bra FIRST").replace("%r0, 0; @%p", "%r0, 16; @%p");
+    for (body, first) in [(sides.to_string(), 0..16), (swapped, 16..32)] {
+        assert_eq!(lanes(&body), self::expected(|lane| if first.contains(&lane) { 8 } else { 7 }));
+    }
+
+    // Lane 0 waits at an mbarrier at which the others arrive after the branch.
+    let mbarrier = "
+        .shared .align 8 .b64 gate;
+        mov.u32 %r1, 1; setp.ne.u32 %p, %r0, 0; @!%p mbarrier.init.shared.b64 [gate], 32; bar.sync 0;
+        @%p bra OTHERS;
+        mbarrier.arrive.shared.b64 _, [gate];
+        WAIT: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra WAIT;
+        mov.u32 %r1, 2;
+        OTHERS: @%p mbarrier.arrive.shared.b64 _, [gate]; bar.sync 0;";
+    assert_eq!(lanes(mbarrier), self::expected(|lane| if lane == 0 { 2 } else { 1 }));
+}
+
+/// Counts how often each lane executes a block, in 32 words from `%x0` on.
+const COUNT: &str = "atom.global.add.u32 %r9, [%x0], 1;";
+
+/// A loop that ends when word `word` is not `initial`.
+fn spin(label: &str, word: u32, initial: u32) -> String {
+    format!(
+        "{label}: ld.acquire.gpu.global.u32 %r2, [%data+{}]; setp.eq.u32 %q, %r2, {initial}; @%q bra {label};",
+        4 * word
+    )
+}
+
+/// Runs `body` in 32 lanes as [`lanes`], with `%r4` = 1 and 64 words of data that are 0 at first.
+#[track_caller]
+fn words_after(body: &str) -> Vec<u32> {
+    let before = "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; mov.u32 %r4, 1;";
+    let mut data = words(64, 0);
+    launch(&kernel("", &format!("{before}\n{body}\nret;")), LaunchConfig::linear(1, 32), &mut data)
+        .unwrap_or_else(|finding| panic!("{finding}"));
+    data
+}
+
+#[test]
+fn lanes_that_take_turns_execute_a_block_once() {
+    // Lane 7 spins on the other side of the outer branch until the end. Lanes 0 to 2 and 3 to 6 are separated by a wait,
+    // diverge again at one branch, and wait for each other there.
+    let flags =
+        [spin("SPLIT", 40, 0), spin("S0", 41, 0), spin("S1", 42, 0), spin("S3", 43, 0), spin("LAST", 44, 0)];
+    let [split, s0, s1, s3, last] = &flags;
+    let body = format!(
+        "setp.gt.u32 %p, %r0, 7; @%p exit;
+        setp.eq.u32 %p, %r0, 7; @%p bra SEVEN;
+        setp.lt.u32 %p, %r0, 3; @!%p bra FREE;
+        {split}
+        FREE: setp.eq.u32 %p, %r0, 6; @%p st.release.gpu.global.u32 [%data+160], %r4;
+        setp.eq.u32 %p, %r0, 0; @%p bra ZERO; setp.lt.u32 %p, %r0, 3; @%p bra ONE; setp.lt.u32 %p, %r0, 5; @%p bra THREE;
+        {s3}
+        bra JOIN;
+        ZERO: {s0}
+        bra JOIN;
+        ONE: {s1}
+        st.release.gpu.global.u32 [%data+164], %r4; bra JOIN;
+        THREE: st.release.gpu.global.u32 [%data+168], %r4; st.release.gpu.global.u32 [%data+172], %r4;
+        JOIN: {COUNT}
+        setp.eq.u32 %p, %r0, 0; @%p st.release.gpu.global.u32 [%data+176], %r4; bra END;
+        SEVEN: {last}
+        {COUNT}
+        END: {COUNT}"
+    );
+    let counts = words_after(&body);
+    assert_eq!(counts[..8], [2; 8], "{counts:?}");
+    assert_eq!(counts[8..32], [0; 24]);
+}
+
+#[test]
+fn only_missing_lanes_join_a_group() {
+    // Both halves of the warp, separated by a wait, synchronise at the same instruction with masks of their own.
+    let body = format!(
+        "setp.lt.u32 %p, %r0, 16; @!%p bra FREE;
+        {}
+        FREE: setp.eq.u32 %p, %r0, 31; @%p st.release.gpu.global.u32 [%data+160], %r4;
+        and.b32 %r5, %r0, 16; mov.u32 %r6, 0xffff; shl.b32 %r6, %r6, %r5; bar.warp.sync %r6;
+        shfl.sync.bfly.b32 %r7, %r0, 1, 31, %r6; st.global.u32 [%x0], %r7;",
+        spin("WAIT", 40, 0)
+    );
+    assert_eq!(words_after(&body)[..32], expected(|lane| lane ^ 1));
+}
+
+#[test]
+fn lanes_may_exit_before_others_proceed() {
+    let body = format!(
+        "setp.eq.u32 %p, %r0, 5; @%p bra FIVE;
+        {}
+        {COUNT} bra END;
+        FIVE: st.release.gpu.global.u32 [%data+160], %r4; {COUNT} exit;
+        END: bar.warp.sync 0xffffffff; {COUNT}",
+        spin("WAIT", 40, 0)
+    );
+    for body in [body.clone(), body.replace("@%p bra FIVE", "@!%p bra WAIT; bra FIVE")] {
+        assert_eq!(words_after(&body)[..32], expected(|lane| if lane == 5 { 1 } else { 2 }));
+    }
+}
+
+#[test]
+fn mistakes_of_lanes_that_take_turns_are_reported() {
+    let body = |mistake: &str| {
+        format!(
+            "mov.u32 %r0, %tid.x; mov.u32 %r4, 1; setp.eq.u32 %p, %r0, 0; @!%p bra OTHERS;
+            {}
+            bra END;
+            OTHERS: setp.eq.u32 %p, %r0, 1; @%p st.release.gpu.global.u32 [%data+160], %r4;
+            END: mov.u32 %r5, 17; mov.u32 %r6, 2; {mistake}",
+            spin("WAIT", 40, 0)
+        )
+    };
+    for (mistake, kind, detail) in [
+        ("bar.sync %r5;", FindingKind::BarrierDivergence, "barrier 17 does not exist"),
+        ("bar.warp.sync %r6;", FindingKind::MemberMask, "is not in its member mask 0x00000002"),
+    ] {
+        let mut data = words(64, 0);
+        let finding = launch(&kernel("", &body(mistake)), LaunchConfig::linear(1, 32), &mut data)
+            .expect_err("the instruction is wrong");
+        assert_eq!(finding.kind, kind, "{finding}");
+        assert!(finding.detail.contains(detail), "{finding}");
+    }
+}
+
+#[test]
+fn lanes_that_never_meet_are_reported() {
+    // Lane 0 waits at another barrier than the others, after a wait that makes them take turns.
+    let body = "
+        mov.u32 %r1, 0; mov.u32 %r4, 1; setp.eq.u32 %p, %r0, 0; @!%p bra OTHERS;
+        WAIT: ld.acquire.gpu.global.u32 %r2, [%data+124]; setp.ne.u32 %p, %r2, 1; @%p bra WAIT;
+        bar.warp.sync 0xffffffff;
+        OTHERS: setp.eq.u32 %p, %r0, 31; @%p st.release.gpu.global.u32 [%data+124], %r4; bar.sync 0;";
+    let mut out = words(64, 0);
+    let text = kernel("", &format!("mov.u32 %r0, %tid.x;{body}"));
+    let finding =
+        launch(&text, LaunchConfig::linear(1, 32), &mut out).expect_err("lanes wait for each other");
+    assert_eq!(finding.kind, FindingKind::Deadlock, "{finding}");
+    expect!["deadlock in kernel `kernel` (PTX line 17: `OTHERS: setp.eq.u32 %p, %r0, 31; @%p st.release.gpu.global.u32 [%data+124], %r4; bar.sync 0;`) by thread (1, 0, 0) of CTA (0, 0, 0): lane 1 of the warp waits here for lane 0, and no lane of the warp can proceed"].assert_eq(&finding.to_string());
 }

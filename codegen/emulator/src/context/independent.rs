@@ -1,0 +1,88 @@
+//! Independent thread scheduling: groups of lanes of a diverged warp take turns.
+//!
+//! Lanes that reach the reconvergence point of a branch normally wait there for the others. If the others spin in a loop
+//! until the first have done something after that point (each lane takes a lock, and releases it after the loop), no lane
+//! proceeds. The scheduler calls [`Warp::schedule_independently`] when the whole launch waits. From then on no
+//! reconvergence point is common to two groups: each group runs in turn, and groups join only at instructions that their
+//! lanes must execute together. Within a group, branches diverge and reconverge as before.
+
+use super::warp::{Group, Lacking, NEVER, Warp};
+
+impl Warp {
+    /// Schedules the warp's groups independently from now on, if it has diverged and is not scheduled so already. Returns
+    /// whether it is now and was not before.
+    pub(crate) fn schedule_independently(&mut self) -> bool {
+        if self.independent {
+            return false;
+        }
+        self.separate();
+        self.independent = !self.groups.is_empty();
+        self.turn_over = self.independent;
+        self.independent
+    }
+
+    /// Makes a group of the lanes of each stack entry that are not in entries above, so that the current lanes are a group
+    /// without reconvergence point.
+    fn separate(&mut self) {
+        let mut above = self.mask;
+        while let Some(entry) = self.stack.pop() {
+            let mask = entry.mask & self.live & !above;
+            if mask != 0 {
+                self.groups.push_back(Group { mask, pc: entry.pc });
+            }
+            above |= entry.mask;
+        }
+        self.reconvergence = NEVER;
+    }
+
+    /// Ends the turn of the current group. The next one gets its turn when the warp runs again.
+    pub(crate) fn end_turn(&mut self) {
+        self.turn_over = self.independent;
+    }
+
+    /// Starts the turn of the next group, if that of the current one is over.
+    pub(crate) fn start_turn(&mut self) {
+        if std::mem::take(&mut self.turn_over) {
+            self.separate();
+            self.next_group();
+        }
+    }
+
+    /// Called by the current lanes at an instruction that the lanes of `missing`, which have not exited, must execute with
+    /// them. Groups there join the current one, or another group gets its turn. Returns false if that cannot help: the warp
+    /// is not scheduled independently, or lanes of the current group are missing.
+    pub(crate) fn wait_for_lanes(&mut self, missing: u32) -> bool {
+        if !self.independent || missing == 0 || missing & self.mask != 0 {
+            return false;
+        }
+        self.separate();
+        let before = self.mask;
+        let (pc, mask) = (self.pc, &mut self.mask);
+        self.groups.retain(|group| {
+            let joins = group.pc == pc && group.mask & missing != 0;
+            *mask |= if joins { group.mask } else { 0 };
+            !joins
+        });
+        self.lacking = None;
+        if self.mask == before {
+            self.lacking = Some(Lacking { pc, lane: before.trailing_zeros(), missing });
+            self.next_group();
+        }
+        true
+    }
+
+    /// Switches to the group that has waited longest, if there is one.
+    fn next_group(&mut self) {
+        let current = Group { mask: self.mask, pc: self.pc };
+        if self.take_group() {
+            self.groups.push_back(current);
+        }
+    }
+
+    /// Replaces the current lanes by the group that has waited longest; returns false if there is none.
+    pub(super) fn take_group(&mut self) -> bool {
+        let Some(group) = self.groups.pop_front() else { return false };
+        (self.mask, self.pc, self.reconvergence) = (group.mask, group.pc, NEVER);
+        true
+    }
+}
