@@ -9,7 +9,9 @@
 //! - With a CTA for each possible run (`run_blocks` equals `splits`), a row has as many CTAs as runs, if those of all rows run
 //!   at once. If not, each row has `run_blocks`.
 //! - With fewer CTAs than possible runs, each row has at least one CTA, and at most one for each run; the other CTAs go to the
-//!   rows in proportion to their numbers of runs. So a long sequence among short ones has more CTAs than they have.
+//!   rows in proportion to their numbers of runs. So a long sequence among short ones has more CTAs than they have. If all
+//!   rows have more runs than the GPU runs CTAs at once (and more than a quarter more, if it runs two or more for each row), a
+//!   row whose runs have no more than `min_pages` pages has at most one CTA for two runs, rounded up.
 //!
 //! The table of shares is u32 `[CTA][WORDS]`:
 //!
@@ -211,9 +213,9 @@ pub fn attention_shares(
 #[device]
 fn row_of(cta: Val<u32>, state: Ptr<Global, u32>, s: &SharesShape) -> [Val<u32>; 3] {
     let rows_per_lane = s.tokens.div_ceil(WARP);
-    let runs: Vec<_> =
-        (0..rows_per_lane).map(|i| runs_of_row(state, lane() * rows_per_lane + i, s)).collect();
-    let ctas = ctas_of_rows(&runs, s);
+    let rows: Vec<_> =
+        (0..rows_per_lane).map(|i| RowRuns::of_row(state, lane() * rows_per_lane + i, s)).collect();
+    let ctas = ctas_of_rows(&rows, s);
     let of_lane = sum_of(&ctas);
     let mut end = warp_scan_words(of_lane) - of_lane;
     let (mut row, mut ends) = (val(0u32), vec![]);
@@ -226,35 +228,54 @@ fn row_of(cta: Val<u32>, state: Ptr<Global, u32>, s: &SharesShape) -> [Val<u32>;
     [row, cta + ctas - of_row(&ends, row), ctas]
 }
 
-/// Number of runs of row `row`, or 1 if it does not exist, for the CTA that clears its output; 0 beyond the last row.
-#[device]
-fn runs_of_row(state: Ptr<Global, u32>, row: Val<u32>, s: &SharesShape) -> Val<u32> {
-    let mut runs = val(0u32);
-    if row < s.tokens {
-        let position = state::position(state.at(row * state::WORDS));
-        runs = Runs::of(position, state::exists(state, row), s.window, [s.splits, s.min_pages]).count.max(1);
-    }
-    runs
+/// The runs of a row.
+#[derive(Clone, Copy)]
+struct RowRuns {
+    /// Number of runs, or 1 if the row does not exist, for the CTA that clears its output; 0 beyond the last row.
+    count: Val<u32>,
+    /// Fewest runs of a CTA, if the GPU does not run all CTAs at once: 2 if the runs have no more than `min_pages` pages, else 1.
+    min_runs: Val<u32>,
 }
 
-/// Numbers of CTAs of this lane's rows, whose numbers of runs are `runs`. The sum over all lanes is at most
-/// [`SharesShape::ctas`].
+impl RowRuns {
+    /// The runs of row `row`.
+    #[device]
+    fn of_row(state: Ptr<Global, u32>, row: Val<u32>, s: &SharesShape) -> RowRuns {
+        let (mut count, mut min_runs) = (val(0u32), val(1u32));
+        if row < s.tokens {
+            let position = state::position(state.at(row * state::WORDS));
+            let runs = Runs::of(position, state::exists(state, row), s.window, [s.splits, s.min_pages]);
+            count = runs.count.max(1);
+            min_runs = select(runs.run_pages == s.min_pages, 2u32, 1u32);
+        }
+        RowRuns { count, min_runs }
+    }
+}
+
+/// Numbers of CTAs of this lane's rows, which have the runs `rows`. The sum over all lanes is at most [`SharesShape::ctas`].
 #[device]
-fn ctas_of_rows(runs: &[Val<u32>], s: &SharesShape) -> Vec<Val<u32>> {
-    let all = redux_add(sum_of(runs));
+fn ctas_of_rows(rows: &[RowRuns], s: &SharesShape) -> Vec<Val<u32>> {
+    let runs: Vec<_> = rows.iter().map(|row| row.count).collect();
+    let all = redux_add(sum_of(&runs));
     if s.run_blocks == s.splits {
         // If some CTAs with work start late in any case, those without work keep some of them from loading pages while QKV
         // loads weights.
         return runs.iter().map(|&runs| select(all > s.at_once, s.splits, runs)).collect();
     }
-    // CTAs beside the first one of each row.
-    let mut others = val(s.ctas() - s.tokens);
+    // CTAs beside the first one of each row, and whether a row has at least `min_runs` for each CTA.
+    let (mut others, mut has_least) = (val(s.ctas() - s.tokens), all > s.at_once);
     if s.at_once >= 2 * s.tokens {
         // A few runs more would be alone at the end, so that their CTAs have several runs instead.
         let few_more = (all > s.at_once) & (all <= s.at_once + s.at_once / 4);
         others = select(few_more, s.at_once - s.tokens, others);
+        has_least &= !few_more;
     }
-    runs.iter().map(|&runs| runs.min(runs * others / all + 1)).collect()
+    let ctas = |row: &RowRuns| {
+        // A CTA with two short runs prepares the query once, and loads pages of the second while it attends to the first.
+        let least = select(has_least, row.min_runs, 1u32);
+        ((row.count + (least - 1)) / least).min(row.count * others / all + 1)
+    };
+    rows.iter().map(ctas).collect()
 }
 
 /// Value of row `row`, broadcast from the lane that holds it. Each lane holds the `values` of consecutive rows.

@@ -56,10 +56,12 @@ fn case(s: &SharesShape, what: &str, positions: &[Option<u32>]) -> Case {
     let most = if few_more { s.at_once } else { s.ctas() };
     let mut want = Vec::new();
     for (row, position) in positions.iter().enumerate() {
+        let count = counts[row];
+        let runs_of_cta = if all > s.at_once && !few_more && runs[row][2] == s.min_pages { 2 } else { 1 };
         let ctas = match s.run_blocks == s.splits {
             true if all > s.at_once => s.splits,
-            true => counts[row],
-            false => counts[row].min(1 + counts[row] * (most - s.tokens) / all),
+            true => count,
+            false => count.div_ceil(runs_of_cta).min(1 + count * (most - s.tokens) / all),
         };
         for first in 0..ctas {
             let of_row = [row as u32, first, ctas];

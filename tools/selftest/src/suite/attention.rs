@@ -139,6 +139,8 @@ pub(super) fn shares() -> Vec<SharesShape> {
         shape(8, 23, None, [16, 5, 2]),
         shape(16, 33, None, [16, 8, 2]),
         shape(32, 33, Some(1000), [16, 4, 2]),
+        shape(64, 33, None, [16, 2, 2]),
+        shape(16, 33, None, [16, 3, 2]),
         shape(64, 132, None, [16, 2, 2]),
         shape(70, 160, None, [7, 3, 1]),
     ]
