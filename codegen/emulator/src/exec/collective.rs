@@ -90,7 +90,7 @@ lane_loop! {
     fn shuffle[const MODE: u64][MODE](cx, i) {
         if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
             return flow;
-            }
+        }
         let values = *cx.warp.regs.lanes::<u32>(i.slots[A]);
         let amounts = cx.warp.regs.lanes::<u32>(i.slots[B]);
         let controls = cx.warp.regs.lanes::<u32>(i.slots[C]);

@@ -37,13 +37,13 @@ impl RunningCluster {
 
     /// A warp whose lanes wait for each other at different instructions, and the fault.
     fn lanes_hang(&self) -> Option<(usize, Fault)> {
-        let mut warps = self.warps.iter().filter(|warp| warp.live != 0 && !warp.waiting);
-        let (warp, lacking) = warps.find_map(|warp| warp.lacking.map(|lacking| (warp, lacking)))?;
-        let missing = lacking.missing & warp.live;
+        let waits = |warp: &Warp| !warp.waiting && warp.lacking.is_some_and(|it| it.missing & warp.live != 0);
+        let warp = self.warps.iter().find(|warp| waits(warp))?;
+        let lacking = warp.lacking?;
         let detail = format!(
             "lane {} of the warp waits here for lane {}, and no lane of the warp can proceed",
             lacking.lane,
-            missing.trailing_zeros()
+            (lacking.missing & warp.live).trailing_zeros()
         );
         Some((warp.index, Fault::new(FindingKind::Deadlock, lacking.lane, detail).at(lacking.pc)))
     }
