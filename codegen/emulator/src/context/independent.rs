@@ -6,7 +6,7 @@
 //! reconvergence point is common to two groups: each group runs in turn, and groups join only at instructions that their
 //! lanes must execute together. Within a group, branches diverge and reconverge as before.
 
-use super::warp::{Group, Lacking, NEVER, Warp};
+use super::warp::{Group, Lacking, Missing, NEVER, Waited, Warp};
 
 impl Warp {
     /// Schedules the warp's groups independently from now on, if it has diverged and is not scheduled so already. Returns
@@ -48,27 +48,28 @@ impl Warp {
         }
     }
 
-    /// Called by the current lanes at an instruction that the lanes of `missing`, which have not exited, must execute with
-    /// them. Groups there join the current one, or another group gets its turn. Returns false if that cannot help: the warp
-    /// is not scheduled independently, or lanes of the current group are missing.
-    pub(crate) fn wait_for_lanes(&mut self, missing: u32) -> bool {
-        if !self.independent || missing == 0 || missing & self.mask != 0 {
-            return false;
+    /// Called by the current lanes at an instruction that the lanes of `missing` must execute with them. Groups there join the
+    /// current one, or another group gets its turn. Neither helps if the warp is not scheduled independently, or lanes of the
+    /// current group are missing.
+    pub(crate) fn wait_for_lanes(&mut self, missing: Missing) -> Waited {
+        if !self.independent || missing.lanes & self.mask != 0 {
+            return Waited::No;
         }
         self.separate();
         let before = self.mask;
         let (pc, mask) = (self.pc, &mut self.mask);
         self.groups.retain(|group| {
-            let joins = group.pc == pc && group.mask & missing != 0;
+            let joins = group.pc == pc && group.mask & missing.joinable != 0;
             *mask |= if joins { group.mask } else { 0 };
             !joins
         });
         self.lacking = None;
-        if self.mask == before {
-            self.lacking = Some(Lacking { pc, lane: before.trailing_zeros(), missing });
-            self.next_group();
+        if self.mask != before {
+            return Waited::Joined;
         }
-        true
+        self.lacking = Some(Lacking { pc, lane: before.trailing_zeros(), missing: missing.lanes });
+        self.next_group();
+        Waited::NextGroup
     }
 
     /// Switches to the group that has waited longest, if there is one.

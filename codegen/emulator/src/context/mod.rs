@@ -17,7 +17,7 @@ use crate::code::access::{Access, FLAGS, StateSpace};
 use crate::code::operands::NEGATED;
 use crate::code::program::Program;
 use crate::context::cluster::ClusterState;
-use crate::context::warp::Warp;
+use crate::context::warp::{Missing, Warp};
 use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
 use crate::geometry::Geometry;
 use crate::lanes::{LANES, lanes_of};
@@ -172,9 +172,9 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// The lanes that must execute the instruction at fault, and do not.
-    pub(crate) fn missing_lanes(&self) -> u32 {
-        self.fault.as_ref().map_or(0, |fault| fault.missing)
+    /// The lanes that must execute the instruction at fault, and do not, if that is the fault.
+    pub(crate) fn missing_lanes(&self) -> Option<Missing> {
+        self.fault.as_ref().and_then(|fault| fault.missing)
     }
 }
 
@@ -191,8 +191,8 @@ pub(crate) struct Fault {
     pub(crate) other: Option<OtherAccess>,
     /// Index of the instruction at fault; `None` for the warp's current instruction.
     pub(crate) pc: Option<usize>,
-    /// Lanes of the warp that have not exited and must execute the instruction with the lanes that do; 0 for other faults.
-    pub(crate) missing: u32,
+    /// The lanes that do not execute the instruction with the others, if that is the fault.
+    pub(crate) missing: Option<Missing>,
 }
 
 impl Fault {
@@ -208,7 +208,7 @@ impl Fault {
             nearest: None,
             other: None,
             pc: None,
-            missing: 0,
+            missing: None,
         }
     }
 
@@ -249,17 +249,25 @@ impl ExecutionContext<'_> {
         lanes_of(self.active)
     }
 
-    /// Sets the worker's fault: the lanes of `missing` do not execute the instruction with the active ones.
+    /// Sets the worker's fault: the lanes of `missing` do not execute the instruction with the active ones. No lane is missing if
+    /// they have exited.
     #[cold]
     pub(crate) fn fault_of_missing(
         &mut self,
         kind: FindingKind,
-        missing: u32,
+        missing: Missing,
         lane: u32,
         detail: impl Into<String>,
     ) -> Flow {
+        let missing = (missing.lanes != 0).then_some(missing);
         self.worker.fault = Some(Box::new(Fault { missing, ..Fault::new(kind, lane, detail) }));
         Flow::Fault
+    }
+
+    /// The lanes that have not exited and are not active, all of which can join.
+    pub(crate) fn missing(&self) -> Missing {
+        let lanes = self.warp.live & !self.active;
+        Missing { lanes, joinable: lanes }
     }
 
     /// Sets the worker's fault.

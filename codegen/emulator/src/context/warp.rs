@@ -35,6 +35,26 @@ pub(crate) struct Lacking {
     pub(crate) missing: u32,
 }
 
+/// Lanes that must execute an instruction with others of the warp, and do not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missing {
+    /// The lanes; none has exited.
+    pub(crate) lanes: u32,
+    /// Those that can join the others if they are at the same instruction: they have the same member mask, if it has one.
+    pub(crate) joinable: u32,
+}
+
+/// How a wait for lanes of the warp continues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waited {
+    /// Lanes have joined: the instruction is executed again.
+    Joined,
+    /// It is the turn of another group.
+    NextGroup,
+    /// Waiting cannot help.
+    No,
+}
+
 /// A failed wait for an mbarrier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stalled {

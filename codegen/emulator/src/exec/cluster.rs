@@ -91,20 +91,22 @@ fn in_own_window(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 const RELAXED: u64 = 1;
 const ALIGNED: u64 = 2;
 
-/// Checks that all threads of the warp execute an `.aligned` cluster barrier together, and any cluster barrier in a warp
-/// whose lanes are scheduled independently; returns false if a check reports a finding.
+/// Checks that all threads of the warp execute an `.aligned` cluster barrier together; returns false if a check reports
+/// a finding.
 fn is_aligned(cx: &mut ExecutionContext<'_>, i: &Inst) -> bool {
-    if cx.active == cx.warp.live || i.imm & ALIGNED == 0 && !cx.warp.independent {
-        return true;
-    }
-    let lanes = cx.warp.live & !cx.active;
-    let missing = lanes.trailing_zeros();
+    i.imm & ALIGNED == 0 || cx.active == cx.warp.live || lanes_missing(cx)
+}
+
+/// Reports that lanes of the warp do not execute a cluster barrier with the active ones; returns false.
+#[cold]
+fn lanes_missing(cx: &mut ExecutionContext<'_>) -> bool {
+    let missing = cx.missing().lanes.trailing_zeros();
     let lane = cx.active.trailing_zeros();
     let detail = format!(
         "lane {missing} of the warp does not execute the aligned cluster barrier together with lane {lane}: the \
          warp has diverged"
     );
-    cx.fault_of_missing(FindingKind::BarrierDivergence, lanes, missing, detail);
+    cx.fault_of_missing(FindingKind::BarrierDivergence, cx.missing(), missing, detail);
     false
 }
 
@@ -126,6 +128,14 @@ fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         return Flow::Fault;
     }
     let (warp, lanes) = (cx.warp.index, cx.active);
+    // Other groups of the warp must run before the warp as a whole waits.
+    if cx.warp.independent
+        && lanes != cx.warp.live
+        && cx.cluster.cluster_barrier.arrived(warp) & lanes != 0
+        && !lanes_missing(cx)
+    {
+        return Flow::Fault;
+    }
     match cx.cluster.cluster_barrier.wait(warp, lanes) {
         Ok(true) => {
             cx.warp.waited |= if cx.cluster.cluster_barrier.had_waited { u32::MAX } else { 0 };

@@ -7,6 +7,7 @@ use super::lane_loop::lane_loop;
 use super::races;
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, B, C, D, NONE};
+use crate::context::warp::Missing;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::FindingKind;
 use crate::lanes::{LANES, lanes_of};
@@ -35,7 +36,7 @@ fn check_members(cx: &mut ExecutionContext<'_>, slot: u32) -> Result<(), Flow> {
     if cx.active & !mask == 0 && mask & cx.warp.live & !cx.active == 0 {
         return Ok(());
     }
-    Err(mask_fault(cx, mask))
+    Err(mask_fault(cx, slot, mask))
 }
 
 /// Splits the active lanes by their member masks.
@@ -50,10 +51,13 @@ fn split_by_mask(cx: &mut ExecutionContext<'_>, slot: u32) -> Flow {
 }
 
 #[cold]
-fn mask_fault(cx: &mut ExecutionContext<'_>, mask: u32) -> Flow {
+fn mask_fault(cx: &mut ExecutionContext<'_>, slot: u32, mask: u32) -> Flow {
     let outside = cx.active & !mask;
     let missing = mask & cx.warp.live & !cx.active;
+    let masks = cx.warp.regs.lanes::<u32>(slot);
     let lanes = if outside == 0 { missing } else { 0 };
+    let joinable =
+        lanes_of(lanes).filter(|&lane| masks[lane] == mask).fold(0, |lanes, lane| lanes | 1 << lane);
     let (lane, detail) = if outside != 0 {
         let lane = outside.trailing_zeros();
         (lane, format!("lane {lane} executes it but is not in its member mask {mask:#010x}"))
@@ -66,7 +70,7 @@ fn mask_fault(cx: &mut ExecutionContext<'_>, mask: u32) -> Flow {
             ),
         )
     };
-    cx.fault_of_missing(FindingKind::MemberMask, lanes, lane, detail)
+    cx.fault_of_missing(FindingKind::MemberMask, Missing { lanes, joinable }, lane, detail)
 }
 
 pub(crate) fn warp_sync(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {

@@ -103,13 +103,12 @@ fn barrier(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     let exited = cx.warp.launched & !cx.warp.live;
     if cx.active != cx.warp.live {
-        let lanes = cx.warp.live & !cx.active;
-        let missing = lanes.trailing_zeros();
+        let missing = cx.missing().lanes.trailing_zeros();
         let detail = format!(
             "lane {missing} of the warp does not execute the barrier together with lane {lane}: the warp has \
              diverged"
         );
-        return cx.fault_of_missing(FindingKind::BarrierDivergence, lanes, missing, detail);
+        return cx.fault_of_missing(FindingKind::BarrierDivergence, cx.missing(), missing, detail);
     }
     if exited != 0 {
         let gone = exited.trailing_zeros();

@@ -35,8 +35,7 @@ fn lanes_missing(cx: &mut ExecutionContext<'_>) -> bool {
         (false, _) => "does not exist",
     };
     let detail = format!("all 32 lanes of the warp must execute it together, but lane {missing} {why}");
-    let lanes = cx.warp.live & !cx.active;
-    cx.fault_of_missing(FindingKind::MemberMask, lanes, cx.active.trailing_zeros(), detail);
+    cx.fault_of_missing(FindingKind::MemberMask, cx.missing(), cx.active.trailing_zeros(), detail);
     false
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Grid<'a> {
     /// Index of the next cluster to start.
     next: AtomicU64,
     resident: AtomicU64,
-    /// Number of resident clusters whose warps all waited in the last turn, and that have done nothing else since.
+    /// Number of resident clusters whose warps all waited in the last turn, without those in a long turn since.
     waiting: AtomicU64,
     /// Instructions charged to the resident clusters.
     charged: AtomicU64,

@@ -3,7 +3,7 @@
 use crate::checks::initialisation::first_unwritten;
 use crate::code::operands::NONE;
 use crate::context::cluster::ClusterState;
-use crate::context::warp::Warp;
+use crate::context::warp::{Waited, Warp};
 use crate::context::{ExecutionContext, Flow, Inst, Launch, Worker};
 use crate::exec::observe::observe;
 use crate::finding::FindingKind;
@@ -36,10 +36,10 @@ pub(super) fn run_warp(
             break Flow::Next;
         }
         let rest = &insts[cx.warp.pc..];
-        let flow = match rest[0].unconditional {
-            count if count > 0 && !profiled => {
-                run_unconditional(&mut cx, &rest[..count as usize], &mut lanes)
-            }
+        // Lanes that `Warp::split` has divided reconverge inside a basic block.
+        let to_reconvergence = cx.warp.reconvergence.wrapping_sub(cx.warp.pc);
+        let flow = match to_reconvergence.min(rest[0].unconditional as usize) {
+            count if count > 0 && !profiled => run_unconditional(&mut cx, &rest[..count], &mut lanes),
             _ => step(&mut cx, &rest[0], &mut lanes),
         };
         match flow {
@@ -53,15 +53,19 @@ pub(super) fn run_warp(
                 }
                 break flow;
             }
-            Flow::Fault if cx.warp.wait_for_lanes(cx.worker.missing_lanes()) => {
-                cx.worker.fault = None;
-                break Flow::Retry;
-            }
+            Flow::Fault => match cx.worker.missing_lanes().map(|missing| cx.warp.wait_for_lanes(missing)) {
+                Some(Waited::Joined) => cx.worker.fault = None,
+                Some(Waited::NextGroup) => {
+                    cx.worker.fault = None;
+                    break Flow::Retry;
+                }
+                Some(Waited::No) | None => break Flow::Fault,
+            },
             Flow::Retry => {
                 cx.warp.yielded_at = (cx.warp.pc, cx.warp.mask.trailing_zeros());
                 break Flow::Retry;
             }
-            flow @ (Flow::Done | Flow::Fault) => break flow,
+            Flow::Done => break Flow::Done,
         }
     };
     cx.worker.counters.warp_instructions += cx.worker.clock - start;

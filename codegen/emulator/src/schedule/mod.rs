@@ -29,6 +29,8 @@ const LEAST_CHARGE: u64 = 64;
 /// Maximum number of instructions of a wait loop: a warp that executes at most this many between two failed waits for
 /// an mbarrier, and loads nothing from global memory, is in a wait loop.
 const WAIT_LOOP: u64 = 16;
+/// Instructions after which a turn is long: the cluster does not count as waiting any more.
+const LONG_TURN: u64 = 1 << 16;
 /// Turns in a row after which the whole launch waited, before the lanes of diverged warps are scheduled independently.
 const IDLE_TURNS: u32 = 32;
 /// Number of rounds after which a cluster hangs, if all warps are in wait loops and no mbarrier changes.
@@ -109,7 +111,7 @@ impl RunningCluster {
 
     /// Runs the cluster until it ends, faults, or has had its turn.
     ///
-    /// `waiting` is the number of clusters that waited in their last turns, without those that have done other things since.
+    /// `waiting` is the number of clusters that waited in their last turns, without those in a long turn.
     pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker, waiting: &AtomicU64) -> TurnEnd {
         let mut turn = 0;
         loop {
@@ -149,7 +151,8 @@ impl RunningCluster {
             if !ran {
                 return TurnEnd::Fault(self.explain_hang(worker));
             }
-            if !idle && std::mem::take(&mut self.waits) {
+            // Not a short turn, after which the cluster may wait again.
+            if turn > LONG_TURN && std::mem::take(&mut self.waits) {
                 waiting.fetch_sub(1, Relaxed);
             }
             if self.hangs(failed) && !self.schedule_lanes_independently() {

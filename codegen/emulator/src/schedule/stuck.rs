@@ -126,6 +126,10 @@ impl RunningCluster {
                 waiting_for_warps.get_or_insert(index);
                 continue;
             }
+            if let Some(lacking) = warp.lacking.filter(|lacking| lacking.missing & warp.live != 0) {
+                let other = (lacking.missing & warp.live).trailing_zeros();
+                waits.push(format!("lane {} of {name} waits for its lane {other}", lacking.lane));
+            }
             let Some(stalled) = warp.stalled else { continue };
             let place = self.state.shared_name(stalled.address);
             let Some(mbarrier) = self.state.asynchronous.mbarrier(stalled.address) else { continue };
@@ -251,7 +255,9 @@ impl RunningCluster {
 
     /// A warp that polls or sleeps, with a fault at the instruction at which its last turn ended.
     fn waiting(&self, kind: FindingKind, detail: String) -> (usize, Fault) {
-        let (index, fault) = self.running(kind, detail);
+        let (mut index, fault) = self.running(kind, detail);
+        let polls = |warp: &Warp| warp.live != 0 && !warp.waiting && warp.lacking.is_none();
+        index = self.warps.iter().position(polls).unwrap_or(index);
         let (pc, lane) = self.warps[index].yielded_at;
         (index, Fault { lane, ..fault }.at(pc))
     }

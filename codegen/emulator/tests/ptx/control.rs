@@ -322,6 +322,33 @@ fn only_missing_lanes_join_a_group() {
 }
 
 #[test]
+fn tiles_meet_again_after_instructions_of_their_own() {
+    // Tiles of four lanes synchronise; the whole warp does after that, in one basic block.
+    let tiles = "
+        mov.u32 %r1, 0; and.b32 %r5, %r0, 28; mov.u32 %r6, 15; shl.b32 %r6, %r6, %r5;
+        bar.warp.sync %r6; activemask.b32 %r3; popc.b32 %r1, %r3; bar.sync 0;
+        shfl.sync.bfly.b32 %r7, %r0, 3, 31, %r6; vote.sync.ballot.b32 %r8, %p, 0xffffffff;
+        add.u32 %r1, %r1, %r7; bar.sync 0;";
+    let expected: Vec<u32> = (0..32).map(|lane| 32 + (lane ^ 3)).collect();
+    assert_eq!(lanes(&format!("setp.eq.u32 %p, %r0, 99;{tiles}")), expected);
+
+    // Lanes that take turns meet in tiles that grow, at one instruction with a mask for each iteration.
+    let growing = format!(
+        "setp.eq.u32 %p, %r0, 0; @!%p bra OTHERS;
+        {}
+        OTHERS: setp.eq.u32 %p, %r0, 1; @%p st.release.gpu.global.u32 [%data+160], %r4;
+        mov.u32 %r5, 4;
+        LOOP: sub.u32 %r6, %r5, 1; not.b32 %r6, %r6; and.b32 %r6, %r6, %r0;
+        mov.u32 %r7, 1; shl.b32 %r7, %r7, %r5; setp.eq.u32 %p, %r5, 32; @%p mov.u32 %r7, 0; sub.u32 %r7, %r7, 1;
+        shl.b32 %r7, %r7, %r6; bar.warp.sync %r7;
+        shl.b32 %r5, %r5, 1; setp.le.u32 %p, %r5, 32; @%p bra LOOP;
+        {COUNT}",
+        spin("WAIT", 40, 0)
+    );
+    assert_eq!(words_after(&growing)[..32], [1; 32]);
+}
+
+#[test]
 fn lanes_may_exit_before_others_proceed() {
     let body = format!(
         "setp.eq.u32 %p, %r0, 5; @%p bra FIVE;
