@@ -6,7 +6,7 @@
 //! reconvergence point is common to two groups: each group runs in turn, and groups join only at instructions that their
 //! lanes must execute together. Within a group, branches diverge and reconverge as before.
 
-use super::warp::{Group, Lacking, Missing, NEVER, Waited, Warp};
+use super::warp::{Group, LaneWait, Missing, NEVER, Waited, Warp};
 
 impl Warp {
     /// Schedules the warp's groups independently from now on, if it has diverged and is not scheduled so already. Returns
@@ -21,8 +21,8 @@ impl Warp {
         self.independent
     }
 
-    /// Makes a group of the lanes of each stack entry that are not in entries above, so that the current lanes are a group
-    /// without reconvergence point.
+    /// Empties the divergence stack: the waiting lanes of each entry become a group. The current lanes no longer have a
+    /// reconvergence point.
     fn separate(&mut self) {
         let mut above = self.mask;
         while let Some(entry) = self.stack.pop() {
@@ -63,13 +63,20 @@ impl Warp {
             *mask |= if joins { group.mask } else { 0 };
             !joins
         });
-        self.lacking = None;
+        self.lane_wait = None;
         if self.mask != before {
             return Waited::Joined;
         }
-        self.lacking = Some(Lacking { pc, lane: before.trailing_zeros(), missing: missing.lanes });
+        self.lane_wait = Some(LaneWait { pc, lane: before.trailing_zeros(), missing: missing.lanes });
         self.next_group();
         Waited::NextGroup
+    }
+
+    /// The last wait of a group for other lanes, with the first lane that it waits for; `None` if these have come or exited.
+    pub(crate) fn lane_wait(&self) -> Option<(LaneWait, u32)> {
+        let wait = self.lane_wait?;
+        let missing = wait.missing & self.live;
+        (missing != 0).then(|| (wait, missing.trailing_zeros()))
     }
 
     /// Switches to the group that has waited longest, if there is one.

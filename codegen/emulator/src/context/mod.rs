@@ -172,7 +172,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// The lanes that must execute the instruction at fault, and do not, if that is the fault.
+    /// The missing lanes, if the fault is that lanes do not execute an instruction together.
     pub(crate) fn missing_lanes(&self) -> Option<Missing> {
         self.fault.as_ref().and_then(|fault| fault.missing)
     }
@@ -191,7 +191,7 @@ pub(crate) struct Fault {
     pub(crate) other: Option<OtherAccess>,
     /// Index of the instruction at fault; `None` for the warp's current instruction.
     pub(crate) pc: Option<usize>,
-    /// The lanes that do not execute the instruction with the others, if that is the fault.
+    /// The missing lanes, if the fault is that lanes do not execute an instruction together.
     pub(crate) missing: Option<Missing>,
 }
 
@@ -249,8 +249,8 @@ impl ExecutionContext<'_> {
         lanes_of(self.active)
     }
 
-    /// Sets the worker's fault: the lanes of `missing` do not execute the instruction with the active ones. No lane is missing if
-    /// they have exited.
+    /// Sets the worker's fault: the lanes of `missing` do not execute the instruction together with the active lanes. `missing` is
+    /// empty if these lanes have exited.
     #[cold]
     pub(crate) fn fault_of_missing(
         &mut self,

@@ -18,24 +18,24 @@ pub(super) struct Entry {
     reconvergence: usize,
 }
 
-/// Lanes of a warp whose groups take turns, which run together when it is their turn.
+/// Lanes that run together, in a warp whose groups of lanes are scheduled independently.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) mask: u32,
     pub(super) pc: usize,
 }
 
-/// Lanes at an instruction that other lanes must execute with them.
+/// A group that waits at an instruction for other lanes, which must execute it too.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lacking {
+pub(crate) struct LaneWait {
     pub(crate) pc: usize,
-    /// The first of the lanes that are there.
+    /// The first lane of the group.
     pub(crate) lane: u32,
-    /// The lanes that are not.
-    pub(crate) missing: u32,
+    /// The lanes that it waits for.
+    pub(super) missing: u32,
 }
 
-/// Lanes that must execute an instruction with others of the warp, and do not.
+/// Lanes that have not reached an instruction that they must execute together with the active lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Missing {
     /// The lanes; none has exited.
@@ -106,14 +106,14 @@ pub(crate) struct Warp {
     pub(crate) pc: usize,
     pub(crate) reconvergence: usize,
     pub(super) stack: Vec<Entry>,
-    /// Whether groups of lanes take turns; see `independent`.
+    /// Whether groups of lanes are scheduled independently; see the module `independent`.
     pub(crate) independent: bool,
-    /// The groups whose turn it is not; their lanes have not exited.
+    /// The groups that are not running, the next one first. Their lanes have not exited.
     pub(super) groups: VecDeque<Group>,
-    /// Whether the turn of the current group is over.
+    /// Whether the next group runs when the scheduler runs the warp again.
     pub(super) turn_over: bool,
-    /// The last lanes that have waited for others of the warp.
-    pub(crate) lacking: Option<Lacking>,
+    /// The last wait of a group for other lanes of the warp.
+    pub(super) lane_wait: Option<LaneWait>,
     /// Whether the warp waits at a barrier.
     pub(crate) waiting: bool,
     /// Lanes that count as having executed `griddepcontrol.wait`: lanes that did, or that synchronised with a thread
@@ -150,7 +150,7 @@ impl Warp {
             independent: false,
             groups: VecDeque::new(),
             turn_over: false,
-            lacking: None,
+            lane_wait: None,
             waiting: false,
             waited: 0,
             overflowed: Vec::new(),
@@ -174,7 +174,7 @@ impl Warp {
         self.reconvergence = NEVER;
         self.stack.clear();
         self.groups.clear();
-        (self.independent, self.turn_over, self.lacking) = (false, false, None);
+        (self.independent, self.turn_over, self.lane_wait) = (false, false, None);
         self.waiting = false;
         self.stalled = None;
         self.polled = None;

@@ -1,7 +1,7 @@
 //! Instructions that exchange values between the lanes of a warp, and `bar.warp.sync`.
 //!
 //! Every `.sync` instruction has a member mask: all members that have not exited must execute the instruction together.
-//! Lanes with different masks execute it one after the other.
+//! If the lanes have different masks, each set of lanes with one mask executes it by itself, one set after the other.
 
 use super::lane_loop::lane_loop;
 use super::races;

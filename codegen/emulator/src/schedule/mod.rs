@@ -31,7 +31,8 @@ const LEAST_CHARGE: u64 = 64;
 const WAIT_LOOP: u64 = 16;
 /// Instructions after which a turn is long: the cluster does not count as waiting any more.
 const LONG_TURN: u64 = 1 << 16;
-/// Turns in a row after which the whole launch waited, before the lanes of diverged warps are scheduled independently.
+/// Number of consecutive turns at whose ends all CTAs of the launch waited, before the lanes of diverged warps are scheduled
+/// independently.
 const IDLE_TURNS: u32 = 32;
 /// Number of rounds after which a cluster hangs, if all warps are in wait loops and no mbarrier changes.
 const FAILED_ROUNDS: u32 = 64;
@@ -48,7 +49,7 @@ pub(crate) struct RunningCluster {
     failed_rounds: u32,
     /// Hash of the states of all mbarriers in the last failed round.
     digest: u64,
-    /// Turns in a row after which the whole launch waited.
+    /// Number of consecutive turns at whose ends all CTAs of the launch waited.
     idle_turns: u32,
 }
 
@@ -198,7 +199,8 @@ impl RunningCluster {
         self.failed_rounds > FAILED_ROUNDS
     }
 
-    /// Counts the turns in a row after which the whole launch waited. After [`IDLE_TURNS`], schedules lanes independently.
+    /// Called at the end of a turn. Schedules the lanes of diverged warps independently after more than [`IDLE_TURNS`] consecutive turns
+    /// with `launch_waits`: all CTAs of the launch wait.
     pub(crate) fn count_turn(&mut self, launch_waits: bool) {
         self.idle_turns = if launch_waits { self.idle_turns + 1 } else { 0 };
         if self.idle_turns > IDLE_TURNS {

@@ -37,15 +37,13 @@ impl RunningCluster {
 
     /// A warp whose lanes wait for each other at different instructions, and the fault.
     fn lanes_hang(&self) -> Option<(usize, Fault)> {
-        let waits = |warp: &Warp| !warp.waiting && warp.lacking.is_some_and(|it| it.missing & warp.live != 0);
-        let warp = self.warps.iter().find(|warp| waits(warp))?;
-        let lacking = warp.lacking?;
+        let mut warps = self.warps.iter().filter(|warp| !warp.waiting);
+        let (warp, (wait, missing)) = warps.find_map(|warp| Some((warp, warp.lane_wait()?)))?;
         let detail = format!(
-            "lane {} of the warp waits here for lane {}, and no lane of the warp can proceed",
-            lacking.lane,
-            (lacking.missing & warp.live).trailing_zeros()
+            "lane {} of the warp waits here for lane {missing}, and no lane of the warp can proceed",
+            wait.lane
         );
-        Some((warp.index, Fault::new(FindingKind::Deadlock, lacking.lane, detail).at(lacking.pc)))
+        Some((warp.index, Fault::new(FindingKind::Deadlock, wait.lane, detail).at(wait.pc)))
     }
 
     /// Finding kind and detail for a warp that waits forever at a named barrier of its CTA.
@@ -126,9 +124,8 @@ impl RunningCluster {
                 waiting_for_warps.get_or_insert(index);
                 continue;
             }
-            if let Some(lacking) = warp.lacking.filter(|lacking| lacking.missing & warp.live != 0) {
-                let other = (lacking.missing & warp.live).trailing_zeros();
-                waits.push(format!("lane {} of {name} waits for its lane {other}", lacking.lane));
+            if let Some((wait, missing)) = warp.lane_wait() {
+                waits.push(format!("lane {} of {name} waits for its lane {missing}", wait.lane));
             }
             let Some(stalled) = warp.stalled else { continue };
             let place = self.state.shared_name(stalled.address);
@@ -256,7 +253,7 @@ impl RunningCluster {
     /// A warp that polls or sleeps, with a fault at the instruction at which its last turn ended.
     fn waiting(&self, kind: FindingKind, detail: String) -> (usize, Fault) {
         let (mut index, fault) = self.running(kind, detail);
-        let polls = |warp: &Warp| warp.live != 0 && !warp.waiting && warp.lacking.is_none();
+        let polls = |warp: &Warp| warp.live != 0 && !warp.waiting && warp.lane_wait().is_none();
         index = self.warps.iter().position(polls).unwrap_or(index);
         let (pc, lane) = self.warps[index].yielded_at;
         (index, Fault { lane, ..fault }.at(pc))

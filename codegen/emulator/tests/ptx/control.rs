@@ -277,8 +277,8 @@ fn words_after(body: &str) -> Vec<u32> {
 
 #[test]
 fn lanes_that_take_turns_execute_a_block_once() {
-    // Lane 7 spins on the other side of the outer branch until the end. Lanes 0 to 2 and 3 to 6 are separated by a wait,
-    // diverge again at one branch, and wait for each other there.
+    // Lanes 0 to 2 spin, so that they and lanes 3 to 6 become two groups. Both groups diverge at the same later branch, and
+    // wait for each other's flags in it. Lane 7 spins on the other side of the first branch until lane 0 has passed `JOIN`.
     let flags =
         [spin("SPLIT", 40, 0), spin("S0", 41, 0), spin("S1", 42, 0), spin("S3", 43, 0), spin("LAST", 44, 0)];
     let [split, s0, s1, s3, last] = &flags;

@@ -9,9 +9,9 @@
 //! - With a CTA for each possible run (`run_blocks` equals `splits`), a row has as many CTAs as runs, if those of all rows run
 //!   at once. If not, each row has `run_blocks`.
 //! - With fewer CTAs than possible runs, each row has at least one CTA, and at most one for each run; the other CTAs go to the
-//!   rows in proportion to their numbers of runs. So a long sequence among short ones has more CTAs than they have. If all
-//!   rows have more runs than the GPU runs CTAs at once (and more than a quarter more, if it runs two or more for each row), a
-//!   row whose runs have no more than `min_pages` pages has at most one CTA for two runs, rounded up.
+//!   rows in proportion to their numbers of runs. So a long sequence among short ones has more CTAs than they have. If there
+//!   are more runs in all than resident CTAs (`at_once`; 1.25 times as many, if `at_once` is at least twice the number of rows), a
+//!   row whose runs have no more than `min_pages` pages has at most ⌈runs / 2⌉ CTAs.
 //!
 //! The table of shares is u32 `[CTA][WORDS]`:
 //!

@@ -120,8 +120,8 @@ const MINS: InputForms = InputForms { mins: true, ..CHUNKS };
 const HALVES: InputForms = InputForms { mins: true, short_halves: true, ..InputForms::NONE };
 const FLOATS: InputForms = InputForms { sums: true, half_sums: true, floats: true, ..CHUNKS };
 
-/// Cases of `attention_shares`: numbers of rows that an engine has and others, a CTA for each split or fewer, sliding windows, and
-/// GPUs that run few or many CTAs at a time.
+/// Cases of `attention_shares`: powers of two and other numbers of rows, a CTA for each split or fewer, sliding windows, and GPUs
+/// on which few or many CTAs are resident at once.
 pub(super) fn shares() -> Vec<SharesShape> {
     let shape = |tokens, at_once, window, [splits, run_blocks, min_pages]: [u32; 3]| SharesShape {
         tokens,

@@ -96,7 +96,7 @@ impl GemvShape {
             }
     }
 
-    /// Registers of threads, if the producers give some to the consumers: with [`MAX_WARPGROUPS`].
+    /// Registers for each thread, with [`MAX_WARPGROUPS`]; `None` with fewer, where producers keep their registers (no `setmaxnreg`).
     pub(in crate::kernels::gemv) fn registers(&self) -> Option<Registers> {
         let has_all = self.has_warpgroups() && self.schedule.several.warpgroups == MAX_WARPGROUPS;
         has_all.then_some(match self.arithmetic {
