@@ -2,7 +2,7 @@
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::AttentionShape;
-use bespoke_kernels::kernels::gemv::GemvShape;
+use bespoke_kernels::kernels::gemv::{Arithmetic, GemvShape};
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::{BufferName, LaunchRole, Plan, PlanParams, Rule, Tuning};
 use bespoke_kernels::shape::{ModelShape, builtin};
@@ -109,9 +109,10 @@ fn later_rules_override_and_selectors_restrict() {
         assert_eq!((product.schedule.warps, product.schedule.stages), (warps, 3));
     }
     let tuning = Tuning::parse(&format!("version = 1\n{text}")).unwrap();
-    let rule = tuning.rule(&Target::Sm80.into(), LaunchRole::FfnDown, None, 1);
+    let rule = tuning.rule(&Target::Sm80.into(), LaunchRole::FfnDown, None, 1, Arithmetic::Integers);
     assert_eq!(rule.knobs(), [("warps", "6".to_owned()), ("stages", "2".to_owned())]);
-    assert!(tuning.rule(&Target::Sm80.into(), LaunchRole::Output, None, 1).knobs().is_empty());
+    let head = tuning.rule(&Target::Sm80.into(), LaunchRole::Output, None, 1, Arithmetic::Integers);
+    assert!(head.knobs().is_empty());
 }
 
 /// A rule with a number of rows applies to steps of that number only, and one without to steps of one row.
@@ -152,6 +153,23 @@ fn rules_of_several_rows_name_their_number() {
             Tuning::parse("version = 1\n[[rule]]\nrole = 'ffn_down'\ntrigger = 'after_loads'").unwrap();
         assert_eq!(plan(rows, &tuning).kernels, plan(rows, &trigger).kernels, "{rows} rows");
     }
+}
+
+#[test]
+fn a_rule_for_one_arithmetic_does_not_apply_to_the_other() {
+    let rule = |arithmetic: &str| {
+        let rule =
+            format!("[[rule]]\nrole = 'ffn_down'\nrows = 32\narithmetic = '{arithmetic}'\nwarpgroups = 0");
+        Tuning::parse(&format!("version = 1\n{rule}")).unwrap()
+    };
+    let warpgroups = |arithmetic, tuning: &Tuning| -> Vec<u32> {
+        let params = PlanParams::single(256).with_slots(32, 1024).decode(32).with_arithmetic(arithmetic);
+        let plan = Plan::tuned(&shape(), Target::Sm90, params, tuning).unwrap();
+        let products = products(&plan, LaunchRole::FfnDown);
+        products.iter().map(|product| product.schedule.several.warpgroups).collect()
+    };
+    assert_eq!(warpgroups(Arithmetic::F16, &rule("integers")), [3, 3]);
+    assert_eq!(warpgroups(Arithmetic::F16, &rule("f16")), [0, 0]);
 }
 
 /// With four rows the cost model has 16 warps and three buffers in the down projection. A rule that contradicts these still applies.
@@ -252,6 +270,14 @@ fn malformed_tunings_are_errors() {
             "rows = 3: decode steps have 1, 2, 4, 8, 16, 32, 64 rows",
         ),
         (
+            "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 1\narithmetic = 'f16'\nwarps = 8",
+            "rows = 1, arithmetic = \"f16\": with f16, one sequence has steps of 2 rows; use rows = 2",
+        ),
+        (
+            "version = 1\n[[rule]]\nrole = 'ffn_down'\narithmetic = 'f16'\nwarps = 8",
+            "ffn_down (f16): warps = 8: a rule for f16 needs `rows` (2 and more); without it only `trigger` applies",
+        ),
+        (
             "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 8\nwarpgroups = 4",
             "ffn_down with 8 rows: warpgroups = 4: must be 0 to 3",
         ),
@@ -301,7 +327,7 @@ fn violated_limits_are_named() {
         let params = PlanParams::single(256).with_slots(16, 512).decode(16);
         let error = Plan::tuned(&shape(), Target::Sm90, params, &Tuning::parse(&text).unwrap()).unwrap_err();
         let expected = format!(
-            " with 16 rows on sm_90 with 132 multiprocessors: {knob} = {value}: no division of a product of 16 rows has it"
+            " with 16 rows (integers) on sm_90 with 132 multiprocessors: {knob} = {value}: no division of a product of 16 rows has it"
         );
         assert!(error.to_string().contains(&expected), "{error}");
     }

@@ -261,7 +261,8 @@ impl Builder<'_> {
         if kind == StepKind::Prefill {
             return shape;
         }
-        let rule = self.tuning.rule(&self.plan.gpu, stack.label.role, Some(&matrix_name(&shape)), tokens);
+        let (gpu, name) = (&self.plan.gpu, matrix_name(&shape));
+        let rule = self.tuning.rule(gpu, stack.label.role, Some(&name), tokens, shape.arithmetic);
         cost::gemv(&self.plan.gpu, shape, stack.trigger, &rule)
     }
 

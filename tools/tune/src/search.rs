@@ -110,16 +110,17 @@ pub fn knobs(role: LaunchRole, rows: u32, quick: bool) -> Vec<Vec<Setting>> {
     }
 }
 
-/// `present` with one knob of a role set for the GPU and number of rows of `plan`.
+/// `present` with one knob of a role set for the GPU, number of rows and, of several rows, arithmetic of `plan`.
 pub fn with(present: &Tuning, plan: &Plan, role: LaunchRole, setting: Setting) -> Tuning {
     let mut tuning = present.clone();
     let rows = plan.params.rows;
-    let on = (Some(plan.gpu.target), Some(plan.gpu.multiprocessors), (rows > 1).then_some(rows));
-    let selectors = |rule: &Rule| (rule.target, rule.multiprocessors, rule.rows);
+    let several = |arithmetic| (rows > 1).then_some((rows, arithmetic)).unzip();
+    let on = (Some(plan.gpu.target), Some(plan.gpu.multiprocessors), several(plan.params.arithmetic));
+    let selectors = |rule: &Rule| (rule.target, rule.multiprocessors, (rule.rows, rule.arithmetic));
     let found = tuning.rules.iter().position(|rule| rule.role == role && selectors(rule) == on);
     let index = found.unwrap_or_else(|| {
-        let (target, multiprocessors, rows) = on;
-        tuning.rules.push(Rule { target, multiprocessors, rows, ..Rule::empty(role) });
+        let (target, multiprocessors, (rows, arithmetic)) = on;
+        tuning.rules.push(Rule { target, multiprocessors, rows, arithmetic, ..Rule::empty(role) });
         tuning.rules.len() - 1
     });
     setting.apply(&mut tuning.rules[index]);

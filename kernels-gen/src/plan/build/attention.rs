@@ -34,7 +34,8 @@ impl Builder<'_> {
             StepKind::Decode | StepKind::Verify => self.plan.params.rows,
             StepKind::Prefill => 1,
         };
-        let rule = self.tuning.rule(&self.plan.gpu, LaunchRole::Attention, None, rows);
+        let arithmetic = self.plan.params.arithmetic;
+        let rule = self.tuning.rule(&self.plan.gpu, LaunchRole::Attention, None, rows, arithmetic);
         cost::attention(&self.plan.gpu, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 

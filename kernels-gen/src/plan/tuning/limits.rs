@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::TuningError;
 use super::rule::{MAX_THREADS, Rule, trigger_name};
-use crate::kernels::gemv::GemvShape;
+use crate::kernels::gemv::{Arithmetic, GemvShape};
 use crate::kernels::launching::Trigger;
 use crate::plan::{Gpu, LaunchRole, StepKind};
 
@@ -17,6 +17,16 @@ impl Rule {
         let sizes = StepKind::Decode.sizes();
         if let Some(rows) = self.rows.filter(|rows| !sizes.contains(rows)) {
             return Err(TuningError::Rows(rows));
+        }
+        if (self.rows, self.arithmetic) == (Some(1), Some(Arithmetic::F16)) {
+            return Err(TuningError::OneRowOfF16);
+        }
+        let is_product = self.role != LaunchRole::Attention;
+        if let (None, Some(Arithmetic::F16), true, Some((knob, value))) =
+            (self.rows, self.arithmetic, is_product, self.numbers().next())
+        {
+            let limit = "a rule for f16 needs `rows` (2 and more); without it only `trigger` applies";
+            return Err(self.reject(knob.name(), value, limit.to_owned()));
         }
         let (own, kind) = self.own_knobs();
         let mut names: Vec<&str> = own.iter().map(|knob| knob.name()).collect();

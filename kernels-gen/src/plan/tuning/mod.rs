@@ -1,9 +1,9 @@
 //! Tuning rules: choices, measured or made by hand, that override the cost model.
 //!
 //! A tuning is a TOML file of rules. A rule names the role of a launch. It can be restricted to one target, to GPUs with
-//! one number of multiprocessors, to steps with one number of rows, and to one matrix shape (named as in `bespoke inspect MODEL
-//! --stage plan`). If several rules apply, later rules override earlier ones knob by knob. The cost model chooses the remaining
-//! knobs, consistent with the rules.
+//! one number of multiprocessors, to steps with one number of rows, to one arithmetic, and to one matrix shape (named as in
+//! `bespoke inspect MODEL --stage plan`). If several rules apply, later rules override earlier ones knob by knob. The cost model
+//! chooses the remaining knobs, consistent with the rules.
 //!
 //! ```toml
 //! version = 1
@@ -26,6 +26,7 @@
 //!
 //! [[rule]]
 //! rows = 16
+//! arithmetic = "integers"
 //! role = "ffn_down"
 //! slice = 512
 //! ```
@@ -41,6 +42,7 @@ use serde::{Deserialize, Serialize};
 pub use rule::{Knob, Rule, trigger_name};
 
 use super::{Gpu, Launch, LaunchRole, Plan, StepKind};
+use crate::kernels::gemv::Arithmetic;
 use crate::spec::{KernelSpec, matrix_name};
 
 /// Rules that override the cost model; see the [module](self).
@@ -76,6 +78,9 @@ pub enum TuningError {
     /// A rule is for a number of rows that no step has.
     #[error("rows = {0}: decode steps have {sizes} rows", sizes = row_counts())]
     Rows(u32),
+    /// A rule is for steps of one row with f16.
+    #[error("rows = 1, arithmetic = \"f16\": with f16, one sequence has steps of 2 rows; use rows = 2")]
+    OneRowOfF16,
     /// The value of a knob is impossible.
     #[error("{place}: {knob} = {value}: {limit}")]
     Knob {
@@ -138,16 +143,25 @@ impl Tuning {
         format!("{comment}{rules}")
     }
 
-    /// Combines all rules that apply to a role on a GPU in steps of `rows` rows; `shape` is the [`matrix_name`] of a matrix product.
-    pub fn rule(&self, gpu: &Gpu, role: LaunchRole, shape: Option<&str>, rows: u32) -> Rule {
+    /// Combines all rules that apply to a role on a GPU in steps of `rows` rows; `shape` is the [`matrix_name`] of a matrix product,
+    /// and `arithmetic` that of the step's products.
+    pub fn rule(
+        &self,
+        gpu: &Gpu,
+        role: LaunchRole,
+        shape: Option<&str>,
+        rows: u32,
+        arithmetic: Arithmetic,
+    ) -> Rule {
         let mut combined = Rule {
             target: Some(gpu.target),
             multiprocessors: Some(gpu.multiprocessors),
             rows: (rows > 1).then_some(rows),
+            arithmetic: (rows > 1).then_some(arithmetic),
             shape: shape.map(str::to_owned),
             ..Rule::empty(role)
         };
-        for rule in self.rules.iter().filter(|rule| rule.applies(gpu, role, shape, rows)) {
+        for rule in self.rules.iter().filter(|rule| rule.applies(gpu, role, shape, rows, arithmetic)) {
             combined.override_with(rule, rows);
         }
         combined
@@ -155,12 +169,13 @@ impl Tuning {
 
     /// The combined rule for a launch of a plan.
     pub fn rule_of(&self, plan: &Plan, launch: &Launch) -> Rule {
-        let (shape, rows) = match &plan.kernels[launch.kernel].spec {
-            KernelSpec::Gemv(shape) => (Some(matrix_name(shape)), shape.tokens),
-            KernelSpec::Attention(shape) => (None, shape.tokens),
-            _ => (None, 1),
+        let step = plan.params.arithmetic;
+        let (shape, rows, arithmetic) = match &plan.kernels[launch.kernel].spec {
+            KernelSpec::Gemv(shape) => (Some(matrix_name(shape)), shape.tokens, shape.arithmetic),
+            KernelSpec::Attention(shape) => (None, shape.tokens, step),
+            _ => (None, 1, step),
         };
-        self.rule(&plan.gpu, launch.label.role, shape.as_deref(), rows)
+        self.rule(&plan.gpu, launch.label.role, shape.as_deref(), rows, arithmetic)
     }
 
     /// Whether a rule can apply to `gpu`.

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
-use crate::kernels::gemv::GemvShape;
 use crate::kernels::gemv::tokens::MAX_WARPGROUPS;
+use crate::kernels::gemv::{Arithmetic, GemvShape};
 use crate::kernels::launching::Trigger;
 use crate::plan::{Gpu, LaunchRole};
 use crate::spec::KernelSpec;
@@ -43,6 +43,10 @@ macro_rules! rule {
             /// the knobs of attention apply to steps with any number of rows, and the other knobs to steps of one row.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub rows: Option<u32>,
+            /// The only arithmetic that the rule applies to: that of products in steps of several rows. Products of one row multiply
+            /// integers.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub arithmetic: Option<Arithmetic>,
             /// The role that the rule applies to.
             pub role: LaunchRole,
             /// The only matrix shape that the rule applies to: a [`matrix_name`](crate::spec::matrix_name).
@@ -65,8 +69,8 @@ macro_rules! rule {
         impl Rule {
             /// A rule without knobs.
             pub fn empty(role: LaunchRole) -> Rule {
-                let (target, multiprocessors, rows, shape) = (None, None, None, None);
-                Rule { target, multiprocessors, rows, role, shape, $($field: None,)+ trigger: None }
+                let (target, multiprocessors, rows, arithmetic, shape) = (None, None, None, None, None);
+                Rule { target, multiprocessors, rows, arithmetic, role, shape, $($field: None,)+ trigger: None }
             }
 
             /// Value of a knob, if the rule sets it.
@@ -233,10 +237,18 @@ impl Rule {
         self.violated(shape).is_none()
     }
 
-    pub(super) fn applies(&self, gpu: &Gpu, role: LaunchRole, shape: Option<&str>, rows: u32) -> bool {
+    pub(super) fn applies(
+        &self,
+        gpu: &Gpu,
+        role: LaunchRole,
+        shape: Option<&str>,
+        rows: u32,
+        arithmetic: Arithmetic,
+    ) -> bool {
         self.role == role
             && self.is_for(gpu)
             && self.rows.is_none_or(|only| only == rows)
+            && self.arithmetic.is_none_or(|only| only == arithmetic)
             && self.shape.as_deref().is_none_or(|only| Some(only) == shape)
     }
 
@@ -263,6 +275,9 @@ impl fmt::Display for Rule {
         }
         if let Some(rows) = self.rows {
             write!(f, " with {rows} row{}", if rows == 1 { "" } else { "s" })?;
+        }
+        if let Some(arithmetic) = self.arithmetic {
+            write!(f, " ({arithmetic})")?;
         }
         if let Some(target) = self.target {
             write!(f, " on {target}")?;
