@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::{AttentionShape, KvType};
-use bespoke_kernels::kernels::gemv::GemvShape;
 use bespoke_kernels::kernels::gemv::tokens::InputLayout;
+use bespoke_kernels::kernels::gemv::{Arithmetic, GemvShape};
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::{Access, BufferKind, BufferName, Launch, LaunchRole, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{FeedForward, ModelShape, builtin};
@@ -399,8 +399,9 @@ fn down_projections_of_four_rows_have_the_divisions_that_were_measured() {
 #[test]
 fn warpgroups_multiply_where_they_have_enough_tiles() {
     // Warpgroups and blocks of tokens of the products of the first layer, whose V and down projection are of Q6_K.
-    let divisions = |name: &str, rows: u32| -> Vec<[u32; 2]> {
-        let plan = Plan::new(&shape(name), Target::Sm90, PlanParams::single(128).decode(rows)).unwrap();
+    let divisions = |name: &str, arithmetic: Arithmetic, rows: u32| -> Vec<[u32; 2]> {
+        let params = PlanParams::single(128).decode(rows).with_arithmetic(arithmetic);
+        let plan = Plan::new(&shape(name), Target::Sm90, params).unwrap();
         let of_layer = plan.launches.iter().filter(|launch| launch.label.layer == Some(0));
         let division = |launch: &Launch| match &plan.kernels[launch.kernel].spec {
             KernelSpec::Gemv(shape) => {
@@ -410,7 +411,7 @@ fn warpgroups_multiply_where_they_have_enough_tiles() {
         };
         of_layer.filter_map(division).collect()
     };
-    for (name, rows, expected) in [
+    let integers = [
         ("llama-3.1-8b", 64, [[3, 1], [3, 2], [3, 1], [3, 2]]),
         // A CTA of QKV has tiles of Q4_K and of Q6_K, a quad of each, so the tokens are divided into two blocks.
         ("llama-3.2-3b", 64, [[3, 2], [3, 2], [3, 1], [3, 2]]),
@@ -420,8 +421,58 @@ fn warpgroups_multiply_where_they_have_enough_tiles() {
         ("llama-3.1-8b", 32, [[3, 1], [0, 1], [3, 1], [0, 1]]),
         ("llama-3.2-3b", 32, [[0, 1], [0, 1], [3, 1], [0, 1]]),
         ("llama-3.1-8b", 16, [[0, 1]; 4]),
+    ];
+    let halves = [
+        ("llama-3.1-8b", 32, [[3, 1]; 4]),
+        // QKV has tiles for 36% of its warps, attention's output 8 steps, and the 1B's gate and up 16.
+        ("llama-3.1-8b", 16, [[0, 1], [0, 1], [3, 1], [3, 1]]),
+        ("llama-3.2-1b", 16, [[0, 1]; 4]),
+        ("llama-3.1-8b", 8, [[0, 1]; 4]),
+    ];
+    for (arithmetic, cases) in [(Arithmetic::Integers, &integers[..]), (Arithmetic::F16, &halves)] {
+        for &(name, rows, expected) in cases {
+            let found = divisions(name, arithmetic, rows);
+            assert_eq!(found, expected, "{name} with {rows} rows, {arithmetic:?}");
+        }
+    }
+}
+
+/// With f16 and more than 32 rows, gate and up, and down, let the next launch start after their loads.
+#[test]
+fn the_feed_forward_network_triggers_late_with_many_rows_of_f16() {
+    for (rows, arithmetic, expected) in [
+        (32, Arithmetic::F16, Trigger::AtStart),
+        (64, Arithmetic::F16, Trigger::AfterLoads),
+        (64, Arithmetic::Integers, Trigger::AtStart),
     ] {
-        assert_eq!(divisions(name, rows), expected, "{name} with {rows} rows");
+        let params = PlanParams::single(128).decode(rows).with_arithmetic(arithmetic);
+        let plan = Plan::new(&shape("llama-3.1-8b"), Target::Sm90, params).unwrap();
+        for launch in &plan.launches {
+            let KernelSpec::Gemv(product) = &plan.kernels[launch.kernel].spec else { continue };
+            if [LaunchRole::FfnGateUp, LaunchRole::FfnDown].contains(&launch.label.role) {
+                assert_eq!(product.schedule.trigger, expected, "{rows} rows, {arithmetic}");
+            }
+        }
+    }
+}
+
+/// Tiles of gate that shared memory holds, and whether quads have tiles of gate and of up: where that makes fewer quads.
+#[test]
+fn quads_have_tiles_of_gate_and_up_where_that_makes_fewer() {
+    for (name, tiles, mixed) in [
+        ("llama-3.1-8b", 7, false),
+        ("qwen2.5-7b", 9, true),
+        ("qwen3-4b", 5, true),
+        ("llama-3.2-1b", 4, false),
+    ] {
+        let params = PlanParams::single(128).decode(32).with_arithmetic(Arithmetic::F16);
+        let plan = Plan::new(&shape(name), Target::Sm90, params).unwrap();
+        let gated = plan.kernels.iter().find_map(|kernel| match &kernel.spec {
+            KernelSpec::Gemv(shape) if shape.is_gated() => Some(shape),
+            _ => None,
+        });
+        let gated = gated.expect("gate and up");
+        assert_eq!((gated.schedule.several.tiles, gated.mixes_segments()), (tiles, mixed), "{name}");
     }
 }
 

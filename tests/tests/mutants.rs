@@ -87,6 +87,10 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
             "gemv by warpgroups, three with two types",
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 50 && s.has_warpgroups())),
         ),
+        (
+            "gemv by warpgroups, gate and up",
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 44 && s.mixes_segments())),
+        ),
         ("prepare", small(|spec| matches!(spec, KernelSpec::Prepare(s) if s.normed))),
         (
             "gemv of 16 tokens, f16",
@@ -280,36 +284,36 @@ fn some_mutants_of_kernels_are_found() {
 fn mutants_of_kernels_are_found() {
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
-        compare lt as le                        53        26         11     16        0
-        drop a barrier                          42        42          0      0        0
-        drop a copy                             38        37          1      0        0
-        drop a fence                            24        15          0      9        0
-        drop a store                            56        37         19      0        0
+        compare lt as le                        55        29          9     17        0
+        drop a barrier                          44        44          0      0        0
+        drop a copy                             40        39          1      0        0
+        drop a fence                            26        16          0     10        0
+        drop a store                            58        38         20      0        0
         drop a warp barrier                      4         4          0      0        0
-        drop a wgmma commit                     12         1          0     11        0
-        drop a wgmma fence                      12         0         11      1        0
+        drop a wgmma commit                     14         1          0     13        0
+        drop a wgmma fence                      14         0         14      0        0
         drop an atomic operation                 3         1          2      0        0
-        drop an mbarrier arrival                34        32          0      2        0
-        expect fewer bytes                      28        28          0      0        0
-        expect more bytes                       28        28          0      0        0
-        expect one more arrival                 38        38          0      0        0
-        flip an mbarrier's parity               38        36          2      0        0
-        invert a branch                         55        35         10     10        0
-        invert a comparison                     53        32         15      6        0
-        load the next word                      56        29         26      1        0
+        drop an mbarrier arrival                36        34          0      2        0
+        expect fewer bytes                      30        30          0      0        0
+        expect more bytes                       30        30          0      0        0
+        expect one more arrival                 40        40          0      0        0
+        flip an mbarrier's parity               40        38          2      0        0
+        invert a branch                         57        37         10     10        0
+        invert a comparison                     55        34         15      6        0
+        load the next word                      58        30         27      1        0
         min instead of max                      41         7         28      6        0
         move a barrier before accesses           4         2          0      2        0
         move a barrier behind accesses          18        14          0      4        0
-        move an mbarrier wait behind            28        22          0      6        0
+        move an mbarrier wait behind            30        23          1      6        0
         narrow a shuffle's mask                 38        38          0      0        0
         narrow an atomic operation               4         3          0      1        0
-        shift by one more bit                   56        31         24      1        0
-        store to the next word                  56        55          1      0        0
-        swap operands                           51        18         24      9        0
-        swap selected values                    53        25         28      0        0
-        wait for one wgmma group less           12         0          0     12        0
-        wait without a loop                     38        29          2      7        0
-        all                                    973       665        204    104        0
+        shift by one more bit                   58        31         26      1        0
+        store to the next word                  58        57          1      0        0
+        swap operands                           53        25         24      4        0
+        swap selected values                    55        27         28      0        0
+        wait for one wgmma group less           14         0          0     14        0
+        wait without a loop                     40        31          2      7        0
+        all                                   1017       703        210    104        0
 
         Survivors:
     "#]]

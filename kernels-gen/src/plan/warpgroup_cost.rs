@@ -13,9 +13,18 @@ const FEWEST_TOKENS: u32 = 33;
 const FEWEST_OF_MANY_TILES: u32 = 32;
 const TENTHS_OF_TILES: u32 = 28;
 
-/// The same for products of f16. Measured on an H200: a step of 32 tokens of Llama-3.1-8B takes 3.31 instead of 3.64 ms, of
-/// Llama-3.2-1B 0.87 instead of 0.96; a step of 16 tokens 2.85 instead of 2.34 and 0.67 instead of 0.62.
-const FEWEST_OF_HALVES: u32 = 17;
+/// The same for products of f16: with fewer than 9 tokens warps are faster, with 17 or more warpgroups are. Measured on an H200.
+const FEWEST_OF_HALVES: u32 = 9;
+const ALWAYS_FROM_HALVES: u32 = 17;
+
+/// In between, warpgroups multiply if at least half of the warps have a tile, and a CTA has at least so many quads times steps of 256
+/// columns. Measured on an H200 with 16 tokens, steps a second: Llama-3.1-8B 7%, Qwen2.5-7B 11%, Qwen3-4B 16%, Llama-3.2-3B 5% more,
+/// Llama-3.2-1B and Qwen2.5-1.5B the same. With warpgroups in all products the 1B and Qwen3-0.6B are 5% slower. Measured were 12, 20
+/// and 30; 18 is between 16 (gate and up of the 1B, slower) and 19 (down of the 4B, faster).
+const FEWEST_STEPS: u32 = 18;
+
+/// Tokens of the smallest block.
+const LEAST_BLOCK: u32 = 8;
 
 /// Columns of a step.
 const STEP: u32 = 256;
@@ -38,8 +47,8 @@ const COLUMN: u64 = 15;
 const QUAD_STEP: u64 = 400;
 
 /// The same for products of f16, from gate and up of Llama-3.1-8B with 16 and 64 columns, on an H200.
-const HALF_COLUMN: u64 = 12;
-const HALF_QUAD_STEP: u64 = 610;
+const HALF_COLUMN: u64 = 9;
+const HALF_QUAD_STEP: u64 = 570;
 
 /// A batch of f16: its barriers, and an epilogue during which no warpgroup multiplies. With gate and up of Llama-3.1-8B in one batch
 /// instead of two, a step of 64 tokens is 1.6% faster.
@@ -63,8 +72,10 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
     {
         return None;
     }
-    // An argmax has one CTA for each share of the rows.
-    let most_blocks = if shape.output == Output::Argmax { 1 } else { 2.min(gpu.multiprocessors) };
+    // An argmax has one CTA for each share of the rows. Two blocks decode the weights twice, which does not pay with few tokens of f16.
+    let is_short = shape.has_halves() && shape.tokens < ALWAYS_FROM_HALVES && rule.blocks.is_none();
+    let is_whole = is_short || shape.tokens <= LEAST_BLOCK || shape.output == Output::Argmax;
+    let most_blocks = if is_whole { 1 } else { 2.min(gpu.multiprocessors) };
     let into = |warpgroups: u32| {
         // A slice of the inputs for each warpgroup, and one that is being loaded, if it fits.
         let buffers = [warpgroups + 1, warpgroups];
@@ -74,7 +85,10 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
     };
     match rule.warpgroups {
         Some(warpgroups) => into(warpgroups),
-        None => WARPGROUPS.into_iter().find_map(into).filter(|found| tiles(found) >= FEWEST_TILES),
+        None => WARPGROUPS
+            .into_iter()
+            .find_map(into)
+            .filter(|found| tiles(found) >= FEWEST_TILES && is_full(found)),
     }
 }
 
@@ -100,8 +114,13 @@ fn divided(
     let most_batches = if shape.cluster() > 1 { 1 } else { tiles.div_ceil(QUAD) };
     for batches in 1..=most_batches {
         let batch = tiles.div_ceil(batches);
-        // Batches of whole quads, unless there is one.
-        shape.schedule.several.tiles = if batches == 1 { batch } else { batch.next_multiple_of(QUAD) };
+        // Batches of whole quads, of one segment or of two, unless there is one.
+        shape.schedule.several.tiles = batch.next_multiple_of(QUAD / 2);
+        if batches == 1 {
+            shape.schedule.several.tiles = batch;
+        } else if !shape.mixes_segments() {
+            shape.schedule.several.tiles = batch.next_multiple_of(QUAD);
+        }
         shape.schedule.stages = 0;
         let Some(free) = gpu.shared_budget(1).checked_sub(shape.token_bytes()) else { continue };
         let most = rule.stages.unwrap_or(MAX_STAGES * warpgroups);
@@ -114,6 +133,21 @@ fn divided(
         }
     }
     None
+}
+
+/// Whether the warpgroups have enough to do, with few tokens of f16.
+fn is_full(shape: &GemvShape) -> bool {
+    if !shape.has_halves() || shape.tokens >= ALWAYS_FROM_HALVES {
+        return true;
+    }
+    let quads = shape.most_quads();
+    let tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).sum();
+    2 * tiles >= QUAD * quads * shape.schedule.grid && quads * steps(shape) >= FEWEST_STEPS
+}
+
+/// Steps of the columns that a CTA has at most.
+fn steps(shape: &GemvShape) -> u32 {
+    (shape.cols / STEP).div_ceil(shape.cluster())
 }
 
 /// Tiles of each segment that a CTA has at most.
@@ -134,6 +168,5 @@ fn time(shape: &GemvShape) -> u64 {
         false => (QUAD_STEP + COLUMN * (2 * tokens), 0),
     };
     let batches = tiles(shape).div_ceil(shape.schedule.several.tiles);
-    u64::from(shape.most_quads()) * u64::from((shape.cols / STEP).div_ceil(shape.cluster())) * step
-        + u64::from(batches) * batch
+    u64::from(shape.most_quads()) * u64::from(steps(shape)) * step + u64::from(batches) * batch
 }

@@ -274,6 +274,15 @@ fn warpgroups(s: &GemvShape) -> Result<(), String> {
             several.tiles
         ));
     }
+    // Blocks have a multiple of 8 tokens, and the inputs have no more blocks than they need.
+    let layout = s.input_layout();
+    let blocks = layout.padded_tokens() / layout.block_tokens;
+    if several.blocks > blocks {
+        return Err(format!(
+            "`schedule.several.blocks` is {}, but {} tokens have {blocks} blocks of {}",
+            several.blocks, s.tokens, layout.block_tokens
+        ));
+    }
     // The largest product of a warpgroup has 256 columns, two for each token, or one of f16.
     let most = 128 * several.blocks;
     if s.tokens > most {
@@ -296,12 +305,8 @@ fn inputs(layout: &InputLayout) -> Result<(), String> {
     if layout.block_tokens > 0 && forms.long_halves {
         return Err("warpgroups do not multiply weights with `long_halves`".to_owned());
     }
-    let least = if halves { 8 } else { 4 };
-    if !layout.block_tokens.is_multiple_of(least) || layout.block_tokens > 256 {
-        return Err(format!(
-            "`block_tokens` is {}, not a multiple of {least} up to 256",
-            layout.block_tokens
-        ));
+    if !layout.block_tokens.is_multiple_of(8) || layout.block_tokens > 256 {
+        return Err(format!("`block_tokens` is {}, not a multiple of 8 up to 256", layout.block_tokens));
     }
     let blocks = layout.padded_tokens().checked_div(layout.block_tokens).unwrap_or(1);
     let bytes = u64::from(layout.granule_bytes()) * u64::from(layout.granules) * u64::from(blocks);
@@ -431,6 +436,7 @@ mod tests {
                 TokenSchedule { slice: 512, ..cluster },
                 "a CTA of a cluster has slices of 256 columns, not 512",
             ),
+            (TokenSchedule { blocks: 9, ..cluster }, "but 64 tokens have 8 blocks of 8"),
             (TokenSchedule::ONE, "`schedule.several.tiles` is 0"),
         ] {
             let error = of_f16(several).expect_err(expected);

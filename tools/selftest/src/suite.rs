@@ -390,6 +390,9 @@ fn several_tokens() -> Vec<KernelSpec> {
         spec(64, 512, &[(Q4_K, 50), (Q4_K, 50)], silu, two_warpgroups, of_warpgroups(2, 2)),
         spec(24, 768, &[(Q6_K, 150)], Output::Argmax, two_warpgroups, of_warpgroups(4, 1)),
         spec(50, 1024, &[(Q6_K, 70), (Q4_K, 150)], Output::Store, three_warpgroups, of_three),
+        // Quads with tiles of gate and of up, in two batches; and types that differ, so no quad has tiles of both.
+        spec(44, 768, &[(Q4_K, 300), (Q4_K, 300)], silu, two_warpgroups, of_warpgroups(6, 1)),
+        spec(12, 512, &[(Q4_K, 150), (Q6_K, 150)], silu, two_warpgroups, of_warpgroups(5, 1)),
         // Rings that wrap.
         spec(6, 1536, &[(Q6_K, 150)], Output::Argmax, in_turns(2), sliced(512, 2, 1, 1)),
         spec(16, 3584, &[(Q4_K, 150)], Output::Residual, in_turns(2), sliced(1024, 2, 2, 2)),

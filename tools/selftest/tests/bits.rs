@@ -157,6 +157,8 @@ fn outputs_of_warpgroups_equal_those_of_one_token() {
     cases.push((64, several(256, 3, 8, 3, 2), shape(768, &[(Q4_K, 150)], normed, Output::Store)));
     cases.push((32, several(256, 3, 4, 2, 2), shape(768, &[(Q4_K, 64), (Q5_K, 40)], normed, Output::Store)));
     cases.push((12, several(512, 1, 2, 2, 1), shape(512, &[(Q5_K, 120), (Q4_K, 120)], normed, silu)));
+    // Quads with tiles of gate and of up, in two batches.
+    cases.push((40, several(256, 3, 6, 2, 1), shape(512, &[(Q4_K, 300), (Q4_K, 300)], normed, silu)));
     cases.push((16, several(256, 2, 4, 3, 1), shape(512, &[(Q5_K, 300)], normed, Output::Argmax)));
     cases.push((
         64,
@@ -212,6 +214,11 @@ fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
             cases.push((19, schedule, one));
         }
     }
+    // Quads with tiles of gate and of up.
+    let warpgroups = TokenSchedule { warpgroups: 3, tiles: 5, ..sliced(256, 1) };
+    let schedule = Schedule { warps: 12, groups: 3, stages: 6, in_flight: 6, ..with(warpgroups) };
+    let gated = [(WeightType::Q4_K, 150), (WeightType::Q4_K, 150)];
+    cases.push((19, schedule, one_of(&shape(768, &gated, normed, Output::Glu(Activation::Silu)))));
     let stack = [(WeightType::Q4_K, 24), (WeightType::Q6_K, 40), (WeightType::F16, 20)];
     cases.push((12, with(sliced(1024, 1)), one_of(&shape(2560, &stack, normed, Output::Store))));
     for (tokens, schedule, one) in cases {

@@ -4,8 +4,10 @@
 //! and Q5_K, up to 2048 in Q6_K. The superblock's d is a factor of the sums. The mins of Q4_K and Q5_K are a product of
 //! their own, with the sums of the inputs of each chunk ([`min_words`]).
 //!
-//! A byte c becomes the f16 1024 + c below the upper byte 0x64. One `fma` with scale and −1024 · scale, both exact, leaves
-//! scale · c. Other types are decoded as for prompts ([`BlockDecoder`]).
+//! Codes of Q4_K and Q5_K: with a zero upper byte, code c is the subnormal f16 c · 2⁻²⁴. Its product with scale · 2¹⁰ is scale · c · 2⁻¹⁴, exact
+//! and normal; d has the factor 2¹⁴. Beside `wgmma`, a multiplication costs less than an `fma`, which reads one more register.
+//! Codes of Q6_K: a byte c becomes the f16 1024 + c below the upper byte 0x64, and one `fma` leaves scale · c. Other types are
+//! decoded as for prompts ([`BlockDecoder`]).
 //!
 //! A pair has columns 0 and 2 of a run of four, or 1 and 3: nibbles of both are 16 bits apart in a word.
 
@@ -24,8 +26,8 @@ type Pair = [Val<f32>; 2];
 /// 1024 in both halves of a word: the bytes below become units.
 const MAGIC: u32 = 0x6400_6400;
 
-/// Truth table of (a & b) | c for `lop3`. ptxas makes two instructions of the two operations, each with an immediate.
-const AND_OR: u8 = 0xEA;
+/// The inverse of operand A's factor 2⁻¹⁴, of Q4_K and Q5_K.
+const CODE_FACTOR: f32 = 16384.0;
 
 /// Factor of the sums of inputs, so that f16 has room for them.
 const SUM_FACTOR: f32 = 1.0 / 32.0;
@@ -68,41 +70,50 @@ enum Decoder<'a> {
     Blocks(Vec<BlockDecoder<'a>>),
 }
 
-/// The scales of Q6_K plus 128 as unsigned bytes: byte i of word 2t + r has that of half chunk 4i + t in row g + 8r.
+/// The scales of Q6_K plus 128 as unsigned bytes: bytes 2j and 2j + 1 of word `[t][i]` have those of half chunk 4(2i + j) + t in
+/// rows g and g + 8.
 struct EightBit {
-    scales: Vec<Val<u32>>,
+    scales: Vec<[Val<u32>; 2]>,
     bits: HalfChunkBits,
 }
 
-/// Scale and offset that convert the codes of a row's chunk, or half chunk, to scale · code; each twice, in both f16 of a register.
+/// Converts the codes of a row's chunk, or half chunk, to scale · code. Scale and offset are in both f16 of a register.
 #[derive(Clone, Copy)]
 struct Scaling {
     scale: Val<F16x2>,
-    offset: Val<F16x2>,
+    offset: Option<Val<F16x2>>,
 }
 
 impl Scaling {
-    /// Scale · byte from 1024 + byte, for byte `byte` of a word; times `factor`, an inverse power of two.
-    fn unsigned(word: Val<u32>, byte: u32, factor: f32) -> Scaling {
-        let number = twice(word, byte);
-        let scale = fma(number, both(factor), both(-1024.0 * factor));
-        Scaling { scale, offset: scale * both(-1024.0) }
+    /// For rows g and g + 8, whose scales are bytes `first` and `first + 1` of a word: code · scale · `factor`, a power of two.
+    fn unsigned(word: Val<u32>, first: u32, factor: f32) -> [Scaling; 2] {
+        let scales = (two_bytes(word, [first, first + 1]) - both(1024.0)) * both(factor);
+        each_twice(scales).map(|scale| Scaling { scale, offset: None })
     }
 
-    /// Scale · c from 1024 + 128 + 4 · c, for a byte with the scale plus 128. The offset, −288 times the scale, has 11 bits.
-    fn signed(word: Val<u32>, byte: u32) -> Scaling {
-        let scale = fma(twice(word, byte), both(0.25), both(-1152.0 * 0.25));
-        Scaling { scale, offset: scale * both(-1152.0) }
+    /// For rows g and g + 8: scale · c from 1024 + 128 + 4 · c. Bytes `first` and `first + 1` of a word have the scales plus 128.
+    /// The offset, −288 times the scale, has 11 bits.
+    fn signed(word: Val<u32>, first: u32) -> [Scaling; 2] {
+        let scales = fma(two_bytes(word, [first, first + 1]), both(0.25), both(-1152.0 * 0.25));
+        let [scales, offsets] = [scales, scales * both(-1152.0)].map(each_twice);
+        [0, 1].map(|row| Scaling { scale: scales[row], offset: Some(offsets[row]) })
     }
 
     fn apply(self, numbers: Val<u32>) -> Val<u32> {
-        fma(numbers.bitcast::<F16x2>(), self.scale, self.offset).bitcast::<u32>()
+        let numbers = numbers.bitcast::<F16x2>();
+        self.offset.map_or(numbers * self.scale, |offset| fma(numbers, self.scale, offset)).bitcast::<u32>()
     }
 }
 
-/// 1024 plus byte `byte` of a word, in both halves.
-fn twice(word: Val<u32>, byte: u32) -> Val<F16x2> {
-    permute_bytes(word, MAGIC, 0x5050 | (0x0101 * byte)).bitcast::<F16x2>()
+/// The low half of a pair twice, and the high half twice. These moves cost nothing: `HMUL2` and `HFMA2` can read one half of a register
+/// for both (`.H0_H0`, `.H1_H1`).
+fn each_twice(pair: Val<F16x2>) -> [Val<F16x2>; 2] {
+    pair.unpack().map(|half| Val::<F16x2>::pack(half, half))
+}
+
+/// 1024 plus each of two bytes of a word.
+fn two_bytes(word: Val<u32>, [low, high]: [u32; 2]) -> Val<F16x2> {
+    permute_bytes(word, MAGIC, 0x5050 | low | (high << 8)).bitcast::<F16x2>()
 }
 
 fn both(value: f32) -> F16x2 {
@@ -147,7 +158,7 @@ impl<'a> HalfStep<'a> {
     pub fn mins(&self) -> Option<[Val<u32>; 4]> {
         has_mins(self.ty).then(|| {
             let [first, second] = SixBitIntegers::load(self.at, self.ty, self.map).mins;
-            let of = |word: Val<u32>, row: u32| (twice(word, row) - both(1024.0)).bitcast::<u32>();
+            let of = |word: Val<u32>, row: u32| (two_bytes(word, [row; 2]) - both(1024.0)).bitcast::<u32>();
             [of(first, 0), of(first, 1), of(second, 0), of(second, 1)]
         })
     }
@@ -157,6 +168,7 @@ impl<'a> HalfStep<'a> {
         let (at, ty, map) = (self.at, self.ty, self.map);
         if has_mins(ty) {
             let SuperFactors { first, second } = SuperFactors::load(at, ty, map);
+            let first = first.map(|d| d * CODE_FACTOR);
             Factors { of_sums: Some(first), of_mins: Some(second.map(|dmin| dmin * (1.0 / SUM_FACTOR))), ty }
         } else if is_scaled(ty) {
             let d = halves(at.bytes(ty.part(BlockPart::Head)).bytes(map.group * 4));
@@ -175,12 +187,12 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    /// The result of a row and a token: from the sum of the products, that of the mins' products, and the scale of the inputs.
-    pub fn result(&self, row: usize, sum: Val<f32>, mins: Option<Val<f32>>, scale: Val<f32>) -> Val<f32> {
-        let Some(d) = &self.of_sums else { return sum * (scale * down(self.ty)) };
+    /// The result of a row and a token before the scale of the inputs: from the sum of the products and that of the mins' products.
+    pub fn result(&self, row: usize, sum: Val<f32>, mins: Option<Val<f32>>) -> Val<f32> {
+        let Some(d) = &self.of_sums else { return sum * down(self.ty) };
         match (mins, &self.of_mins) {
-            (Some(mins), Some(factor)) => fma(sum, d[row], mins * factor[row]) * scale,
-            _ => sum * d[row] * scale,
+            (Some(mins), Some(factor)) => fma(sum, d[row], mins * factor[row]),
+            _ => sum * d[row],
         }
     }
 }
@@ -193,25 +205,23 @@ fn six_bit_chunks(
     scales: &[Val<u32>; 4],
 ) -> [ChunkFragments; 2] {
     // The words of a pair have the scales of both chunks.
-    let scaling =
-        |odd: u32, row: u32, factor: f32| Scaling::unsigned(scales[pair as usize], 2 * odd + row, factor);
+    let scaling = |odd: u32, factor: f32| Scaling::unsigned(scales[pair as usize], 2 * odd, factor);
     if nibbles_in_place(ty) {
         let words = fragment(at, pair * FRAGMENTS);
-        return [(0u32, 0x000F_000Fu32, 1.0), (1, 0x00F0_00F0, 1.0 / 16.0)].map(|(odd, mask, factor)| {
-            let rows = [0, 1].map(|row| scaling(odd, row, factor));
-            scaled(words, rows, |word| [word, word >> 8].map(|word| lop3(word, mask, MAGIC, AND_OR)))
+        return [(0u32, 0x000F_000Fu32, 1024.0), (1, 0x00F0_00F0, 64.0)].map(|(odd, mask, factor)| {
+            scaled(words, scaling(odd, factor), |word| [word, word >> 8].map(|word| word & mask))
         });
     }
     let group = weight_fragments(at, ty, pair / 2);
     [0u32, 1].map(|odd| {
-        let rows = [0, 1].map(|row| scaling(odd, row, 1.0));
-        scaled(group[(2 * (pair % 2) + odd) as usize], rows, alternate_bytes)
+        let words = group[(2 * (pair % 2) + odd) as usize];
+        scaled(words, scaling(odd, 1024.0), |word| alternate_bytes(word, 0))
     })
 }
 
-/// The bytes of a word as f16 plus 1024, in two registers: bytes 0 and 2, then 1 and 3.
-fn alternate_bytes(word: Val<u32>) -> [Val<u32>; 2] {
-    [0x5250u32, 0x5351].map(|selector| permute_bytes(word, MAGIC, selector))
+/// The bytes of a word below the upper bytes of the f16 in `above`, in two registers: bytes 0 and 2, then 1 and 3.
+fn alternate_bytes(word: Val<u32>, above: u32) -> [Val<u32>; 2] {
+    [0x5250u32, 0x5351].map(|selector| permute_bytes(word, above, selector))
 }
 
 /// The fragments of a chunk from its words, in the order of [`fragment`], whose pairs `numbers` yields.
@@ -230,8 +240,12 @@ impl EightBit {
     #[device]
     fn load(at: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> EightBit {
         let from = at.bytes(ty.part(BlockPart::Scales8)).bytes(map.group * 32).cast::<u32>();
+        // Byte i of word 2t + r has the scale of half chunk 4i + t in row g + 8r.
         let words = [from, from.at(4)].into_iter().flat_map(|from| from.load_vector::<4>());
-        EightBit { scales: words.map(|word| word ^ 0x8080_8080).collect(), bits: HalfChunkBits::default() }
+        let words: Vec<_> = words.map(|word| word ^ 0x8080_8080).collect();
+        let rows =
+            |rows: &[Val<u32>]| [0x5140u32, 0x7362].map(|order| permute_bytes(rows[0], rows[1], order));
+        EightBit { scales: words.chunks_exact(2).map(rows).collect(), bits: HalfChunkBits::default() }
     }
 
     /// Fragments of the chunks of group `group` of four half chunks.
@@ -240,10 +254,11 @@ impl EightBit {
         [0u32, 1].map(|odd| {
             let words = codes[odd as usize].map(|word| word ^ 0x8080_8080);
             [0u32, 1].map(|half| {
-                let of = 2 * odd + half;
+                let word = self.scales[(2 * odd + half) as usize][(group / 2) as usize];
+                let scaling = Scaling::signed(word, group % 2 * 2);
                 let row = |row: u32| {
-                    let scaling = Scaling::signed(self.scales[(2 * of + row) as usize], group);
-                    alternate_bytes(words[(2 * half + row) as usize]).map(|pair| scaling.apply(pair))
+                    let scaling = scaling[row as usize];
+                    alternate_bytes(words[(2 * half + row) as usize], MAGIC).map(|pair| scaling.apply(pair))
                 };
                 let [first, second] = [row(0), row(1)];
                 [first[0], second[0], first[1], second[1]]

@@ -251,11 +251,15 @@ pub(super) struct HalvedUnit {
 
 impl HalvedUnit {
     /// Rounds a unit of eight inputs. The largest magnitude of the warp's inputs becomes 2¹⁴ to 2¹⁵, so that inputs down to 2⁻²⁸ of
-    /// it keep 11 bits.
+    /// it keep 11 bits. Inputs that are all below 2⁻⁶³ become smaller.
+    ///
+    /// So the scale is at least 2⁻⁷⁷. It multiplies sums of a step, which are multiples of 2⁻⁵⁶: f16 inputs are multiples of 2⁻²⁴, and
+    /// weights with their factors multiples of 2⁻²⁴ too, or of 2⁻³² in `half_weights`. So the product is exact, even if it is
+    /// subnormal, unless it overflows; one `fma` may multiply and add.
     #[device]
     pub fn new(values: &[Val<f32>], sum: bool) -> HalvedUnit {
         // 2^(14 − e) for a largest magnitude of 2^e to 2^(e + 1), and its inverse.
-        let exponent = (largest_magnitude(values) >> 23).max(15u32);
+        let exponent = (largest_magnitude(values) >> 23).max(64u32);
         let up = ((268u32 - exponent) << 23).bitcast::<f32>();
         let scale = ((exponent - 14) << 23).bitcast::<f32>();
         let values: Vec<_> = values.iter().map(|&value| value * up).collect();

@@ -39,22 +39,20 @@ impl RingProducer {
         self.next.advance();
     }
 
-    /// Copies `bytes` bytes of each of `count` rows, at most four, to the next stage. Rows are `stride` bytes apart at `from`,
-    /// and `bytes` apart in the stage.
+    /// Copies `bytes` bytes at the first `count` addresses of `from` to the next stage, one after the other.
     #[device]
-    pub fn copy_rows(
+    pub fn copy_some(
         &mut self,
-        from: Ptr<Global, u8>,
-        stride: u32,
+        from: &[Ptr<Global, u8>],
         bytes: u32,
         count: Val<u32>,
         policy: Option<CachePolicy>,
         schedule: &Schedule,
     ) {
         self.acquire(count * bytes, schedule);
-        for row in 0..4u32 {
-            if count > row {
-                self.next.copy(row * bytes, from.bytes(row * stride), bytes, policy);
+        for (index, from) in (0u32..).zip(from) {
+            if count > index {
+                self.next.copy(index * bytes, *from, bytes, policy);
             }
         }
         self.next.commit();

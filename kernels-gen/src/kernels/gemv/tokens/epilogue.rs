@@ -12,7 +12,7 @@ use crate::kernels::gemv::operands::Operands;
 use crate::kernels::gemv::shape::{GemvShape, Input, Output};
 use crate::weights::{Layout, TILE_ROWS};
 
-/// Computes the outputs of a CTA. A thread has one row of a tile and one token at a time.
+/// Computes the outputs of a CTA. A thread has one row of a tile and one token at a time; with warpgroups two rows and two tokens.
 pub(super) struct TokenEpilogue<'a> {
     operands: Operands,
     s: &'a GemvShape,
@@ -20,6 +20,9 @@ pub(super) struct TokenEpilogue<'a> {
 
 /// Number of sums of a tile and a group of tokens, in the order `[row][token]`.
 const TILE_GROUP: u32 = TILE_ROWS * GROUP;
+
+/// Number of totals of a tile and a pair of groups of tokens, in the order of warpgroups; see [`TokenMap`](super::shape::TokenMap).
+const TILE_PAIR: u32 = 2 * TILE_GROUP;
 
 impl<'a> TokenEpilogue<'a> {
     pub fn new(operands: Operands, s: &'a GemvShape) -> TokenEpilogue<'a> {
@@ -50,11 +53,14 @@ impl<'a> TokenEpilogue<'a> {
             let layout = layouts[batch[place]];
             Rows { layout, first: firsts[batch[place]], place: place as u32 }
         };
-        let up = s.is_gated().then(|| rows(1));
-        if s.output == Output::Argmax {
-            finish_logits(&rows(0), tiles, &self.operands, s);
+        let batch: Vec<Rows> = (0..batch.len()).map(rows).collect();
+        let batch: Vec<&Rows> = batch.iter().collect();
+        if s.output != Output::Argmax {
+            finish_rows(&batch, tiles, &self.operands, s);
+        } else if s.has_warpgroups() {
+            finish_lane_logits(batch[0], tiles, &self.operands, s);
         } else {
-            finish_rows(&rows(0), up.as_ref(), tiles, &self.operands, s);
+            finish_logits(batch[0], tiles, &self.operands, s);
         }
     }
 
@@ -153,36 +159,47 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
     }
 }
 
-/// The sum of a row of a tile and a token: element `element` of the `[row][token]` sums of group `group`.
+/// The totals of a tile from element `index` on.
 #[device]
-fn row_sum(rows: &Rows, tile: Val<u32>, group: Val<u32>, element: Val<u32>, s: &GemvShape) -> Val<f32> {
-    let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
-    let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
-    let at = group * TILE_GROUP + element;
+fn totals(rows: &Rows, tile: Val<u32>, index: Val<u32>, s: &GemvShape) -> Ptr<Shared, f32> {
+    let tile = tile + rows.place * s.schedule.several.tiles;
+    dynamic_shared::<u8>().bytes(s.token_map().totals).cast::<f32>().at(tile * s.tile_sums() + index)
+}
+
+/// The sum of an output.
+#[device]
+fn sum(rows: &Rows, at: &Element, s: &GemvShape) -> Val<f32> {
     if s.has_totals() {
-        let own = shared.bytes(map.totals).cast::<f32>().at((tile + rows.place * held) * of_tile + at);
-        if s.cluster() > 1 {
-            return own.load() + own.of_block(cluster_rank() ^ 1).load();
-        }
+        let own = totals(rows, at.tile, at.index, s);
         let parts = (0..s.column_parts()).map(|part| own.at(part * s.totals()).load());
         return parts.reduce(|sum, part| sum + part).expect("one part or two");
     }
-    let most = s.most_slice_steps();
-    let tile = (tile + rows.place * held) * (most * of_tile);
-    let from = shared.bytes(map.partial).cast::<f32>().at(tile + at);
+    let (most, of_tile) = (s.most_slice_steps(), s.tile_sums());
+    let tile = (at.tile + rows.place * s.schedule.several.tiles) * (most * of_tile);
+    let from = dynamic_shared::<u8>().bytes(s.token_map().partial).cast::<f32>().at(tile + at.index);
     let borders = [0, s.first_part(&rows.layout), s.steps(&rows.layout)];
     let parts = borders.windows(2).take(s.column_parts() as usize);
     let parts = parts.map(|part| add_steps(from.at(part[0] * of_tile), of_tile, part[1] - part[0]));
     parts.reduce(|sum, part| sum + part).expect("one part or two")
 }
 
+/// The sums of the four outputs of a lane, see [`Element::of_lane`], from this CTA's totals and those of the other CTA of a cluster.
+#[device]
+fn lane_sums(rows: &Rows, first: &Element, s: &GemvShape) -> [Val<f32>; OUTPUTS_AT_ONCE as usize] {
+    let own = totals(rows, first.tile, first.index, s);
+    let sums = own.load_vector::<4>();
+    if s.cluster() == 1 {
+        return sums;
+    }
+    let others = own.of_block(cluster_rank() ^ 1).load_vector::<4>();
+    std::array::from_fn(|i| sums[i] + others[i])
+}
+
 /// An output: a row and a token.
 struct Element {
     /// Index of the tile in the range of tiles.
     tile: Val<u32>,
-    /// Group of the token.
-    group: Val<u32>,
-    /// Index in the `[row][token]` sums of the tile and the group.
+    /// Index among the sums of the tile.
     index: Val<u32>,
     /// Row of the segment.
     row: Val<u32>,
@@ -192,8 +209,9 @@ struct Element {
 }
 
 impl Element {
+    /// Output `index` of a group of tokens, in the order `[row][token]`.
     #[device]
-    fn new(
+    fn of_group(
         tile: Val<u32>,
         group: Val<u32>,
         index: Val<u32>,
@@ -201,10 +219,43 @@ impl Element {
         tiles: [Val<u32>; 2],
         s: &GemvShape,
     ) -> Element {
-        let row = (tiles[0] + tile) * TILE_ROWS + index / GROUP;
-        let token = s.first_token() + group * GROUP + index % GROUP;
+        let place = [index / GROUP, group * GROUP + index % GROUP];
+        Element::new(tile, group * TILE_GROUP + index, place, rows, tiles, s)
+    }
+
+    /// The four outputs of a lane for a pair of groups of tokens, in the order of the totals of warpgroups.
+    #[device]
+    fn of_lane(
+        tile: Val<u32>,
+        pair: Val<u32>,
+        lane: Val<u32>,
+        rows: &Rows,
+        tiles: [Val<u32>; 2],
+        s: &GemvShape,
+    ) -> Vec<Element> {
+        let (index, row, token) =
+            (pair * TILE_PAIR + lane * OUTPUTS_AT_ONCE, lane / GROUP, pair * (2 * GROUP) + lane % GROUP);
+        let element = |at: u32| {
+            let place = [row + at / 2 * (TILE_ROWS / 2), token + at % 2 * GROUP];
+            Element::new(tile, index + at, place, rows, tiles, s)
+        };
+        (0..OUTPUTS_AT_ONCE).map(element).collect()
+    }
+
+    /// Sum `index` of a tile, of a row of the tile and a token of the CTA.
+    #[device]
+    fn new(
+        tile: Val<u32>,
+        index: Val<u32>,
+        [row, token]: [Val<u32>; 2],
+        rows: &Rows,
+        tiles: [Val<u32>; 2],
+        s: &GemvShape,
+    ) -> Element {
+        let row = (tiles[0] + tile) * TILE_ROWS + row;
+        let token = s.first_token() + token;
         let inside = (tiles[0] + tile < tiles[1]) & (row < rows.layout.rows) & (token < s.tokens);
-        Element { tile, group, index, row, token, inside }
+        Element { tile, index, row, token, inside }
     }
 
     /// Address of the output in y.
@@ -213,33 +264,34 @@ impl Element {
     }
 }
 
-/// The result of an output, before the residual is added. `up` has the rows of up for a gated output.
+/// The result of an output before the residual is added, from its sum in each segment: one, or gate and up.
 #[device]
-fn result(at: &Element, rows: &Rows, up: Option<&Rows>, operands: &Operands, s: &GemvShape) -> Val<f32> {
+fn result(at: &Element, batch: &[&Rows], sums: &[Val<f32>], operands: &Operands, s: &GemvShape) -> Val<f32> {
     let factors = dynamic_shared::<u8>().bytes(s.token_map().factors).cast::<f32>();
-    let product = |rows: &Rows| {
-        let mut sum = row_sum(rows, at.tile, at.group, at.index, s);
+    let product = |segment: usize| {
+        let mut sum = sums[segment];
         if s.normed() {
             sum *= factors.at(at.token).load();
         }
-        if s.bias { sum + bias(at.row + rows.first, operands.w, s) } else { sum }
+        if s.bias { sum + bias(at.row + batch[segment].first, operands.w, s) } else { sum }
     };
-    let mut value = product(rows);
-    if let (Some(up), Output::Glu(activation)) = (up, s.output) {
-        value = gated(activation, value, product(up));
+    let mut value = product(0);
+    if let Output::Glu(activation) = s.output {
+        value = gated(activation, value, product(1));
     }
     scaled(value, s)
 }
 
-/// Number of outputs of a thread whose residuals are loaded at once, to overlap the latencies.
-const AT_ONCE: u32 = 4;
+/// Number of outputs that a thread has at once, to overlap the latencies of residuals: with warpgroups, those of
+/// [`Element::of_lane`].
+const OUTPUTS_AT_ONCE: u32 = 4;
 
 /// Writes the outputs of a range of tiles: of one segment, or of gate and up.
 #[device]
-fn finish_rows(rows: &Rows, up: Option<&Rows>, tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
-    let of_tile = s.tile_sums();
+fn finish_rows(batch: &[&Rows], tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
+    let (of_tile, rows) = (s.tile_sums(), batch[0]);
     let mut end = (tiles[1] - tiles[0]) * of_tile;
-    let mut first = thread_index();
+    let mut first = thread_index() * if s.has_warpgroups() { OUTPUTS_AT_ONCE } else { 1 };
     if s.cluster() > 1 {
         // Each CTA has half of the outputs.
         let half = end / 2;
@@ -249,12 +301,24 @@ fn finish_rows(rows: &Rows, up: Option<&Rows>, tiles: [Val<u32>; 2], operands: &
     while first < end {
         let element = |pass: u32| {
             let index = first + pass * s.consumers();
-            let of_group = index % of_tile;
-            let at =
-                Element::new(index / of_tile, of_group / TILE_GROUP, of_group % TILE_GROUP, rows, tiles, s);
-            if s.cluster() > 1 { Element { inside: at.inside & (index < end), ..at } } else { at }
+            let within = index % of_tile;
+            Element::of_group(index / of_tile, within / TILE_GROUP, within % TILE_GROUP, rows, tiles, s)
         };
-        let some: Vec<Element> = (0..AT_ONCE).map(element).collect();
+        let some: Vec<Element> = if s.has_warpgroups() {
+            let within = first % of_tile;
+            Element::of_lane(
+                first / of_tile,
+                within / TILE_PAIR,
+                within % TILE_PAIR / OUTPUTS_AT_ONCE,
+                rows,
+                tiles,
+                s,
+            )
+        } else {
+            (0..OUTPUTS_AT_ONCE).map(element).collect()
+        };
+        let vectors: Vec<_> =
+            batch.iter().filter(|_| s.has_warpgroups()).map(|rows| lane_sums(rows, &some[0], s)).collect();
         let before: Vec<Val<f32>> = if s.output == Output::Residual {
             some.iter().map(|at| load_if(at.output(rows, operands, s), val(0u32), at.inside)).collect()
         } else {
@@ -262,14 +326,19 @@ fn finish_rows(rows: &Rows, up: Option<&Rows>, tiles: [Val<u32>; 2], operands: &
         };
         for (pass, at) in some.iter().enumerate() {
             if at.inside {
-                let mut value = result(at, rows, up, operands, s);
+                let sums: Vec<_> = if s.has_warpgroups() {
+                    vectors.iter().map(|sums| sums[pass]).collect()
+                } else {
+                    batch.iter().map(|rows| sum(rows, at, s)).collect()
+                };
+                let mut value = result(at, batch, &sums, operands, s);
                 if s.output == Output::Residual {
                     value += before[pass];
                 }
                 at.output(rows, operands, s).store(value);
             }
         }
-        first += AT_ONCE * s.consumers();
+        first += OUTPUTS_AT_ONCE * s.consumers();
     }
 }
 
@@ -283,18 +352,50 @@ fn finish_logits(rows: &Rows, tiles: [Val<u32>; 2], operands: &Operands, s: &Gem
         // A thread has one token of the group.
         let mut index = thread_index();
         while index < of_group {
-            let at = Element::new(index / TILE_GROUP, group, index % TILE_GROUP, rows, tiles, s);
+            let at = Element::of_group(index / TILE_GROUP, group, index % TILE_GROUP, rows, tiles, s);
             if at.inside {
-                let value = result(&at, rows, None, operands, s);
-                at.output(rows, operands, s).store(value);
-                let candidate = Candidate { value: finite_or_infinity(value), token: at.row + rows.first };
-                best = better(best, candidate);
+                best = better(best, store_logit(&at, rows, sum(rows, &at, s), operands, s));
             }
             index += s.consumers();
         }
         update_best(best, group, s);
         group += 1;
     }
+}
+
+/// [`finish_logits`] for totals in the order of warpgroups.
+#[device]
+fn finish_lane_logits(rows: &Rows, tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
+    let lanes = (tiles[1] - tiles[0]) * WARP;
+    let mut pair = val(0u32);
+    while pair < s.cta_groups() / 2 {
+        let mut best = [no_candidate(), no_candidate()];
+        // A thread has the same place in both groups.
+        let mut index = thread_index();
+        while index < lanes {
+            let some = Element::of_lane(index / WARP, pair, index % WARP, rows, tiles, s);
+            let sums = lane_sums(rows, &some[0], s);
+            for (place, at) in some.iter().enumerate() {
+                if at.inside {
+                    let candidate = store_logit(at, rows, sums[place], operands, s);
+                    best[place % 2] = better(best[place % 2], candidate);
+                }
+            }
+            index += s.consumers();
+        }
+        for (group, best) in (0u32..).zip(best) {
+            update_best(best, pair * 2 + group, s);
+        }
+        pair += 1;
+    }
+}
+
+/// Stores the logit of an output, from its sum.
+#[device]
+fn store_logit(at: &Element, rows: &Rows, sum: Val<f32>, operands: &Operands, s: &GemvShape) -> Candidate {
+    let value = result(at, &[rows], &[sum], operands, s);
+    at.output(rows, operands, s).store(value);
+    Candidate { value: finite_or_infinity(value), token: at.row + rows.first }
 }
 
 fn gated(activation: Activation, gate: Val<f32>, up: Val<f32>) -> Val<f32> {

@@ -31,7 +31,7 @@
 //! | --- | --- |
 //! | 128·N | operands B of `wgmma` for the four chunks, each `[half of the chunk][column][16 bytes]` |
 //! | 16·N | Σq of each chunk, for types with exact sums: half of operand B of another product, `[column][chunk][4 bytes]` |
-//! | 4·T | f32 `[token]`: the scale d |
+//! | 4·T | f32 `[token of the group][group]`: the scale d |
 //!
 //! With f16 operands, N = T columns: token t of group q is column 8·⌊q/2⌋ + 2t + q mod 2. A granule of a block has:
 //!
@@ -39,7 +39,7 @@
 //! | --- | --- |
 //! | 256·T | operands B of `wgmma` for the four chunks, each `[quarter of the chunk][column][16 bytes]`, for types with runs of four columns: warpgroups multiply no others |
 //! | 16·T | `[column][chunk]`: the sum of the chunk's inputs as two f16, for types with mins |
-//! | 4·T | f32 `[token]`: the scale, a power of two |
+//! | 4·T | f32 `[token of the group][group]`: the scale, a power of two |
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -131,7 +131,7 @@ pub struct InputLayout {
     pub granules: u32,
     /// Forms of the inputs.
     pub forms: InputForms,
-    /// Tokens of a block in the order of warpgroups, a multiple of 4, or of 8 with f16; 0 in the order of warps.
+    /// Tokens of a block in the order of warpgroups, a multiple of 8; 0 in the order of warps.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub block_tokens: u32,
 }
@@ -191,6 +191,11 @@ impl InputLayout {
     /// Offset of the scales in a record of a block, in bytes.
     pub(super) fn block_scales(&self) -> u32 {
         self.block_mins() + if self.forms.mins { self.block_columns() * 16 } else { 0 }
+    }
+
+    /// Index of the scale of token `within` of a block among the block's scales.
+    fn block_scale(&self, within: Val<u32>) -> Val<u32> {
+        within % GROUP * (self.block_tokens / GROUP) + within / GROUP
     }
 
     /// Size of the inputs of a block of tokens, in bytes.
@@ -367,7 +372,7 @@ fn store_halves<S: Space>(
             at.store_vector([alternate[0], alternate[2]]);
             at.bytes(quarter).store_vector([alternate[1], alternate[3]]);
             sums = to.bytes(layout.block_mins()).bytes(column * 16);
-            scales = to.bytes(layout.block_scales()).bytes(within * 4);
+            scales = to.bytes(layout.block_scales()).bytes(layout.block_scale(within) * 4);
         }
         if let Some(sum) = sum {
             if part == 0 {
@@ -400,7 +405,8 @@ fn store_in_block<S: Space>(
     at.store_vector([quantised.words[0], quantised.words[2]]);
     at.bytes(columns * 16).store_vector([quantised.words[1], quantised.words[3]]);
     if (unit & 15) == 0 {
-        to.bytes(layout.block_scales()).bytes(within * 4).cast::<f32>().store(quantised.scale);
+        let scales = to.bytes(layout.block_scales()).cast::<f32>();
+        scales.at(layout.block_scale(within)).store(quantised.scale);
     }
     if layout.forms.mins {
         let sum = quantised.sum.expect("the sum of a chunk");

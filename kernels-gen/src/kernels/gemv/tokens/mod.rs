@@ -87,13 +87,15 @@ pub(super) fn load_weights(operands: &Operands, rings: Rings, tiles: &[[Val<u32>
             let last = (first + s.schedule.several.tiles).min(end);
             let [mut slice, slices] = s.cta_slices();
             while slice < slices {
-                for &segment in &batch {
-                    let weights = operands.w.bytes(offsets.segments[segment]);
-                    let layout = &layouts[segment];
+                for run in s.runs(&batch) {
+                    let offsets: Vec<u64> = run.iter().map(|&segment| offsets.segments[segment]).collect();
+                    let (layout, tiles) = (&layouts[run[0]], [first, last]);
                     if s.has_warpgroups() {
-                        warpgroup::stream_slice(weights, layout, [first, last], slice, &mut producer, s);
+                        let weights = operands.w;
+                        warpgroup::stream_slice(weights, &offsets, layout, tiles, slice, &mut producer, s);
                     } else {
-                        stream_slice(weights, layout, [first, last], slice, &mut producer, s);
+                        let weights = operands.w.bytes(offsets[0]);
+                        stream_slice(weights, layout, tiles, slice, &mut producer, s);
                     }
                 }
                 slice += 1;
@@ -222,9 +224,16 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                 }
                 let sums = if s.accumulates() { map.totals } else { map.partial };
                 let mut partial = shared.bytes(sums).cast::<f32>();
-                for &segment in &batch {
-                    let (layout, tiles, inputs) = (&layouts[segment], [first, last], from);
-                    let run = SliceRun { layout, tiles, slice, first_slice, inputs, turns: rings.turns };
+                for segments in s.runs(&batch) {
+                    let run = SliceRun {
+                        layout: &layouts[segments[0]],
+                        segments: segments.len() as u32,
+                        tiles: [first, last],
+                        slice,
+                        first_slice,
+                        inputs: from,
+                        turns: rings.turns,
+                    };
                     if s.has_warpgroups() {
                         warpgroup::dot_slice(&run, partial, &lane_map, &mut stage, &mut turns, s);
                     } else {
@@ -273,10 +282,12 @@ pub(super) fn join_parts(operands: &Operands, tiles: [Val<u32>; 2], s: &GemvShap
     cluster_barrier();
 }
 
-/// A slice of the columns of some tiles of a segment.
+/// A slice of the columns of some tiles of a segment, or of the same tiles of two segments ([`GemvShape::runs`]).
 struct SliceRun<'a> {
     layout: &'a Layout,
-    /// Half-open range of tiles.
+    /// Number of segments.
+    segments: u32,
+    /// Half-open range of tiles of each segment.
     tiles: [Val<u32>; 2],
     /// Index of the slice.
     slice: Val<u32>,

@@ -27,7 +27,7 @@ pub struct TokenSchedule {
     pub parts: u32,
     /// Number of tiles of a segment whose sums shared memory has room for.
     pub tiles: u32,
-    /// Number of consumer warpgroups, which multiply with `wgmma` (`tokens/warpgroup.rs`): on devices of compute capability 9.0
+    /// Number of consumer warpgroups, which multiply with `wgmma` (`tokens/warpgroup`): on devices of compute capability 9.0
     /// only. 0 if warps multiply.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub warpgroups: u32,
@@ -67,7 +67,9 @@ pub(crate) struct TokenMap {
     pub factors: u32,
     /// Offset of the sums of steps of a slice, unless they are added to the totals at once, f32 `[segment of a batch][tile][step][group of tokens][16][4]`.
     pub partial: u32,
-    /// Offset of the sums of the slices so far, f32 `[part of the columns][segment of a batch][tile][group of tokens][16][4]`.
+    /// Offset of the sums of the slices so far, f32 `[part of the columns][segment of a batch][tile][group of tokens][16][4]`. With
+    /// warpgroups, `[segment of a batch][tile][pair of groups][lane][4]`: lane 4g + t has rows g and g + 8, each for token t of both
+    /// groups.
     pub totals: u32,
     /// Offset of the largest output of each warp, f32 `[warp][token]`, and of the rows of these outputs, u32.
     pub best: u32,
@@ -106,15 +108,12 @@ impl GemvShape {
         self.is_prepared() && self.schedule.several.warpgroups > 0
     }
 
-    /// Tokens of a block of a product of warpgroups, in whole groups. 0 if warps multiply.
+    /// Tokens of a block of a product of warpgroups, in whole pairs of groups. 0 if warps multiply.
     fn block_tokens(&self) -> u32 {
         if !self.has_warpgroups() {
             return 0;
         }
-        let tokens = self.tokens.div_ceil(self.schedule.several.blocks);
-        // Operand B has a multiple of 8 columns; of bytes, if there are more than 32, a multiple of 16.
-        let is_multiple_of_eight = self.has_halves() || tokens > 4 * GROUP;
-        tokens.next_multiple_of(if is_multiple_of_eight { 2 * GROUP } else { GROUP })
+        self.tokens.div_ceil(self.schedule.several.blocks).next_multiple_of(2 * GROUP)
     }
 
     /// Number of groups of tokens of a CTA.
@@ -205,6 +204,21 @@ impl GemvShape {
     /// The segments whose tiles are processed together. A CTA has the same tiles of all of them.
     pub(super) fn batches(&self) -> Vec<Vec<usize>> {
         if self.is_gated() { vec![vec![0, 1]] } else { (0..self.segments.len()).map(|it| vec![it]).collect() }
+    }
+
+    /// Whether a quad may have tiles of gate and of up: if these have the same type, and that gives a batch fewer quads.
+    pub fn mixes_segments(&self) -> bool {
+        let tiles = self.schedule.several.tiles;
+        let is_same = self.segments.iter().all(|segment| segment.ty == self.segments[0].ty);
+        self.has_warpgroups()
+            && self.is_gated()
+            && is_same
+            && (2 * tiles).div_ceil(QUAD) < 2 * tiles.div_ceil(QUAD)
+    }
+
+    /// The segments of a batch whose tiles a CTA streams and multiplies as one sequence: both if quads have tiles of both.
+    pub(super) fn runs<'a>(&self, batch: &'a [usize]) -> std::slice::Chunks<'a, usize> {
+        batch.chunks(if self.mixes_segments() { batch.len() } else { 1 })
     }
 
     /// The slices of this CTA, as a half-open range: all, or with a cluster those of a part of the columns.

@@ -351,7 +351,7 @@ impl StepWeights {
         std::array::from_fn(|group| {
             std::array::from_fn(|row| {
                 let at = 2 * row + group;
-                halves.factors.result(row, sums.0[at], mins.map(|mins| mins[at]), scale[group])
+                halves.factors.result(row, sums.0[at], mins.map(|mins| mins[at])) * scale[group]
             })
         })
     }
