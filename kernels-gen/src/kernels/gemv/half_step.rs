@@ -4,9 +4,9 @@
 //! and Q5_K, up to 2048 in Q6_K. The superblock's d is a factor of the sums. The mins of Q4_K and Q5_K are a product of
 //! their own, with the sums of the inputs of each chunk ([`min_words`]).
 //!
-//! Codes of Q4_K and Q5_K: with a zero upper byte, code c is the subnormal f16 c · 2⁻²⁴. Its product with scale · 2¹⁰ is scale · c · 2⁻¹⁴, exact
-//! and normal; d has the factor 2¹⁴. Beside `wgmma`, a multiplication costs less than an `fma`, which reads one more register.
-//! Codes of Q6_K: a byte c becomes the f16 1024 + c below the upper byte 0x64, and one `fma` leaves scale · c. Other types are
+//! Codes of Q4_K and Q5_K: with a zero upper byte, code c is the subnormal f16 c · 2⁻²⁴. Its product with scale · 2¹⁰ is
+//! scale · c · 2⁻¹⁴, exact and normal; d has the factor 2¹⁴. Beside `wgmma`, a multiplication costs less than an `fma`, which reads one
+//! more register. Codes of Q6_K: a byte c becomes the f16 1024 + c below the upper byte 0x64, and one `fma` leaves scale · c. Other types are
 //! decoded as for prompts ([`BlockDecoder`]).
 //!
 //! A pair has columns 0 and 2 of a run of four, or 1 and 3: nibbles of both are 16 bits apart in a word.
@@ -105,8 +105,8 @@ impl Scaling {
     }
 }
 
-/// The low half of a pair twice, and the high half twice. These moves cost nothing: `HMUL2` and `HFMA2` can read one half of a register
-/// for both (`.H0_H0`, `.H1_H1`).
+/// The low half of a pair twice, and the high half twice. These moves cost nothing: `HMUL2` and `HFMA2` can read one half of a
+/// register for both (`.H0_H0`, `.H1_H1`).
 fn each_twice(pair: Val<F16x2>) -> [Val<F16x2>; 2] {
     pair.unpack().map(|half| Val::<F16x2>::pack(half, half))
 }
