@@ -1,13 +1,13 @@
 //! The weights of a step as operands A of type f16, for [`Arithmetic::F16`](super::Arithmetic::F16).
 //!
-//! For Q4_K, Q5_K and Q6_K, A is scale · code, an integer, so that weights are exact where it has at most 11 bits: always in Q4_K
-//! and Q5_K, up to 2048 in Q6_K. The superblock's d is a factor of the sums. The mins of Q4_K and Q5_K are a product of
+//! For Q4_K, Q5_K and Q6_K, A is scale · code, an integer (in Q4_K and Q5_K times 2⁻¹⁴), so that weights are exact where the integer
+//! has at most 11 bits: always in Q4_K and Q5_K, up to 2048 in Q6_K. The superblock's d is a factor of the sums. The mins of Q4_K and Q5_K are a product of
 //! their own, with the sums of the inputs of each chunk ([`min_words`]).
 //!
 //! Codes of Q4_K and Q5_K: with a zero upper byte, code c is the subnormal f16 c · 2⁻²⁴. Its product with scale · 2¹⁰ is
 //! scale · c · 2⁻¹⁴, exact and normal; d has the factor 2¹⁴. Beside `wgmma`, a multiplication costs less than an `fma`, which reads one
-//! more register. Codes of Q6_K: a byte c becomes the f16 1024 + c below the upper byte 0x64, and one `fma` leaves scale · c. Other types are
-//! decoded as for prompts ([`BlockDecoder`]).
+//! more register. Codes of Q6_K: a byte c becomes the f16 1024 + c below the upper byte 0x64, and one `fma` leaves scale · c. Other
+//! types are decoded as for prompts ([`BlockDecoder`]).
 //!
 //! A pair has columns 0 and 2 of a run of four, or 1 and 3: nibbles of both are 16 bits apart in a word.
 
