@@ -4,7 +4,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::AttentionShape;
 use bespoke_kernels::kernels::gemv::{Arithmetic, GemvShape};
 use bespoke_kernels::kernels::launching::Trigger;
-use bespoke_kernels::plan::{BufferName, LaunchRole, Plan, PlanParams, Rule, Tuning};
+use bespoke_kernels::plan::{BufferName, LaunchRole, Plan, PlanParams, Rule, Site, Tuning};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::{KernelSpec, matrix_name};
 
@@ -109,10 +109,12 @@ fn later_rules_override_and_selectors_restrict() {
         assert_eq!((product.schedule.warps, product.schedule.stages), (warps, 3));
     }
     let tuning = Tuning::parse(&format!("version = 1\n{text}")).unwrap();
-    let rule = tuning.rule(&Target::Sm80.into(), LaunchRole::FfnDown, None, 1, Arithmetic::Integers);
+    let gpu = Target::Sm80.into();
+    let rule_of =
+        |role| tuning.rule(&Site { gpu: &gpu, role, shape: None, rows: 1, arithmetic: Arithmetic::Integers });
+    let rule = rule_of(LaunchRole::FfnDown);
     assert_eq!(rule.knobs(), [("warps", "6".to_owned()), ("stages", "2".to_owned())]);
-    let head = tuning.rule(&Target::Sm80.into(), LaunchRole::Output, None, 1, Arithmetic::Integers);
-    assert!(head.knobs().is_empty());
+    assert!(rule_of(LaunchRole::Output).knobs().is_empty());
 }
 
 /// A rule with a number of rows applies to steps of that number only, and one without to steps of one row.

@@ -4,7 +4,7 @@ mod attention;
 
 use super::gpu::Gpu;
 use super::sampling::{self, SharedBuffers};
-use super::tuning::Tuning;
+use super::tuning::{Site, Tuning};
 use super::weights::{segments, stack};
 use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
@@ -262,8 +262,9 @@ impl Builder<'_> {
             return shape;
         }
         let (gpu, name) = (&self.plan.gpu, matrix_name(&shape));
-        let rule = self.tuning.rule(gpu, stack.label.role, Some(&name), tokens, shape.arithmetic);
-        cost::gemv(&self.plan.gpu, shape, stack.trigger, &rule)
+        let (role, arithmetic) = (stack.label.role, shape.arithmetic);
+        let rule = self.tuning.rule(&Site { gpu, role, shape: Some(&name), rows: tokens, arithmetic });
+        cost::gemv(gpu, shape, stack.trigger, &rule)
     }
 
     /// Adds the launches of a product with inputs `x` and outputs `y`.

@@ -34,7 +34,7 @@ use crate::spec::KernelSpec;
 pub use buffer::{Buffer, BufferKind, BufferName};
 pub use gpu::Gpu;
 pub use label::{LaunchLabel, LaunchRole, UnknownLabel};
-pub use tuning::{Rule, Tuning, TuningError};
+pub use tuning::{Rule, Site, Tuning, TuningError};
 pub use weights::{Part, PartForm};
 
 /// Parameters of a plan besides shape and target.

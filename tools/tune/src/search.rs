@@ -110,7 +110,8 @@ pub fn knobs(role: LaunchRole, rows: u32, quick: bool) -> Vec<Vec<Setting>> {
     }
 }
 
-/// `present` with one knob of a role set for the GPU, number of rows and, of several rows, arithmetic of `plan`.
+/// Adds one setting for a role to `present`. Its rule applies only to the GPU and the number of rows of `plan`, and with several
+/// rows only to the plan's arithmetic.
 pub fn with(present: &Tuning, plan: &Plan, role: LaunchRole, setting: Setting) -> Tuning {
     let mut tuning = present.clone();
     let rows = plan.params.rows;

@@ -110,7 +110,7 @@ pub(crate) struct Warp {
     pub(crate) independent: bool,
     /// The groups that are not running, the next one first. Their lanes have not exited.
     pub(super) groups: VecDeque<Group>,
-    /// Whether the next group runs when the scheduler runs the warp again.
+    /// Whether the turn of the current group is over: the warp continues with the next group.
     pub(super) turn_over: bool,
     /// The last wait of a group for other lanes of the warp.
     pub(super) lane_wait: Option<LaneWait>,

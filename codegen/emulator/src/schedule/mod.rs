@@ -152,7 +152,7 @@ impl RunningCluster {
             if !ran {
                 return TurnEnd::Fault(self.explain_hang(worker));
             }
-            // Not a short turn, after which the cluster may wait again.
+            // After a short turn the cluster may only have polled once more: it still counts as waiting.
             if turn > LONG_TURN && std::mem::take(&mut self.waits) {
                 waiting.fetch_sub(1, Relaxed);
             }

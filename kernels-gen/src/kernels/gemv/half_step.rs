@@ -70,8 +70,8 @@ enum Decoder<'a> {
     Blocks(Vec<BlockDecoder<'a>>),
 }
 
-/// The scales of Q6_K plus 128 as unsigned bytes: bytes 2j and 2j + 1 of word `[t][i]` have those of half chunk 4(2i + j) + t in
-/// rows g and g + 8.
+/// The scales of Q6_K, plus 128 as unsigned bytes. Word `[t][i]` has those of half chunk 8i + t for rows g and g + 8, then those of
+/// half chunk 8i + 4 + t.
 struct EightBit {
     scales: Vec<[Val<u32>; 2]>,
     bits: HalfChunkBits,
@@ -92,7 +92,7 @@ impl Scaling {
     }
 
     /// For rows g and g + 8: scale · c from 1024 + 128 + 4 · c. Bytes `first` and `first + 1` of a word have the scales plus 128.
-    /// The offset, −288 times the scale, has 11 bits.
+    /// The offset, −288 · scale, is exact in f16.
     fn signed(word: Val<u32>, first: u32) -> [Scaling; 2] {
         let scales = fma(two_bytes(word, [first, first + 1]), both(0.25), both(-1152.0 * 0.25));
         let [scales, offsets] = [scales, scales * both(-1152.0)].map(each_twice);

@@ -3,7 +3,7 @@
 use super::{Builder, Memory, Stack, View, f32s};
 use crate::kernels::attention::{AppendShape, AttentionShape, PAGE, SharesShape};
 use crate::kernels::launching::Trigger;
-use crate::plan::{Argument, BufferKind, BufferName, LaunchLabel, LaunchRole, StepKind, cost};
+use crate::plan::{Argument, BufferKind, BufferName, LaunchLabel, LaunchRole, Site, StepKind, cost};
 use crate::shape::Attention;
 use crate::spec::KernelSpec;
 
@@ -34,9 +34,10 @@ impl Builder<'_> {
             StepKind::Decode | StepKind::Verify => self.plan.params.rows,
             StepKind::Prefill => 1,
         };
-        let arithmetic = self.plan.params.arithmetic;
-        let rule = self.tuning.rule(&self.plan.gpu, LaunchRole::Attention, None, rows, arithmetic);
-        cost::attention(&self.plan.gpu, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
+        let (gpu, arithmetic) = (&self.plan.gpu, self.plan.params.arithmetic);
+        let site = Site { gpu, role: LaunchRole::Attention, shape: None, rows, arithmetic };
+        let rule = self.tuning.rule(&site);
+        cost::attention(gpu, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 
     /// Adds the launches of a layer's attention and of the products around it; with `only_appends`, those up to the append to the

@@ -39,10 +39,9 @@ mod rule;
 
 use serde::{Deserialize, Serialize};
 
-pub use rule::{Knob, Rule, trigger_name};
+pub use rule::{Knob, Rule, Site, trigger_name};
 
 use super::{Gpu, Launch, LaunchRole, Plan, StepKind};
-use crate::kernels::gemv::Arithmetic;
 use crate::spec::{KernelSpec, matrix_name};
 
 /// Rules that override the cost model; see the [module](self).
@@ -143,16 +142,9 @@ impl Tuning {
         format!("{comment}{rules}")
     }
 
-    /// Combines all rules that apply to a role on a GPU in steps of `rows` rows; `shape` is the [`matrix_name`] of a matrix product,
-    /// and `arithmetic` that of the step's products.
-    pub fn rule(
-        &self,
-        gpu: &Gpu,
-        role: LaunchRole,
-        shape: Option<&str>,
-        rows: u32,
-        arithmetic: Arithmetic,
-    ) -> Rule {
+    /// Combines all rules that apply to a launch.
+    pub fn rule(&self, site: &Site<'_>) -> Rule {
+        let Site { gpu, role, shape, rows, arithmetic } = *site;
         let mut combined = Rule {
             target: Some(gpu.target),
             multiprocessors: Some(gpu.multiprocessors),
@@ -161,7 +153,7 @@ impl Tuning {
             shape: shape.map(str::to_owned),
             ..Rule::empty(role)
         };
-        for rule in self.rules.iter().filter(|rule| rule.applies(gpu, role, shape, rows, arithmetic)) {
+        for rule in self.rules.iter().filter(|rule| rule.applies(site)) {
             combined.override_with(rule, rows);
         }
         combined
@@ -175,7 +167,8 @@ impl Tuning {
             KernelSpec::Attention(shape) => (None, shape.tokens, step),
             _ => (None, 1, step),
         };
-        self.rule(&plan.gpu, launch.label.role, shape.as_deref(), rows, arithmetic)
+        let (gpu, role) = (&plan.gpu, launch.label.role);
+        self.rule(&Site { gpu, role, shape: shape.as_deref(), rows, arithmetic })
     }
 
     /// Whether a rule can apply to `gpu`.

@@ -197,6 +197,21 @@ impl Knob {
     }
 }
 
+/// What the selectors of rules are compared with: a kind of launch in a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    /// The GPU.
+    pub gpu: &'a Gpu,
+    /// The launch's role.
+    pub role: LaunchRole,
+    /// The [`matrix_name`](crate::spec::matrix_name) of a matrix product; `None` for attention.
+    pub shape: Option<&'a str>,
+    /// Number of rows of the step.
+    pub rows: u32,
+    /// Arithmetic of the step's products.
+    pub arithmetic: Arithmetic,
+}
+
 impl Rule {
     /// The knobs that the rule sets, with their values as in a file.
     pub fn knobs(&self) -> Vec<(&'static str, String)> {
@@ -237,19 +252,12 @@ impl Rule {
         self.violated(shape).is_none()
     }
 
-    pub(super) fn applies(
-        &self,
-        gpu: &Gpu,
-        role: LaunchRole,
-        shape: Option<&str>,
-        rows: u32,
-        arithmetic: Arithmetic,
-    ) -> bool {
-        self.role == role
-            && self.is_for(gpu)
-            && self.rows.is_none_or(|only| only == rows)
-            && self.arithmetic.is_none_or(|only| only == arithmetic)
-            && self.shape.as_deref().is_none_or(|only| Some(only) == shape)
+    pub(super) fn applies(&self, site: &Site<'_>) -> bool {
+        self.role == site.role
+            && self.is_for(site.gpu)
+            && self.rows.is_none_or(|only| only == site.rows)
+            && self.arithmetic.is_none_or(|only| only == site.arithmetic)
+            && self.shape.as_deref().is_none_or(|only| Some(only) == site.shape)
     }
 
     pub(super) fn is_for(&self, gpu: &Gpu) -> bool {

@@ -317,8 +317,8 @@ fn finish_rows(batch: &[&Rows], tiles: [Val<u32>; 2], operands: &Operands, s: &G
         } else {
             (0..OUTPUTS_AT_ONCE).map(element).collect()
         };
-        let vectors: Vec<_> =
-            batch.iter().filter(|_| s.has_warpgroups()).map(|rows| lane_sums(rows, &some[0], s)).collect();
+        let of_lane: Option<Vec<_>> =
+            s.has_warpgroups().then(|| batch.iter().map(|rows| lane_sums(rows, &some[0], s)).collect());
         let before: Vec<Val<f32>> = if s.output == Output::Residual {
             some.iter().map(|at| load_if(at.output(rows, operands, s), val(0u32), at.inside)).collect()
         } else {
@@ -326,10 +326,9 @@ fn finish_rows(batch: &[&Rows], tiles: [Val<u32>; 2], operands: &Operands, s: &G
         };
         for (pass, at) in some.iter().enumerate() {
             if at.inside {
-                let sums: Vec<_> = if s.has_warpgroups() {
-                    vectors.iter().map(|sums| sums[pass]).collect()
-                } else {
-                    batch.iter().map(|rows| sum(rows, at, s)).collect()
+                let sums: Vec<_> = match &of_lane {
+                    Some(segments) => segments.iter().map(|sums| sums[pass]).collect(),
+                    None => batch.iter().map(|rows| sum(rows, at, s)).collect(),
                 };
                 let mut value = result(at, batch, &sums, operands, s);
                 if s.output == Output::Residual {

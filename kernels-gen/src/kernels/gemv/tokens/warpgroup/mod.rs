@@ -37,7 +37,8 @@ pub(crate) const QUAD: u32 = 4;
 /// Most consumer warpgroups of a CTA: more would have too few registers a thread.
 pub(crate) const MAX_WARPGROUPS: u32 = 3;
 
-/// Registers of a thread, if there are [`MAX_WARPGROUPS`] and the producers are a fourth one (`setmaxnreg`).
+/// Registers of each thread in a CTA of [`MAX_WARPGROUPS`] consumer warpgroups and a producer warpgroup, which gives registers to the
+/// others (`setmaxnreg`).
 pub(in crate::kernels::gemv) struct Registers {
     /// Of every thread at the start.
     pub start: u32,

@@ -21,7 +21,7 @@ pub(super) type Four = [Val<f32>; 4];
 
 /// The sums of a step in a lane.
 pub(super) struct StepSums {
-    /// For each pair of groups of tokens.
+    /// An entry for each pair of groups of tokens.
     pub sums: Vec<Four>,
     /// Scales of the inputs of both tokens of a pair, if they are not yet applied. They are powers of two, and products with them are
     /// exact unless they overflow (`HalvedUnit::new`), so that one `fma` gives the bits of a multiplication and an addition.
