@@ -6,16 +6,25 @@
 //! only requests a stop after the current token, so that the line is complete; `chat` resets this for each answer. While
 //! a server runs, the first signal of any kind begins its shutdown.
 //!
+//! The same signal within [`SAME_SIGNAL`] of the first counts as the first: `timeout` sends its signal to the process and to
+//! the process's group.
+//!
 //! A signal that was ignored when the process started stays ignored: SIGHUP after `nohup`, SIGINT in a background job of
 //! a script.
 
 use std::io::{self, IsTerminal, Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
+#[cfg(unix)]
+use std::time::{Duration, Instant};
 
 use bespoke_files::remove_unfinished;
 
 use crate::console::note;
+
+/// Time in which a signal's repetition is no second signal: shorter than a person needs for a second Ctrl-C.
+#[cfg(unix)]
+const SAME_SIGNAL: Duration = Duration::from_millis(80);
 
 /// Exit code after Ctrl-C: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
@@ -99,7 +108,7 @@ fn install() -> io::Result<()> {
     use signal_hook::iterator::Signals;
 
     let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&it| !is_ignored(it)).collect();
-    // While this is set, a signal ends the process at once: until the thread below runs, and while it cleans up.
+    // While this is set, a signal ends the process at once: until the thread below runs, and soon after it began to clean up.
     let at_once = Arc::new(AtomicBool::new(true));
     for &signal in &signals {
         register_conditional_shutdown(signal, 128 + signal, Arc::clone(&at_once))?;
@@ -107,11 +116,20 @@ fn install() -> io::Result<()> {
     let mut received = Signals::new(&signals)?;
     let cleaning_up = Arc::clone(&at_once);
     let handle = move || {
+        let mut first: Option<(i32, Instant)> = None;
         for signal in received.forever() {
-            if call_first() || (signal == SIGINT && request()) {
+            if first.is_some_and(|(same, at)| signal == same && at.elapsed() < SAME_SIGNAL) {
                 continue;
             }
-            cleaning_up.store(true, Ordering::Relaxed);
+            if call_first() || (signal == SIGINT && request()) {
+                first = Some((signal, Instant::now()));
+                continue;
+            }
+            let cleaning_up = Arc::clone(&cleaning_up);
+            std::thread::spawn(move || {
+                std::thread::sleep(SAME_SIGNAL);
+                cleaning_up.store(true, Ordering::Relaxed);
+            });
             clean_up();
             // Without destructors and exit handlers: other threads may be inside the CUDA driver, which would crash in
             // its own exit handlers.

@@ -33,7 +33,8 @@ pub fn path_of(text: &str) -> Option<&Path> {
     let path = Path::new(text);
     let is_file =
         path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
-    (is_file || is_demo(path) || is_hf_folder(path)).then_some(path)
+    let is_folder = path.is_dir() && builtin_named(text).is_err();
+    (is_file || is_folder || is_demo(path) || is_hf_folder(path)).then_some(path)
 }
 
 /// Shape of a GGUF file or a folder, of a built-in name, or of the demo model.

@@ -41,6 +41,9 @@ pub fn write(file: OutputFile, bytes: &[u8]) -> miette::Result<()> {
 /// Report of an output's error.
 pub fn file_error(error: FileError) -> miette::Report {
     match &error {
+        FileError::Exists(path) if path.is_dir() => {
+            miette!(help = "give another name", "{} is a folder", path.display())
+        }
         FileError::Exists(_) => miette!(help = "--force replaces it", "{error}"),
         _ => miette!("{error}"),
     }

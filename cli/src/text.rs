@@ -89,12 +89,21 @@ impl TokenIds {
 fn ids(text: &str) -> Result<Vec<u32>, String> {
     let text = text.trim();
     let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
-    words
-        .map(|word| {
-            word.parse().map_err(|_| format!("`{word}` is not a token id: expected ids such as 1,2,3"))
-        })
-        .collect()
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let id = |word: &str| {
+        word.parse().map_err(|_| format!("`{word}` is not a token id: expected ids such as 1,2,3"))
+    };
+    // Spaces may separate ids without a comma.
+    let between_commas = text.split(',').map(|part| {
+        let mut words = part.split_whitespace().peekable();
+        if words.peek().is_none() {
+            return Err("an id is missing before or after a comma: expected ids such as 1,2,3".to_owned());
+        }
+        words.map(id).collect::<Result<Vec<u32>, _>>()
+    });
+    Ok(between_commas.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// A number and what it counts: `1 token`, `2 tokens`.
@@ -115,6 +124,10 @@ mod tests {
         for (text, word) in [("1,x", "x"), ("[1", "[1"), ("-1", "-1"), ("4294967296", "4294967296")] {
             let error = format!("`{word}` is not a token id: expected ids such as 1,2,3");
             assert_eq!(text.parse::<TokenIds>(), Err(error), "{text}");
+        }
+        for text in ["1,,2", ",1", "1,", "[1, ]"] {
+            let error = "an id is missing before or after a comma: expected ids such as 1,2,3";
+            assert_eq!(text.parse::<TokenIds>(), Err(error.to_owned()), "{text}");
         }
     }
 

@@ -29,10 +29,11 @@ pub fn model() -> Result<Gguf, bespoke_gguf::Error> {
 }
 
 /// Normalises a prompt to the form of the training data: a question ends with the equals sign; other texts have no
-/// trailing spaces.
+/// trailing spaces, unless they are nothing else.
 pub fn normalised_prompt(text: &str) -> String {
     match text.parse::<Question>() {
         Ok(question) => question.to_string(),
+        Err(_) if text.trim_end().is_empty() => text.to_owned(),
         Err(_) => text.trim_end().to_owned(),
     }
 }
@@ -98,6 +99,7 @@ mod tests {
             (" 17+25", "17 + 25 ="),
             ("6 x 7 = ", "6 * 7 ="),
             ("The old fox ", "The old fox"),
+            (" ", " "),
             ("17 + 25 = 42", "17 + 25 = 42"),
         ] {
             assert_eq!(normalised_prompt(text), taught);

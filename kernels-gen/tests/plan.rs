@@ -573,3 +573,34 @@ fn a_layout_that_attention_cannot_write_is_an_error() {
     let granules = error(InputLayout { granules: u32::MAX, ..layout }, 4);
     assert!(granules.starts_with("`layout.granules` is 4294967295, not 1 to "), "{granules}");
 }
+
+/// Query heads of a CTA of attention in prefill steps, groups of 16 rows, and whether warpgroups multiply: by the model's query
+/// heads for a key head, on Hopper and before. Two heads would leave half of a warpgroup's warps without one.
+#[test]
+fn attention_of_prompts_fills_its_warps() {
+    let divided = |name: &str, target: Target| {
+        let plan = Plan::new(&shape(name), target, PlanParams::single(4096).prefill(512)).unwrap();
+        let chunks: Vec<_> = plan
+            .kernels
+            .iter()
+            .filter_map(|kernel| match &kernel.spec {
+                KernelSpec::AttentionChunk(s) => {
+                    Some((s.attention.heads_per_block, s.row_groups, s.warpgroups))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(chunks.len(), 1, "{name}");
+        chunks[0]
+    };
+    for (name, hopper, before) in [
+        ("llama-3.1-8b", (4, 2, true), (4, 2, false)),
+        ("qwen2.5-7b", (7, 1, true), (1, 8, false)),
+        ("qwen2.5-1.5b", (6, 1, true), (2, 4, false)),
+        ("llama-3.2-3b", (3, 2, true), (1, 8, false)),
+        ("qwen3-0.6b", (2, 4, false), (2, 4, false)),
+    ] {
+        assert_eq!(divided(name, Target::Sm90), hopper, "{name}");
+        assert_eq!(divided(name, Target::Sm80), before, "{name}");
+    }
+}

@@ -156,6 +156,8 @@ impl Input<'_> {
         let mut jobs: Vec<Job> = Vec::new();
         // Numbers of lines by the JSON text of their ids.
         let mut ids: HashMap<String, usize> = HashMap::new();
+        // Editors of some systems begin a file with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
         for (number, line) in lines {
             let job = self.job(line, &defaults, &setting, &mut format).and_then(|job| {

@@ -141,7 +141,11 @@ pub fn execute(args: &CheckArgs) -> miette::Result<ExitCode> {
 fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
     let options = options(args)?;
     let path = Path::new(&args.subject);
-    let (kind, text) = kind_of(path);
+    let (mut kind, text) = kind_of(path);
+    // The demo model has a shape whose kernels are checked, and weights with which its steps run.
+    if kind == Kind::Shape && model::is_demo(path) && (args.steps.is_some() || args.rows.is_some()) {
+        kind = Kind::Model;
+    }
     kind.refuse_unused_options(args)?;
     let report = match kind {
         Kind::Ptx => match check_ptx(args, path, text, &options) {
@@ -221,7 +225,7 @@ impl Kind {
             if given && its != self {
                 let help = match its {
                     Kind::Ptx => "give a PTX file",
-                    Kind::Model => "give the file of a model: its steps are checked",
+                    Kind::Model => "give the file of a model, or `demo`: its steps are checked",
                     Kind::Shape => "give a built-in shape or `demo`",
                 };
                 return Err(miette!(help = help, "{option} has no effect here: {} is {what}", args.subject));

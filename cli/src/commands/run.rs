@@ -248,6 +248,14 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
             Some(limit) => prompt.len() as u64 + u64::from(limit.saturating_sub(1)),
             None => most.min(positions - 1).max(prompt.len() as u64),
         };
+        if needed > most {
+            return Err(miette!(
+                help = format!(
+                    "shorten the prompt, or use --ctx {needed}: text gets worse beyond these positions"
+                ),
+                "{needed} positions are needed; the cache holds {context}, and the model was trained for {most}"
+            ));
+        }
         return Err(session::engine_error(EngineError::ContextFull { needed, context }));
     }
     if let Some(keep) = args.keep.filter(|&keep| keep >= context) {

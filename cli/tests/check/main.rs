@@ -385,6 +385,8 @@ fn steps_of_several_rows_of_a_model_are_clean() {
         "{}",
         ran.stderr
     );
+    // The demo model has weights, too.
+    assert!(output(0, &["demo", "--steps", "1", "--lints", "off"]).contains("demo: no findings in "));
     let ran = check(&[model.to_str().unwrap(), "--rows", "65"]);
     assert!(ran.stderr.contains("65 is not in 1..=64"), "{}", ran.stderr);
 }

@@ -143,6 +143,16 @@ fn an_unknown_shape_brings_suggestions() {
 }
 
 #[test]
+fn a_folder_without_a_model_is_no_unknown_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(error(&["inspect", folder.path().to_str().unwrap()]).contains("config.json"));
+    let Output { status, stderr, .. } = command(&["check", "."]).current_dir(&folder).output().unwrap();
+    let message = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(2));
+    assert!(message.contains("config.json") && !message.contains("did you mean"), "{message}");
+}
+
+#[test]
 fn what_is_no_model_is_said_in_one_message() {
     let (_folder, path, text) = scratch("bad.gguf");
     let message = error(&["inspect", &text]);

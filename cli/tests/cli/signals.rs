@@ -1,6 +1,6 @@
 //! Signals: incomplete files are removed, and the exit code is 128 + the signal's number.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,31 @@ fn a_second_signal_ends_at_once() {
     assert_eq!(child.wait().unwrap().code(), Some(143));
     drop(reader);
     full.join().unwrap();
+}
+
+/// `timeout` sends its signal to the process and to its group.
+#[test]
+fn a_signal_that_comes_twice_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = long_synth(folder.path(), command(&[]));
+    send(&child, Signal::SIGTERM);
+    std::thread::sleep(Duration::from_millis(2));
+    send(&child, Signal::SIGTERM);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+
+    let endless = ["run", "demo", "--device", "emulator", "-p", "The", "--ignore-eos", "-n", "-1"];
+    let mut child = command(&endless).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    // A piece of the answer: from then on the first Ctrl-C is a request.
+    let mut answer = vec![0];
+    stdout.read_exact(&mut answer).unwrap();
+    send(&child, Signal::SIGINT);
+    std::thread::sleep(Duration::from_millis(2));
+    send(&child, Signal::SIGINT);
+    stdout.read_to_end(&mut answer).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(answer.ends_with(b"\n"), "{:?}", String::from_utf8_lossy(&answer));
 }
 
 /// Process 1 of a container has no default actions.

@@ -11,9 +11,9 @@ use crate::finding::Neighbour;
 /// Device address of the first allocation.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 /// Alignment of allocations in bytes.
-const ALIGNMENT: u64 = 256;
+pub(crate) const ALIGNMENT: u64 = 256;
 /// Minimum number of unmapped bytes between two allocations.
-const GUARD: u64 = 1 << 20;
+pub(crate) const GUARD: u64 = 1 << 20;
 /// Bytes of a page, the unit in which initialisation is summarised.
 const PAGE: u64 = 4096;
 
@@ -74,6 +74,19 @@ impl Memory {
         let end = base + bytes.max(1);
         table.next = (end + GUARD).next_multiple_of(ALIGNMENT);
         table.live.push(Arc::new(Allocation::new(name, base, bytes)));
+        base
+    }
+
+    /// Allocates variables at their offsets from an address, and returns that address. The offsets leave guard zones.
+    pub(crate) fn alloc_variables(&self, variables: &[PlacedVariable]) -> u64 {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let table = Arc::make_mut(&mut *table);
+        let base = table.next.max(FIRST_ADDRESS);
+        for variable in variables {
+            let at = base + variable.offset;
+            table.next = (at + variable.bytes.max(1) + GUARD).next_multiple_of(ALIGNMENT);
+            table.live.push(Arc::new(Allocation::new(&variable.name, at, variable.bytes)));
+        }
         base
     }
 
@@ -144,6 +157,14 @@ impl Memory {
             _ => Err(MemoryError::OutOfBounds { address, bytes, nearest: table.nearest(address, bytes) }),
         }
     }
+}
+
+/// A variable and its place: in the module's variables, a CTA's shared memory, or a thread's local memory.
+#[derive(Clone, Debug)]
+pub(crate) struct PlacedVariable {
+    pub(crate) name: String,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Snapshot of the allocations, in ascending order of address.

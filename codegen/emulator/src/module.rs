@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::checks::numeric::NumericEffect;
 use crate::code::cursor::Symbol;
-use crate::code::program::{Place, Program, SharedVariable, Source};
+use crate::code::program::{AddressOfVariable, Place, Program, Source};
 use crate::context::Inst;
 use crate::decode::{self, Decoded, opcodes};
 use crate::load::addresses::add_names;
@@ -14,7 +14,7 @@ use crate::load::ast::{Ast, Clusters, Function, InitialAddress, Instruction, Par
 use crate::load::calls::CallGraph;
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::{link, parser};
-use crate::memory::Memory;
+use crate::memory::{ALIGNMENT, GUARD, Memory, PlacedVariable};
 use crate::profile::traffic::ProfileTraits;
 
 /// A loaded PTX module with decoded kernels.
@@ -41,28 +41,20 @@ impl Module {
     pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
         let mut ast = parser::parse(text, opcodes::look_up).map_err(first_errors)?;
         let mut errors = std::mem::take(&mut ast.errors);
-        let mut data = Vec::new();
-        let mut names = HashMap::new();
-        for variable in &ast.globals {
-            data.resize(data.len().next_multiple_of(variable.align.max(1) as usize), 0);
-            names.insert(variable.name.clone(), Symbol::Module(data.len() as u64));
-            let end = data.len() + variable.bytes as usize;
-            if end as u64 > MAX_GLOBAL {
-                errors.push(variable.too_large(MAX_GLOBAL));
-                break;
-            }
-            data.extend_from_slice(&variable.init);
-            data.resize(end, 0);
-        }
+        let variables = lay_out_module(&ast, &mut errors);
+        let place = |variable: &PlacedVariable| (variable.name.clone(), Symbol::Module(variable.offset));
+        let mut names: HashMap<String, Symbol> = variables.iter().map(place).collect();
+        let mut initial: Vec<Vec<u8>> = ast.globals.iter().map(|variable| variable.init.clone()).collect();
         let mut graph = CallGraph::new(&ast);
         names.extend(graph.addresses.iter().map(|(name, at)| (name.to_string(), Symbol::Function(at))));
-        let addresses = initial_addresses(&ast, &names, &mut data, &mut errors);
+        let addresses = initial_addresses(&ast, &names, &mut initial, &mut errors);
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let source = Arc::new(Source {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             lines: text.lines().map(str::to_string).collect(),
             files: ast.files.clone(),
-            data,
+            variables,
+            initial,
             addresses,
         });
         let mut kernels = Vec::new();
@@ -157,13 +149,25 @@ pub struct Kernel {
 
 /// A kernel's shared variables.
 struct SharedVariables {
-    sized: Vec<SharedVariable>,
+    sized: Vec<PlacedVariable>,
     dynamic: Option<(String, u64)>,
     /// Bytes of the sized variables, rounded up to the alignment of the dynamic variables that follow.
     bytes: u64,
     /// As `bytes`, with the guard zones.
     guarded: u64,
 }
+
+/// A thread's local variables.
+struct LocalVariables {
+    variables: Vec<PlacedVariable>,
+    /// Offset of the stack of `alloca`.
+    stack: u64,
+    /// Bytes of all local memory of a thread, with the guard zones.
+    bytes: u64,
+}
+
+/// Bytes of the guard zone after a local variable, which no access may touch.
+const LOCAL_GUARD: u64 = 256;
 
 /// Bytes of the guard zone between two shared variables, which no access may touch. A multiple of every swizzle pattern, so
 /// that bank conflicts are those of a layout without guard zones.
@@ -181,7 +185,8 @@ impl Kernel {
         for param in &params {
             symbols.insert(param.name.clone(), Symbol::Param(param.offset));
         }
-        let (local, stack) = lay_out_local(function, &mut symbols)?;
+        let LocalVariables { variables: local_variables, stack, bytes: local } =
+            lay_out_local(function, &mut symbols)?;
         let shared = lay_out_shared(function, &ast.shared, &mut symbols);
         let Decoded { insts, register_checks, tracked, lists, layout, writes, wgmma } =
             decode::decode(function, &symbols)?;
@@ -202,6 +207,7 @@ impl Kernel {
                 shared: shared.sized,
                 dynamic_shared: shared.dynamic,
                 local,
+                local_variables,
                 stack,
                 layout,
                 register_names: function.registers.iter().map(|register| register.name.clone()).collect(),
@@ -271,41 +277,62 @@ impl Kernel {
     /// The address of the module's variables in `memory`; the first launch allocates them.
     pub(crate) fn module_base(&self, memory: &Memory) -> u64 {
         let source = &self.program.source;
-        if source.data.is_empty() {
+        if source.variables.is_empty() {
             return 0;
         }
         memory.module_base(source.id, |memory| {
-            let base = memory.alloc("module variables", source.data.len() as u64);
-            // Cannot fail: the range is the allocation.
-            let mut data = source.data.clone();
-            for &(at, offset) in &source.addresses {
-                data[at..at + 8].copy_from_slice(&base.wrapping_add_signed(offset).to_le_bytes());
+            let base = memory.alloc_variables(&source.variables);
+            let mut initial = source.initial.clone();
+            for &AddressOfVariable { holder, at, offset } in &source.addresses {
+                initial[holder][at..at + 8].copy_from_slice(&base.wrapping_add_signed(offset).to_le_bytes());
             }
-            let written = memory.write(base, &data);
-            debug_assert_eq!(written, Ok(()));
+            for (variable, initial) in source.variables.iter().zip(initial) {
+                let at = base + variable.offset;
+                // Cannot fail: the ranges are inside the allocation.
+                let filled = memory.fill(at, variable.bytes, 0);
+                let written = memory.write(at, &initial);
+                debug_assert_eq!((filled, written), (Ok(()), Ok(())));
+            }
             base
         })
     }
 }
 
-/// Writes the addresses of functions into the initial bytes of the module's variables. Returns the offsets at which a
-/// variable's address belongs, each with the offset of that address from the start of all variables.
+/// Assigns offsets to the module's variables, with guard zones between them.
+fn lay_out_module(ast: &Ast, errors: &mut Vec<ParseError>) -> Vec<PlacedVariable> {
+    let (mut placed, mut end, mut bytes) = (Vec::new(), 0u64, 0u64);
+    for variable in &ast.globals {
+        bytes += variable.bytes;
+        if bytes > MAX_GLOBAL {
+            errors.push(variable.too_large(MAX_GLOBAL));
+            break;
+        }
+        let offset = end.next_multiple_of(ALIGNMENT.max(variable.align as u64));
+        placed.push(PlacedVariable { name: variable.name.clone(), offset, bytes: variable.bytes });
+        end = offset + variable.bytes + GUARD;
+    }
+    placed
+}
+
+/// Writes the addresses of functions into the initial bytes of the module's variables. Returns the addresses of variables
+/// that belong there.
 fn initial_addresses(
     ast: &Ast,
     names: &HashMap<String, Symbol>,
-    data: &mut [u8],
+    initial: &mut [Vec<u8>],
     errors: &mut Vec<ParseError>,
-) -> Vec<(usize, i64)> {
+) -> Vec<AddressOfVariable> {
     let mut of_variables = Vec::new();
-    for variable in &ast.globals {
-        let Some(&Symbol::Module(start)) = names.get(&variable.name) else { continue };
+    for (holder, variable) in ast.globals.iter().enumerate() {
         for InitialAddress { at, name, offset, place } in &variable.addresses {
-            let at = (start + at) as usize;
+            let at = *at as usize;
             match names.get(name) {
-                Some(&Symbol::Module(address)) => of_variables.push((at, address as i64 + offset)),
+                Some(&Symbol::Module(address)) => {
+                    of_variables.push(AddressOfVariable { holder, at, offset: address as i64 + offset });
+                }
                 Some(&Symbol::Function(address)) => {
                     let address = address.wrapping_add_signed(*offset);
-                    data[at..at + 8].copy_from_slice(&address.to_le_bytes());
+                    initial[holder][at..at + 8].copy_from_slice(&address.to_le_bytes());
                 }
                 _ if ast.device.contains_key(name) => {
                     let message = format!("the function `{name}` has no body in this module");
@@ -321,27 +348,28 @@ fn initial_addresses(
     of_variables
 }
 
-/// Assigns offsets to the function's local variables. Returns the bytes of local memory per thread, and the offset of
-/// the stack of `alloca`.
+/// Assigns offsets to the function's local variables, with guard zones between them, and to the stack of `alloca`.
 fn lay_out_local(
     function: &Function,
     symbols: &mut HashMap<String, Symbol>,
-) -> Result<(u64, u64), Vec<ParseError>> {
-    let mut end = 0u64;
+) -> Result<LocalVariables, Vec<ParseError>> {
+    let (mut variables, mut end) = (Vec::new(), 0u64);
     for variable in &function.locals {
-        let at = end.next_multiple_of(variable.align as u64);
-        symbols.insert(variable.name.clone(), Symbol::Local(at));
-        end = at + variable.bytes;
+        let offset = end.next_multiple_of(variable.align as u64);
+        symbols.insert(variable.name.clone(), Symbol::Local(offset));
+        variables.push(PlacedVariable { name: variable.name.clone(), offset, bytes: variable.bytes });
+        end = offset + variable.bytes + LOCAL_GUARD;
     }
     let stack = end.next_multiple_of(LOCAL_ALIGN);
     let allocates = function.body.iter().any(|instruction| instruction.opcode == "alloca");
-    let bytes = stack + if allocates { STACK } else { 0 };
+    let stack_bytes = if allocates { STACK } else { 0 };
+    let bytes = function.locals.iter().map(|variable| variable.bytes).sum::<u64>() + stack_bytes;
     if bytes > MAX_LOCAL {
         let line = function.body.first().map_or(0, |first| first.line);
         let message = format!("{bytes} bytes of local memory are more than {MAX_LOCAL}");
         return Err(vec![ParseError::new(ParseErrorKind::Target, (line, 1), message)]);
     }
-    Ok((bytes, stack))
+    Ok(LocalVariables { variables, stack, bytes: stack + stack_bytes })
 }
 
 /// Assigns offsets to the function's shared variables, and to the module's shared variables that the function names.
@@ -366,7 +394,7 @@ fn lay_out_shared(
         let at = end.next_multiple_of(variable.align as u64);
         let offset = at + guard * sized.len() as u64;
         symbols.insert(variable.name.clone(), Symbol::Shared(offset));
-        sized.push(SharedVariable { name: variable.name.clone(), offset, bytes: variable.bytes });
+        sized.push(PlacedVariable { name: variable.name.clone(), offset, bytes: variable.bytes });
         end = at + variable.bytes;
     }
     let dynamic = variables.iter().filter(|variable| variable.dynamic);

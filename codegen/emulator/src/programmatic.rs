@@ -42,7 +42,7 @@ impl ProgrammaticOrder {
         params: &[u8],
         options: &Options,
     ) -> Result<Stats, Box<Finding>> {
-        let order = self.history.begin(kernel.name(), memory, false);
+        let order = self.begin(kernel, memory, false);
         self.run_in(order, kernel, memory, config, params, options)
     }
 
@@ -58,8 +58,14 @@ impl ProgrammaticOrder {
         params: &[u8],
         options: &Options,
     ) -> Result<Stats, Box<Finding>> {
-        let order = self.history.begin(kernel.name(), memory, true);
+        let order = self.begin(kernel, memory, true);
         self.run_in(order, kernel, memory, config, params, options)
+    }
+
+    fn begin(&mut self, kernel: &Kernel, memory: &Memory, programmatic: bool) -> LaunchOrder {
+        // The history records the accesses of the memory that is allocated now: also of the module's variables.
+        kernel.module_base(memory);
+        self.history.begin(kernel.name(), memory, programmatic)
     }
 
     fn run_in(

@@ -53,6 +53,17 @@ fn is_optional_pointer(ty: &Type) -> bool {
     }
 }
 
+/// Whether the type is `&mut [T]` or `&mut [T; N]` of a number type: in other languages for kernels, the results.
+fn is_output_slice(ty: &Type) -> bool {
+    let Type::Reference(reference) = ty else { return false };
+    let elements = match &*reference.elem {
+        Type::Slice(slice) => &slice.elem,
+        Type::Array(array) => &array.elem,
+        _ => return false,
+    };
+    reference.mutability.is_some() && is_number_type(elements)
+}
+
 /// Whether a struct whose fields are run-time parameters is passed: `#[parameters]`.
 fn is_passed_by_field(parameter: &PatType) -> bool {
     parameter.attrs.iter().any(|attr| attr.path().is_ident("parameters"))
@@ -61,6 +72,13 @@ fn is_passed_by_field(parameter: &PatType) -> bool {
 /// Reports and removes attributes for run-time parameters that are on compile-time parameters.
 pub fn check_compile_time(outer: &mut Signature, errors: &mut Errors) {
     for input in &mut outer.inputs {
+        if let FnArg::Typed(PatType { ty, .. }) = &*input
+            && is_output_slice(ty)
+        {
+            let message = "these numbers are the host's while the kernel is recorded: write `Ptr<Global, T>` for memory \
+                           that the kernel changes";
+            errors.push(ty.span(), message);
+        }
         let (FnArg::Typed(PatType { attrs, .. }) | FnArg::Receiver(Receiver { attrs, .. })) = input;
         attrs.retain(|attr| {
             let message = if attr.path().is_ident("present") {

@@ -188,6 +188,12 @@ impl Recorder {
         if self.func.results.is_some() && !op.is_callable() {
             return Err(NOT_CALLABLE.to_owned());
         }
+        if self.func.inst_count() >= MOST_INSTRUCTIONS {
+            return Err(format!(
+                "the kernel has more than {MOST_INSTRUCTIONS} instructions: a loop over compile-time numbers is unrolled \
+                 completely; give its range a handle, as in `for i in 0..val(n)`, for a loop at run time"
+            ));
+        }
         self.check_uses(args)?;
         let results = op.signature(ty)?.results;
         let loc = self.loc(site);
@@ -405,6 +411,9 @@ impl Recorder {
         (block, params)
     }
 }
+
+/// Most instructions of a kernel, or of a called function, as it is recorded.
+const MOST_INSTRUCTIONS: usize = 1 << 17;
 
 /// Most instructions of a loop that a hint unrolls.
 const MOST_UNROLLED: u64 = 1 << 16;

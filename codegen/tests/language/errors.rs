@@ -247,6 +247,19 @@ fn a_loop_is_unrolled_at_least_once_and_not_too_often() {
 }
 
 #[test]
+fn a_loop_over_numbers_does_not_make_a_kernel_of_any_size() {
+    const HERE: u32 = line!();
+    #[kernel(threads = 1)]
+    fn clears(x: Ptr<Global, u32>, n: u32) {
+        for i in 0..n {
+            x.at(i).store(0);
+        }
+    }
+    fails_at(clears(u32::MAX), "more than 131072 instructions", (HERE, 4));
+    assert!(clears(100).is_ok());
+}
+
+#[test]
 fn a_barrier_that_some_rows_skip_is_an_error() {
     #[kernel(threads = (16, 4))]
     fn skips(x: Ptr<Global, u32>) {

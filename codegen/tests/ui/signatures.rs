@@ -50,6 +50,17 @@ mod kernel_pattern {
     }
 }
 
+mod kernel_changes {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel]
+    fn clear(x: &mut [f32]) {
+    //          ^ these numbers are the host's while the kernel is recorded: write `Ptr<Global, T>` for memory that
+    // the kernel changes
+        x[0] = 0.0;
+    }
+}
+
 mod kernel_returns {
     use bespoke_codegen::prelude::*;
 

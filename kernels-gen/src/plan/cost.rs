@@ -390,13 +390,11 @@ const CHUNK_STAGES: u32 = 4;
 
 /// Divides attention of a prefill step with `rows` rows, from that of a step with one row: a warp for each query head of a
 /// CTA and 16 rows. As many warps as possible share the pages that a CTA loads.
+///
+/// Warpgroups multiply if at least three quarters of their warps have a head.
 pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
-    let (most, group) = (CHUNK_WARPS, one.group());
-    let divisors = (1..=most.min(group)).filter(|n| group.is_multiple_of(*n));
-    let heads_per_block = divisors.max_by_key(|heads| (most / heads * heads, *heads)).unwrap_or(1);
-    let attention = AttentionShape {
+    let mut attention = AttentionShape {
         tokens: rows,
-        heads_per_block,
         splits: 1,
         run_blocks: 1,
         at_once: None,
@@ -404,15 +402,29 @@ pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
         stage_tiles: AttentionShape::PAGE_TILES,
         ..one
     };
-    // The rows of a warpgroup are of one sequence, as those of a warp.
-    let warpgroups = gpu.warpgroups && one.kv == KvType::F16 && heads_per_block.is_multiple_of(4);
-    let row_groups = most / heads_per_block;
-    let mut shape = ChunkShape { attention, row_groups, warpgroups };
-    let fitting = gpu.shared_budget(1) / shape.attention.stage_bytes();
-    shape.attention.stages = fitting.clamp(1, CHUNK_STAGES);
+    attention.stages = (gpu.shared_budget(1) / attention.stage_bytes()).clamp(1, CHUNK_STAGES);
     // A warpgroup holds a page while it waits for the next one.
-    shape.warpgroups &= shape.attention.stages > 1;
-    shape
+    if gpu.warpgroups && attention.kv == KvType::F16 && attention.stages > 1 {
+        let shape = fullest_chunk(&attention, true);
+        if 4 * shape.warps_with_head() >= 3 * CHUNK_WARPS {
+            return shape;
+        }
+    }
+    fullest_chunk(&attention, false)
+}
+
+/// The division of a key head's query heads among CTAs of attention that gives most warps a head.
+fn fullest_chunk(attention: &AttentionShape, warpgroups: bool) -> ChunkShape {
+    let group = attention.group();
+    let divisors = (1..=CHUNK_WARPS.min(group)).filter(|heads| group.is_multiple_of(*heads));
+    let shapes = divisors.map(|heads_per_block| {
+        let attention = AttentionShape { heads_per_block, ..attention.clone() };
+        let shape = ChunkShape { attention, row_groups: 1, warpgroups };
+        ChunkShape { row_groups: CHUNK_WARPS / shape.warps_per_group(), ..shape }
+    });
+    shapes
+        .max_by_key(|shape| (shape.warps_with_head(), shape.attention.heads_per_block))
+        .expect("one head is a division")
 }
 
 /// CTAs of attention per multiprocessor in a step with several rows, if the contexts have enough splits.

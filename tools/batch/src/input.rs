@@ -105,6 +105,12 @@ pub enum InputError {
         /// Allowed values, as text.
         range: &'static str,
     },
+    /// The line is a request of OpenAI's batch API.
+    #[error(
+        "this is a request of an API, with `custom_id` and `body`: write the fields of `body` as the line, and \
+         `custom_id` as `id`"
+    )]
+    OfAnApi,
     /// A stop string is empty.
     #[error("`stop` has an empty text; leave it out")]
     EmptyStop,
@@ -119,6 +125,9 @@ pub enum InputError {
 /// Parses a line.
 pub fn parse(line: &str) -> Result<InputLine, InputError> {
     let parsed: InputLine = serde_json::from_str(line).map_err(|error| {
+        if error.to_string().starts_with("unknown field `custom_id`") {
+            return InputError::OfAnApi;
+        }
         // The position within the line is a column; the line's number is the caller's.
         let text = error.to_string();
         let end = text.rfind(" at line ").unwrap_or(text.len());

@@ -72,7 +72,8 @@ impl Reference {
     pub fn read(path: &Path) -> miette::Result<Reference> {
         let context = || format!("cannot read {}", path.display());
         let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(context)?;
-        let file = SafeTensors::deserialize(&bytes).into_diagnostic().wrap_err_with(context)?;
+        let file = SafeTensors::deserialize(&bytes)
+            .map_err(|error| miette::miette!("{} is not a safetensors file: {error}", path.display()))?;
         let words = |name: &str, dtype: Dtype| -> miette::Result<Vec<[u8; 4]>> {
             let tensor = file.tensor(name).into_diagnostic().wrap_err_with(context)?;
             if tensor.dtype() != dtype {

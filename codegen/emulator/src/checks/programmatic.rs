@@ -159,8 +159,9 @@ impl LaunchOrder {
         let index = match self.table.live.get(what.hint) {
             Some(allocation) if allocation.contains(what.address, what.bytes) => what.hint,
             _ => match self.table.find(what.address) {
-                Some(index) => index,
-                None => return Ok(()),
+                Some(index) if self.table.live[index].contains(what.address, what.bytes) => index,
+                // Memory that this launch allocated itself, which no earlier launch has accessed.
+                _ => return Ok(()),
             },
         };
         let (Some(allocation), Some(log)) = (self.table.live.get(index), self.logs.get(index)) else {

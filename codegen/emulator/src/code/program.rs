@@ -8,6 +8,7 @@ use super::operands::{NEGATED, NONE};
 use crate::finding::SourceLine;
 use crate::load::ast::{Location, RegId};
 use crate::load::layout::Layout;
+use crate::memory::PlacedVariable;
 
 /// Position of an instruction in the PTX text and in the kernel's own source.
 #[derive(Clone, Copy, Debug)]
@@ -36,18 +37,23 @@ pub(crate) struct Source {
     pub(crate) lines: Vec<String>,
     /// Paths of the `.file` directives.
     pub(crate) files: HashMap<u32, String>,
-    /// The initial bytes of the `.global` and `.const` variables.
-    pub(crate) data: Vec<u8>,
-    /// Addresses of variables in `data`: the offset in `data`, and the offset of the address in the variables.
-    pub(crate) addresses: Vec<(usize, i64)>,
+    /// The `.global` and `.const` variables, in ascending order of offset, with guard zones between them.
+    pub(crate) variables: Vec<PlacedVariable>,
+    /// The initial bytes of each variable; the others are zeros.
+    pub(crate) initial: Vec<Vec<u8>>,
+    /// Addresses of variables among the initial bytes.
+    pub(crate) addresses: Vec<AddressOfVariable>,
 }
 
-/// A variable in shared memory.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedVariable {
-    pub(crate) name: String,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
+/// An initial address of a module's variable.
+#[derive(Debug)]
+pub(crate) struct AddressOfVariable {
+    /// Index of the variable that holds the address.
+    pub(crate) holder: usize,
+    /// Offset in that variable.
+    pub(crate) at: usize,
+    /// The address, from the start of all variables on.
+    pub(crate) offset: i64,
 }
 
 /// Registers that are operands of some `wgmma`: accumulators, and operand `A`. The loader numbers them.
@@ -79,11 +85,13 @@ pub(crate) struct Program {
     /// As `static_shared`, with the guard zones that the emulator puts between variables.
     pub(crate) guarded_shared: u64,
     /// Shared variables of a declared size.
-    pub(crate) shared: Vec<SharedVariable>,
+    pub(crate) shared: Vec<PlacedVariable>,
     /// Name and offset of the shared array whose size the launch chooses.
     pub(crate) dynamic_shared: Option<(String, u64)>,
-    /// Bytes of local memory per thread.
+    /// Bytes of local memory per thread, with guard zones between its variables.
     pub(crate) local: u64,
+    /// Variables in a thread's local memory, in ascending order of offset.
+    pub(crate) local_variables: Vec<PlacedVariable>,
     /// Offset in a thread's local memory of the stack of `alloca`.
     pub(crate) stack: u64,
     pub(crate) layout: Layout,
@@ -110,9 +118,16 @@ impl Program {
         guard != NONE && guard & !NEGATED == self.layout.register(register)
     }
 
+    /// Whether an access of local memory is inside one variable, or in the stack of `alloca`.
+    pub(crate) fn is_in_local_variable(&self, address: u64, bytes: u64) -> bool {
+        let after = self.local_variables.partition_point(|variable| variable.offset <= address);
+        let variable = after.checked_sub(1).map(|index| &self.local_variables[index]);
+        address >= self.stack || variable.is_some_and(|v| address + bytes <= v.offset + v.bytes)
+    }
+
     /// Every shared variable, for a launch with `dynamic_bytes` of dynamic shared memory.
-    pub(crate) fn shared_variables(&self, dynamic_bytes: u32) -> Vec<SharedVariable> {
-        let dynamic = self.dynamic_shared.clone().map(|(name, offset)| SharedVariable {
+    pub(crate) fn shared_variables(&self, dynamic_bytes: u32) -> Vec<PlacedVariable> {
+        let dynamic = self.dynamic_shared.clone().map(|(name, offset)| PlacedVariable {
             name,
             offset,
             bytes: dynamic_bytes as u64,

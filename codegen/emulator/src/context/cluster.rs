@@ -7,11 +7,10 @@ use super::barrier::{Arrival, Barrier, ClusterBarrier, Release};
 use super::registers::RegisterPools;
 use crate::asynchronous::{AsyncCopy, AsyncOperations, Reservations, Reserved};
 use crate::checks::races::RaceDetector;
-use crate::code::program::SharedVariable;
 use crate::finding::Neighbour;
 use crate::geometry::{BARRIERS, SharedLayout};
 use crate::lanes::LANES;
-use crate::memory::{InitMap, ZeroedBytes};
+use crate::memory::{InitMap, PlacedVariable, ZeroedBytes};
 
 /// Shared memory of a cluster's CTAs.
 pub(crate) struct SharedMemory {
@@ -49,7 +48,7 @@ pub(crate) struct ClusterState {
     /// Mask, one bit per CTA rank, of the CTAs whose threads have all exited.
     pub(crate) exited: u32,
     pub(crate) shared: SharedMemory,
-    variables: Vec<SharedVariable>,
+    variables: Vec<PlacedVariable>,
     barriers: Vec<Barrier>,
     pub(crate) cluster_barrier: ClusterBarrier,
     pub(crate) asynchronous: AsyncOperations,
@@ -67,7 +66,7 @@ pub(crate) struct ClusterState {
 
 impl ClusterState {
     /// State of `layout.ctas` CTAs of `warps` warps each.
-    pub(crate) fn new(layout: SharedLayout, warps: usize, variables: Vec<SharedVariable>) -> ClusterState {
+    pub(crate) fn new(layout: SharedLayout, warps: usize, variables: Vec<PlacedVariable>) -> ClusterState {
         let bytes = layout.total_bytes();
         ClusterState {
             index: 0,
@@ -129,7 +128,7 @@ impl ClusterState {
     /// Whether some bytes of an access are in none of the shared variables.
     pub(crate) fn is_between_variables(&self, address: u64, bytes: u64) -> bool {
         let (rank, offset) = self.layout.locate(address);
-        let contains = |variable: &SharedVariable| {
+        let contains = |variable: &PlacedVariable| {
             offset >= variable.offset && offset + bytes <= variable.offset + variable.bytes
         };
         rank < self.layout.ctas && !self.variables.is_empty() && !self.variables.iter().any(contains)
@@ -192,9 +191,9 @@ impl ClusterState {
     pub(crate) fn shared_name(&self, address: u64) -> String {
         let (rank, offset) = self.layout.locate(address);
         let whose = if self.has_peers() { format!(" of the CTA of rank {rank}") } else { String::new() };
-        let contains = |variable: &&SharedVariable| offset.wrapping_sub(variable.offset) < variable.bytes;
+        let contains = |variable: &&PlacedVariable| offset.wrapping_sub(variable.offset) < variable.bytes;
         match self.variables.iter().find(contains) {
-            Some(SharedVariable { name, offset: start, .. }) => match offset - start {
+            Some(PlacedVariable { name, offset: start, .. }) => match offset - start {
                 0 => format!("{address:#x} (`{name}`{whose})"),
                 inside => format!("{address:#x} (`{name}` + {inside}{whose})"),
             },
@@ -205,7 +204,7 @@ impl ClusterState {
     /// The shared variable closest to an access.
     pub(crate) fn nearest_shared(&self, address: u64, bytes: u64) -> Option<Neighbour> {
         let start = self.layout.base(self.layout.locate(address).0);
-        let neighbour = |variable: &SharedVariable| {
+        let neighbour = |variable: &PlacedVariable| {
             Neighbour::new(&variable.name, (start + variable.offset, variable.bytes), (address, bytes))
         };
         self.variables.iter().map(neighbour).min_by_key(|neighbour| neighbour.outside.unsigned_abs())

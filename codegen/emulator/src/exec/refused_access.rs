@@ -33,7 +33,12 @@ pub(super) fn refuse(
             let block = (PARAM_WINDOW, cx.launch.params.len() as u64);
             Some(Neighbour::new("parameters", block, (address, bytes)))
         }
-        Space::Local => None,
+        Space::Local => {
+            let variables = cx.launch.program.local_variables.iter();
+            let neighbours =
+                variables.map(|v| Neighbour::new(&v.name, (v.offset, v.bytes), (address, bytes)));
+            neighbours.min_by_key(|neighbour| neighbour.outside.unsigned_abs())
+        }
     };
     let inside = match space {
         Space::Global => {
@@ -44,7 +49,10 @@ pub(super) fn refuse(
             let fits = address.checked_add(bytes).is_some_and(|end| end <= cx.cluster.shared.bytes);
             fits && !cx.cluster.is_between_variables(address, bytes)
         }
-        Space::Local => address.checked_add(bytes).is_some_and(|end| end <= cx.warp.local.bytes),
+        Space::Local => {
+            let fits = address.checked_add(bytes).is_some_and(|end| end <= cx.warp.local.bytes);
+            fits && cx.launch.program.is_in_local_variable(address, bytes)
+        }
         Space::Param => access != Access::Load,
     };
     let holder = match space {

@@ -397,6 +397,9 @@ fn resolve_each(
         let local = cx.warp.local.bytes;
         let found = match space {
             Space::Local if address > local || bytes > local - address => None,
+            Space::Local if cx.launch.checks && !cx.launch.program.is_in_local_variable(address, bytes) => {
+                None
+            }
             Space::Local => checked_pointer(cx, space, lane as u64 * local + address, bytes, access),
             _ => checked_pointer(cx, space, address, bytes, access),
         };

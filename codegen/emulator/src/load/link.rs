@@ -171,7 +171,12 @@ impl Inliner<'_> {
         let callee = match self.ast.device.get(call.name) {
             Some(Some(callee)) => callee,
             Some(None) => {
-                let message = format!("the function `{}` has no body in this module", call.name);
+                let message = match call.name {
+                    "malloc" | "free" => {
+                        format!("the emulator has no heap of the device: no `{}`", call.name)
+                    }
+                    name => format!("the function `{name}` has no body in this module"),
+                };
                 return Err(at.error(ParseErrorKind::Unsupported, message));
             }
             None => {

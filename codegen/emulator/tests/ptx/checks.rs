@@ -371,3 +371,38 @@ fn accesses_between_shared_variables() {
     let module = Module::parse(&text("")).expect("loads");
     assert_eq!(module.kernels().next().map(|kernel| kernel.static_shared_bytes()), Some(32));
 }
+
+/// The same for the variables of a module, and for local variables.
+#[test]
+fn accesses_between_other_variables() {
+    let module = ".global .align 4 .u32 a[4]; .const .align 4 .u32 b[2] = {1, 2}; .global .u32 c;";
+    let local = ".local .align 4 .b8 u[16]; .local .align 8 .b8 v[8];";
+    let addresses = "mov.u64 %x0, a; mov.u64 %x1, b; mov.u64 %x2, u; mov.u64 %x3, v; st.local.u64 [v], 1; st.local.u32 [u], 1;";
+    let found = |access: &str| {
+        let text = kernel("", &format!("{local} {addresses} {access}"))
+            .replace(".visible .entry", &format!("{module}\n.visible .entry"));
+        launch(&text, ONE_WARP, &mut words(64, 1))
+            .map(|_| ())
+            .map_err(|finding| (finding.kind, finding.nearest.map(|at| at.name)))
+    };
+    for access in [
+        "st.global.u32 [%x0+12], 1;",
+        "ld.const.u32 %r1, [%x1+4];",
+        "st.local.u32 [%x2+12], 1;",
+        "ld.local.u64 %x4, [%x3];",
+    ] {
+        assert_eq!(found(access), Ok(()), "{access}");
+    }
+    for (access, name) in [
+        ("ld.global.u32 %r1, [%x0+16];", "a"),
+        ("st.global.u32 [%x0+100], 1;", "a"),
+        ("ld.const.u32 %r1, [%x1+8];", "b"),
+        ("ld.global.u32 %r1, [%x1-4];", "b"),
+        ("ld.local.u32 %r1, [%x2+16];", "u"),
+        ("st.local.u32 [%x2+40], 1;", "u"),
+        ("st.local.u64 [%x2+12], 1;", "u"),
+        ("st.local.u32 [%x3+8], 1;", "v"),
+    ] {
+        assert_eq!(found(access), Err((FindingKind::OutOfBounds, Some(name.to_string()))), "{access}");
+    }
+}

@@ -3,7 +3,7 @@
 use bespoke_emulator::{Finding, FindingKind, LaunchConfig, Memory, Module, Options, ProgrammaticOrder};
 use expect_test::expect;
 
-use crate::harness::kernel;
+use crate::harness::{HEADER, kernel};
 
 const WAIT: &str = "griddepcontrol.wait;\n";
 const START: &str = "griddepcontrol.launch_dependents;\n";
@@ -124,4 +124,29 @@ fn asynchronous_copies_are_checked_at_issue() {
     found(&[(Full, &[START, WRITE]), (Programmatic, &late)]);
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, copy, "cp.async.wait_all;\n"])]);
     clean(&[(Full, &[START, READ]), (Programmatic, &late)]);
+}
+
+#[test]
+fn variables_of_the_module_are_checked_too() {
+    let module = format!(
+        "{HEADER}.global .u32 counter; .const .u32 first = 7;\n.visible .entry reads() {{ .reg .u32 %r; ld.const.u32 %r, [first]; ld.global.u32 %r, [counter]; griddepcontrol.wait; ret; }}
+        .visible .entry writes() {{ .reg .u32 %r; ld.const.u32 %r, [first]; st.global.u32 [counter], %r; ret; }}"
+    );
+    let module = Module::parse(&module).expect("loads");
+    let run = |edges: [(Edge, &str); 2]| {
+        let (memory, mut order) = (Memory::new(), ProgrammaticOrder::new());
+        memory.alloc("data", 4);
+        let (config, options) = (LaunchConfig::linear(1, 32), Options::default());
+        edges.into_iter().try_for_each(|(edge, name)| {
+            let kernel = module.kernel(name).expect("declared");
+            match edge {
+                Full => order.run(kernel, &memory, &config, &[], &options),
+                Programmatic => order.run_programmatic(kernel, &memory, &config, &[], &options),
+            }
+            .map(|_| ())
+        })
+    };
+    assert_eq!(run([(Full, "writes"), (Full, "reads")]), Ok(()));
+    let finding = run([(Full, "writes"), (Programmatic, "reads")]).expect_err("a missing wait");
+    expect!["4-byte load from global memory at 0x7f0000100100, which kernel `writes` (the previous launch) writes at PTX line 6 and which may still run: execute `griddepcontrol.wait` before the access"].assert_eq(&finding.detail);
 }

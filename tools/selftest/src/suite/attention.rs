@@ -147,7 +147,8 @@ pub(super) fn shares() -> Vec<SharesShape> {
 }
 
 /// Shapes of attention of prefill steps: small heads, large ones and groups of heads in several CTAs; fewer rows than a CTA
-/// has, and more; windows, bounded scores, norms, and both types of the cache; warps and warpgroups.
+/// has, and more; windows, bounded scores, norms, and both types of the cache; warps and warpgroups, some of which have warps
+/// without a head.
 pub(super) fn chunks() -> Vec<ChunkShape> {
     let of = |tokens, heads_per_block, row_groups, index: usize| {
         let one = attentions()[index].clone();
@@ -176,7 +177,14 @@ pub(super) fn chunks() -> Vec<ChunkShape> {
         let attention = AttentionShape { copy: CopyEngine::Bulk, ..chunk.attention };
         ChunkShape { attention, warpgroups: true, ..chunk }
     };
-    let multiplied = [of(20, 8, 1, 2), of(100, 4, 2, 4), of(33, 4, 1, 4), of(64, 4, 2, 10)];
+    let multiplied = [
+        of(20, 8, 1, 2),
+        of(100, 4, 2, 4),
+        of(33, 4, 1, 4),
+        of(64, 4, 2, 10),
+        of(64, 7, 1, 1),
+        of(40, 3, 2, 7),
+    ];
     shapes.extend(multiplied.map(warpgroups));
     shapes
 }

@@ -6,8 +6,9 @@
 //! of its own would leave too few registers for the accumulators. The 16 rows of a warp belong to one sequence: a softmax
 //! weight of zero does not mask a value of another sequence, since 0 · NaN is NaN.
 //!
-//! On compute capability 9.0 four warps multiply as a warpgroup (`wgmma`), if the cache is f16, a CTA has a multiple of four
-//! heads, and the ring has at least two stages. The four warps have the same 16 rows and different heads.
+//! On compute capability 9.0 four warps multiply as a warpgroup (`wgmma`), if the cache is f16 and the ring has at least two
+//! stages. The four warps have the same 16 rows and different heads. If the heads of a CTA are no multiple of four, the warps
+//! without a head compute the last one, too, and store nothing.
 //!
 //! A row attends to a unit of 32 positions at a time, or 64 with `wgmma`, from the first page of the pass on, with a running
 //! maximum for each row. Masked positions change nothing, so that a row's bits depend on its position, its query and the
@@ -43,7 +44,7 @@ pub struct ChunkShape {
     /// Groups of 16 rows of a CTA; at most 8.
     pub row_groups: u32,
     /// Whether warpgroups multiply, with `wgmma`, instead of warps: on devices of compute capability 9.0 only, with elements of
-    /// type f16 and a multiple of four heads, so that a warpgroup has the same 16 rows as its warps.
+    /// type f16. A warpgroup has the same 16 rows as its warps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warpgroups: bool,
 }
@@ -60,9 +61,20 @@ impl ChunkShape {
         [s.heads / s.heads_per_block, s.tokens.div_ceil(self.block_rows()), 1]
     }
 
+    /// Warps of a group of rows: one for each head of the CTA, or whole warpgroups.
+    pub fn warps_per_group(&self) -> u32 {
+        let heads = self.attention.heads_per_block;
+        if self.warpgroups { heads.next_multiple_of(4) } else { heads }
+    }
+
+    /// Warps of a CTA that have a head.
+    pub fn warps_with_head(&self) -> u32 {
+        self.attention.heads_per_block * self.row_groups
+    }
+
     /// Warps of a CTA.
     fn warps(&self) -> u32 {
-        self.attention.heads_per_block * self.row_groups
+        self.warps_per_group() * self.row_groups
     }
 
     /// Threads of a CTA.
@@ -200,9 +212,10 @@ fn attend(block: &Block<'_>, ring: Pipeline) {
     for _ in 0..s.pages_ahead() {
         load_next(&mut feed, block);
     }
-    let head = block_index() * a.heads_per_block + warp_index() % a.heads_per_block;
+    let slot = warp_index() % s.warps_per_group();
+    let head = block_index() * a.heads_per_block + slot.min(a.heads_per_block - 1);
     // This warp's first row of the CTA.
-    let own_row = warp_index() / a.heads_per_block * ROW_GROUP;
+    let own_row = warp_index() / s.warps_per_group() * ROW_GROUP;
     let query = load_query(block.first_row + own_row, head, operands, a);
     let mut progress = Progress { feed, consumer: ring.consumer(), running: Running::new(a) };
     let mut row = val(0u32);
@@ -212,7 +225,9 @@ fn attend(block: &Block<'_>, ring: Pipeline) {
         attend_to_pages(pass.page_range(s), &query, &ranges, &mut progress, block);
         row = pass.next_row();
     }
-    store(&progress.running, block.first_row + own_row, head, operands, a);
+    if slot < a.heads_per_block {
+        store(&progress.running, block.first_row + own_row, head, operands, a);
+    }
 }
 
 /// The queries of 16 rows and a head: an A fragment for every 16 elements.
