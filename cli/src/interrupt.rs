@@ -108,13 +108,14 @@ fn install() -> io::Result<()> {
     use signal_hook::iterator::Signals;
 
     let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&it| !is_ignored(it)).collect();
-    // While this is set, a signal ends the process at once: until the thread below runs, and soon after it began to clean up.
-    let at_once = Arc::new(AtomicBool::new(true));
-    for &signal in &signals {
-        register_conditional_shutdown(signal, 128 + signal, Arc::clone(&at_once))?;
+    // While its flag is set, a signal ends the process at once: until the thread below runs, and while it cleans up.
+    let at_once: Vec<(i32, Arc<AtomicBool>)> =
+        signals.iter().map(|&signal| (signal, Arc::new(AtomicBool::new(true)))).collect();
+    for (signal, flag) in &at_once {
+        register_conditional_shutdown(*signal, 128 + signal, Arc::clone(flag))?;
     }
     let mut received = Signals::new(&signals)?;
-    let cleaning_up = Arc::clone(&at_once);
+    let cleaning_up = at_once.clone();
     let handle = move || {
         let mut first: Option<(i32, Instant)> = None;
         for signal in received.forever() {
@@ -125,11 +126,16 @@ fn install() -> io::Result<()> {
                 first = Some((signal, Instant::now()));
                 continue;
             }
-            let cleaning_up = Arc::clone(&cleaning_up);
-            std::thread::spawn(move || {
-                std::thread::sleep(SAME_SIGNAL);
-                cleaning_up.store(true, Ordering::Relaxed);
-            });
+            for (other, flag) in &cleaning_up {
+                let end = Arc::clone(flag);
+                let later = move || {
+                    std::thread::sleep(SAME_SIGNAL);
+                    end.store(true, Ordering::Relaxed);
+                };
+                if *other != signal || std::thread::Builder::new().spawn(later).is_err() {
+                    flag.store(true, Ordering::Relaxed);
+                }
+            }
             clean_up();
             // Without destructors and exit handlers: other threads may be inside the CUDA driver, which would crash in
             // its own exit handlers.
@@ -137,7 +143,7 @@ fn install() -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(handle)?;
-    at_once.store(false, Ordering::Relaxed);
+    at_once.iter().for_each(|(_, flag)| flag.store(false, Ordering::Relaxed));
     Ok(())
 }
 

@@ -88,7 +88,7 @@ impl TokenIds {
 /// Parses ids such as `1,2,3`, `1 2 3` or `[1, 2, 3]`.
 fn ids(text: &str) -> Result<Vec<u32>, String> {
     let text = text.trim();
-    let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text).trim();
     if text.is_empty() {
         return Ok(Vec::new());
     }
@@ -120,6 +120,7 @@ mod tests {
         for text in ["1,2,3", "1, 2, 3", "[1, 2, 3]", " 1 2\n3\n", "[1,2,3]\n"] {
             assert_eq!(text.parse(), Ok(TokenIds::Given(vec![1, 2, 3])), "{text:?}");
         }
+        assert_eq!("[ ]".parse(), Ok(TokenIds::Given(Vec::new())));
         assert_eq!("-".parse(), Ok(TokenIds::StandardInput));
         for (text, word) in [("1,x", "x"), ("[1", "[1"), ("-1", "-1"), ("4294967296", "4294967296")] {
             let error = format!("`{word}` is not a token id: expected ids such as 1,2,3");

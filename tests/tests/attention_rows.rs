@@ -170,12 +170,10 @@ impl<'a> Cache<'a> {
                 let queries = upload(self.device, &vec![0; append.query_bytes() as usize]);
                 args.extend([&queries].into_iter().chain(cache).chain([&state]));
                 let append = self.launch(&KernelSpec::Append(append), &args);
-                // At least three quarters of the warps have a head, as in plans.
-                let warpgroups = s.kv == KvType::F16
-                    && s.copy == CopyEngine::Bulk
-                    && matches!(s.heads_per_block, 3 | 4 | 6 | 7 | 8);
+                let takes_warpgroups = s.kv == KvType::F16 && s.copy == CopyEngine::Bulk;
                 let attention = AttentionShape { stage_tiles, ..s };
-                let chunk = ChunkShape { attention, row_groups: 2, warpgroups };
+                let mut chunk = ChunkShape { attention, row_groups: 2, warpgroups: false };
+                chunk.warpgroups = takes_warpgroups && chunk.fills_warpgroups();
                 let args: Vec<&Allocation> =
                     [&queries].into_iter().chain(cache).chain([&y, &state]).collect();
                 let attention = self.launch(&KernelSpec::AttentionChunk(chunk), &args);

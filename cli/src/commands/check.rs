@@ -226,6 +226,7 @@ impl Kind {
                 let help = match its {
                     Kind::Ptx => "give a PTX file",
                     Kind::Model => "give the file of a model, or `demo`: its steps are checked",
+                    Kind::Shape if model::is_demo(Path::new(&args.subject)) => "leave out --steps and --rows",
                     Kind::Shape => "give a built-in shape or `demo`",
                 };
                 return Err(miette!(help = help, "{option} has no effect here: {} is {what}", args.subject));
@@ -243,7 +244,8 @@ impl Kind {
 /// Kind of a subject, by its extension, else by the file's first bytes. For PTX found by its first bytes, also returns
 /// a reader of the whole text, because a pipe cannot be read twice.
 fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
-    if model::is_hf_folder(path) {
+    let is_shape = path.to_str().is_some_and(model::is_builtin);
+    if model::is_hf_folder(path) || (path.is_dir() && !is_shape) {
         return (Kind::Model, None);
     }
     match path.extension().and_then(|extension| extension.to_str()) {

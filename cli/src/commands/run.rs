@@ -248,7 +248,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
             Some(limit) => prompt.len() as u64 + u64::from(limit.saturating_sub(1)),
             None => most.min(positions - 1).max(prompt.len() as u64),
         };
-        if needed > most {
+        if prompt.len() as u64 > most {
             return Err(miette!(
                 help = format!(
                     "shorten the prompt, or use --ctx {needed}: text gets worse beyond these positions"

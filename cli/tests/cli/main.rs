@@ -153,6 +153,21 @@ fn a_folder_without_a_model_is_no_unknown_shape() {
 }
 
 #[test]
+fn errors_of_files_and_long_prompts_say_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("text"), "no tensors").unwrap();
+    let of_logits = |args: &[&str]| error(&[&["logits", "demo", "--tokens", "1"], args].concat());
+    assert!(of_logits(&["--reference", &path("text")]).contains("is not a safetensors file: "));
+    let message = of_logits(&["--out", folder.path().to_str().unwrap()]);
+    assert!(message.contains("is a folder") && !message.contains("--force"), "{message}");
+    let long = vec!["5"; 70].join(",");
+    let message = error(&["run", "demo", "--tokens", &long, "--ctx", "64"]);
+    assert!(message.contains("and the model was trained for 64"), "{message}");
+    assert!(message.contains("help: shorten the prompt"), "{message}");
+}
+
+#[test]
 fn what_is_no_model_is_said_in_one_message() {
     let (_folder, path, text) = scratch("bad.gguf");
     let message = error(&["inspect", &text]);

@@ -92,9 +92,9 @@ pub enum Space {
 /// Allocation nearest to an invalid access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Name given to [`Memory::alloc`](crate::Memory::alloc), or name of the shared variable.
+    /// Name given to [`Memory::alloc`](crate::Memory::alloc), or name of the variable.
     pub name: String,
-    /// First address of the allocation.
+    /// First address of the allocation; for a local variable its offset in the thread's local memory.
     pub base: u64,
     /// Size of the allocation in bytes.
     pub bytes: u64,

@@ -11,7 +11,9 @@ use crate::finding::Neighbour;
 /// Device address of the first allocation.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 /// Alignment of allocations in bytes.
-pub(crate) const ALIGNMENT: u64 = 256;
+const ALIGNMENT: u64 = 256;
+/// Alignment in bytes of the variables of a module: the largest that PTX allows.
+pub(crate) const VARIABLE_ALIGNMENT: u64 = 1024;
 /// Minimum number of unmapped bytes between two allocations.
 pub(crate) const GUARD: u64 = 1 << 20;
 /// Bytes of a page, the unit in which initialisation is summarised.
@@ -81,7 +83,7 @@ impl Memory {
     pub(crate) fn alloc_variables(&self, variables: &[PlacedVariable]) -> u64 {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let table = Arc::make_mut(&mut *table);
-        let base = table.next.max(FIRST_ADDRESS);
+        let base = table.next.max(FIRST_ADDRESS).next_multiple_of(VARIABLE_ALIGNMENT);
         for variable in variables {
             let at = base + variable.offset;
             table.next = (at + variable.bytes.max(1) + GUARD).next_multiple_of(ALIGNMENT);

@@ -14,7 +14,7 @@ use crate::load::ast::{Ast, Clusters, Function, InitialAddress, Instruction, Par
 use crate::load::calls::CallGraph;
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::{link, parser};
-use crate::memory::{ALIGNMENT, GUARD, Memory, PlacedVariable};
+use crate::memory::{GUARD, Memory, PlacedVariable, VARIABLE_ALIGNMENT};
 use crate::profile::traffic::ProfileTraits;
 
 /// A loaded PTX module with decoded kernels.
@@ -168,6 +168,8 @@ struct LocalVariables {
 
 /// Bytes of the guard zone after a local variable, which no access may touch.
 const LOCAL_GUARD: u64 = 256;
+/// Most local variables that have guard zones, which every thread allocates. Parameters of calls are local variables, too.
+const MOST_GUARDED_LOCALS: usize = 32;
 
 /// Bytes of the guard zone between two shared variables, which no access may touch. A multiple of every swizzle pattern, so
 /// that bank conflicts are those of a layout without guard zones.
@@ -307,7 +309,7 @@ fn lay_out_module(ast: &Ast, errors: &mut Vec<ParseError>) -> Vec<PlacedVariable
             errors.push(variable.too_large(MAX_GLOBAL));
             break;
         }
-        let offset = end.next_multiple_of(ALIGNMENT.max(variable.align as u64));
+        let offset = end.next_multiple_of(VARIABLE_ALIGNMENT.max(variable.align as u64));
         placed.push(PlacedVariable { name: variable.name.clone(), offset, bytes: variable.bytes });
         end = offset + variable.bytes + GUARD;
     }
@@ -348,17 +350,19 @@ fn initial_addresses(
     of_variables
 }
 
-/// Assigns offsets to the function's local variables, with guard zones between them, and to the stack of `alloca`.
+/// Assigns offsets to the function's local variables, with guard zones between them if they are few, and to the stack of
+/// `alloca`.
 fn lay_out_local(
     function: &Function,
     symbols: &mut HashMap<String, Symbol>,
 ) -> Result<LocalVariables, Vec<ParseError>> {
     let (mut variables, mut end) = (Vec::new(), 0u64);
+    let guard = if function.locals.len() <= MOST_GUARDED_LOCALS { LOCAL_GUARD } else { 0 };
     for variable in &function.locals {
         let offset = end.next_multiple_of(variable.align as u64);
         symbols.insert(variable.name.clone(), Symbol::Local(offset));
         variables.push(PlacedVariable { name: variable.name.clone(), offset, bytes: variable.bytes });
-        end = offset + variable.bytes + LOCAL_GUARD;
+        end = offset + variable.bytes + guard;
     }
     let stack = end.next_multiple_of(LOCAL_ALIGN);
     let allocates = function.body.iter().any(|instruction| instruction.opcode == "alloca");

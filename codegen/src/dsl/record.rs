@@ -189,8 +189,9 @@ impl Recorder {
             return Err(NOT_CALLABLE.to_owned());
         }
         if self.func.inst_count() >= MOST_INSTRUCTIONS {
+            let what = if self.func.results.is_some() { "called function" } else { "kernel" };
             return Err(format!(
-                "the kernel has more than {MOST_INSTRUCTIONS} instructions: a loop over compile-time numbers is unrolled \
+                "the {what} has more than {MOST_INSTRUCTIONS} instructions: a loop over compile-time numbers is unrolled \
                  completely; give its range a handle, as in `for i in 0..val(n)`, for a loop at run time"
             ));
         }

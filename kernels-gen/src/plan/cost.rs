@@ -406,7 +406,7 @@ pub(super) fn chunk(gpu: &Gpu, one: AttentionShape, rows: u32) -> ChunkShape {
     // A warpgroup holds a page while it waits for the next one.
     if gpu.warpgroups && attention.kv == KvType::F16 && attention.stages > 1 {
         let shape = fullest_chunk(&attention, true);
-        if 4 * shape.warps_with_head() >= 3 * CHUNK_WARPS {
+        if shape.fills_warpgroups() {
             return shape;
         }
     }

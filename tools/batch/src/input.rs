@@ -107,8 +107,8 @@ pub enum InputError {
     },
     /// The line is a request of OpenAI's batch API.
     #[error(
-        "this is a request of an API, with `custom_id` and `body`: write the fields of `body` as the line, and \
-         `custom_id` as `id`"
+        "this is a request of an API, with `custom_id` and `body`: write the fields of `body` as the line, without \
+         `model`, and `custom_id` as `id`"
     )]
     OfAnApi,
     /// A stop string is empty.

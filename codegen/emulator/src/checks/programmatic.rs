@@ -160,7 +160,7 @@ impl LaunchOrder {
             Some(allocation) if allocation.contains(what.address, what.bytes) => what.hint,
             _ => match self.table.find(what.address) {
                 Some(index) if self.table.live[index].contains(what.address, what.bytes) => index,
-                // Memory that this launch allocated itself, which no earlier launch has accessed.
+                // Memory allocated after this launch began, such as a cooperative grid's workspace.
                 _ => return Ok(()),
             },
         };

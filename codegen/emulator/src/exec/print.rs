@@ -29,8 +29,10 @@ impl LaneArguments<'_, '_> {
         let (space, mut at) = classify(address);
         if space == Space::Local {
             let local = self.cx.warp.local.bytes;
-            if at > local || bytes > local - at {
-                let detail = "`vprintf` reads past the end of the thread's local memory";
+            let launch = self.cx.launch;
+            let between = launch.checks && !launch.program.is_in_local_variable(at, bytes);
+            if at > local || bytes > local - at || between {
+                let detail = "`vprintf` reads past the end of a local variable";
                 self.cx.fault(FindingKind::OutOfBounds, self.lane as u32, detail);
                 return Err(());
             }

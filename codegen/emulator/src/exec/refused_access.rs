@@ -33,6 +33,8 @@ pub(super) fn refuse(
             let block = (PARAM_WINDOW, cx.launch.params.len() as u64);
             Some(Neighbour::new("parameters", block, (address, bytes)))
         }
+        // The stack of `alloca` has no variables.
+        Space::Local if address >= cx.launch.program.stack => None,
         Space::Local => {
             let variables = cx.launch.program.local_variables.iter();
             let neighbours =

@@ -1,7 +1,7 @@
 //! Resolution of the lanes' addresses to host pointers, including all checks of memory accesses.
 //!
-//! Bounds and alignment are always checked. Initialisation of the bytes that are read is checked unless the launch
-//! turned that check off.
+//! Bounds and alignment are always checked. Initialisation of the bytes that are read, and the guard zones between local
+//! variables, are checked unless the launch turned these checks off.
 
 use super::addresses::{addresses, generic};
 use super::programmatic::{check_access, check_lanes, check_run};
@@ -368,6 +368,9 @@ fn resolve_checked_range(
     };
     if found.is_none() || !address.is_multiple_of(alignment) {
         let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
+        // Local addresses cover the memory of all lanes here; a finding has the lane's own.
+        let of_others = if what.0 == Space::Local { lane as u64 * cx.warp.local.bytes } else { 0 };
+        let address = address - of_others;
         refuse(cx, kind, RefusedAccess { lane, address, bytes, alignment }, what);
         return None;
     }

@@ -148,5 +148,5 @@ fn variables_of_the_module_are_checked_too() {
     };
     assert_eq!(run([(Full, "writes"), (Full, "reads")]), Ok(()));
     let finding = run([(Full, "writes"), (Programmatic, "reads")]).expect_err("a missing wait");
-    expect!["4-byte load from global memory at 0x7f0000100100, which kernel `writes` (the previous launch) writes at PTX line 6 and which may still run: execute `griddepcontrol.wait` before the access"].assert_eq(&finding.detail);
+    expect!["4-byte load from global memory at 0x7f0000100400, which kernel `writes` (the previous launch) writes at PTX line 6 and which may still run: execute `griddepcontrol.wait` before the access"].assert_eq(&finding.detail);
 }

@@ -72,6 +72,12 @@ impl ChunkShape {
         self.attention.heads_per_block * self.row_groups
     }
 
+    /// Whether at least three quarters of the warps would have a head, if warpgroups multiplied.
+    pub fn fills_warpgroups(&self) -> bool {
+        let heads = self.attention.heads_per_block;
+        4 * heads >= 3 * heads.next_multiple_of(4)
+    }
+
     /// Warps of a CTA.
     fn warps(&self) -> u32 {
         self.warps_per_group() * self.row_groups
@@ -213,7 +219,9 @@ fn attend(block: &Block<'_>, ring: Pipeline) {
         load_next(&mut feed, block);
     }
     let slot = warp_index() % s.warps_per_group();
-    let head = block_index() * a.heads_per_block + slot.min(a.heads_per_block - 1);
+    let all_have_heads = s.warps_per_group() == a.heads_per_block;
+    let own_head = if all_have_heads { slot } else { slot.min(a.heads_per_block - 1) };
+    let head = block_index() * a.heads_per_block + own_head;
     // This warp's first row of the CTA.
     let own_row = warp_index() / s.warps_per_group() * ROW_GROUP;
     let query = load_query(block.first_row + own_row, head, operands, a);
@@ -225,7 +233,9 @@ fn attend(block: &Block<'_>, ring: Pipeline) {
         attend_to_pages(pass.page_range(s), &query, &ranges, &mut progress, block);
         row = pass.next_row();
     }
-    if slot < a.heads_per_block {
+    if all_have_heads {
+        store(&progress.running, block.first_row + own_row, head, operands, a);
+    } else if slot < a.heads_per_block {
         store(&progress.running, block.first_row + own_row, head, operands, a);
     }
 }
