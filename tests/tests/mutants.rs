@@ -133,13 +133,6 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
                 |spec| matches!(spec, KernelSpec::AttentionChunk(s) if s.attention.tokens == 37 && s.row_groups == 2),
             ),
         ),
-        (
-            "attention_chunk by warpgroups",
-            // Three heads: a warp of each warpgroup has none.
-            small(
-                |spec| matches!(spec, KernelSpec::AttentionChunk(s) if s.attention.tokens == 40 && s.warpgroups),
-            ),
-        ),
         ("choose_greedy", small(|spec| matches!(spec, KernelSpec::ChooseGreedy(s) if s.candidates == 132))),
         ("sample_keys", small(|spec| matches!(spec, KernelSpec::SampleKeys(s) if s.vocab == 1000))),
         ("choose_sampled", small(|spec| matches!(spec, KernelSpec::ChooseSampled(s) if s.vocab == 1000))),
