@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.
-pub const KERNELS: [Equal; 63] = [
+pub const KERNELS: [Equal; 65] = [
     [
         "gemv, stacked",
         "wait without a loop",
@@ -346,6 +346,18 @@ pub const KERNELS: [Equal; 63] = [
         "move an mbarrier wait behind",
         "attention/chunk/pass.rs: feed.producer.acquire(bytes * 2);",
         "As above.",
+    ],
+    [
+        "attention_chunk by warpgroups",
+        "drop a wgmma fence",
+        "attention/chunk/unit.rs: sums.multiply(&products)",
+        "The scores' products start first, and their fence orders the same registers.",
+    ],
+    [
+        "attention_chunk by warpgroups",
+        "move a barrier before accesses",
+        "attention/chunk/pages.rs: barrier();",
+        "Only the proxy fence comes before it, which may also be between the barrier and the products.",
     ],
     [
         "append",
