@@ -33,6 +33,9 @@ pub const EXIT_CODE: u8 = 130;
 static ON_FIRST: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 /// What the second signal does before it ends the process.
 static ON_SECOND: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+/// The signal that was taken as the first, and when.
+#[cfg(unix)]
+static FIRST: Mutex<Option<(i32, Instant)>> = Mutex::new(None);
 static DEFER_FIRST: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -71,6 +74,8 @@ fn call_first() -> bool {
 pub fn end_on_next() {
     DEFER_FIRST.store(false, Ordering::Relaxed);
     REQUESTED.store(false, Ordering::Relaxed);
+    #[cfg(unix)]
+    FIRST.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
 /// Whether Ctrl-C requested a stop.
@@ -117,13 +122,12 @@ fn install() -> io::Result<()> {
     let mut received = Signals::new(&signals)?;
     let cleaning_up = at_once.clone();
     let handle = move || {
-        let mut first: Option<(i32, Instant)> = None;
         for signal in received.forever() {
-            if first.is_some_and(|(same, at)| signal == same && at.elapsed() < SAME_SIGNAL) {
+            if repeats_first(signal) {
                 continue;
             }
             if call_first() || (signal == SIGINT && request()) {
-                first = Some((signal, Instant::now()));
+                *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some((signal, Instant::now()));
                 continue;
             }
             for (other, flag) in &cleaning_up {
@@ -145,6 +149,13 @@ fn install() -> io::Result<()> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(handle)?;
     at_once.iter().for_each(|(_, flag)| flag.store(false, Ordering::Relaxed));
     Ok(())
+}
+
+/// Whether a signal is the first one again.
+#[cfg(unix)]
+fn repeats_first(signal: i32) -> bool {
+    let first = *FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    first.is_some_and(|(same, at)| signal == same && at.elapsed() < SAME_SIGNAL)
 }
 
 /// Whether a signal was ignored when the process started.

@@ -124,12 +124,17 @@ fn answers_are_those_of_run_in_the_order_of_the_prompts() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let (_folder, input, out) = prompts("\u{feff}{\"prompt\": \"a\", \"m\": 1}\n");
+    let message = error(&batch(&input, &out));
+    assert!(message.contains("line 1") && message.contains("column 19: unknown field `m`"), "{message}");
+}
+
+#[test]
 fn a_bad_line_is_named_before_anything_runs() {
     for (line, message) in [
         (r#"{"prompt": "a", "m": 1}"#, "column 19: unknown field `m`"),
         (r#"{"custom_id": "1", "body": {}}"#, "without `model`, and `custom_id` as `id`"),
-        // A byte order mark is no part of the first line.
-        ("\u{feff}{\"prompt\": \"a\", \"m\": 1}", "column 19: unknown field `m`"),
         (r#"{"id": 1}"#, "0 of `prompt`, `messages` and `tokens` are given; give one"),
         (r#"{"tokens": []}"#, "the prompt is empty: give at least one token"),
         (r#"{"tokens": [512]}"#, "token 512 is not in the vocabulary of 512 tokens"),
