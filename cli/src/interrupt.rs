@@ -13,6 +13,8 @@
 //! a script.
 
 use std::io::{self, IsTerminal, Write, stderr};
+#[cfg(unix)]
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 #[cfg(unix)]
@@ -106,8 +108,6 @@ fn clean_up() {
 
 #[cfg(unix)]
 fn install() -> io::Result<()> {
-    use std::sync::Arc;
-
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::flag::register_conditional_shutdown;
     use signal_hook::iterator::Signals;
@@ -131,12 +131,9 @@ fn install() -> io::Result<()> {
                 continue;
             }
             for (other, flag) in &cleaning_up {
-                let end = Arc::clone(flag);
-                let later = move || {
-                    std::thread::sleep(SAME_SIGNAL);
-                    end.store(true, Ordering::Relaxed);
-                };
-                if *other != signal || std::thread::Builder::new().spawn(later).is_err() {
+                if *other == signal {
+                    set_later(flag);
+                } else {
                     flag.store(true, Ordering::Relaxed);
                 }
             }
@@ -151,7 +148,22 @@ fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a signal is the first one again.
+/// Sets a flag after [`SAME_SIGNAL`]; at once if no thread can be started.
+#[cfg(unix)]
+fn set_later(flag: &Arc<AtomicBool>) {
+    let later = {
+        let flag = Arc::clone(flag);
+        move || {
+            std::thread::sleep(SAME_SIGNAL);
+            flag.store(true, Ordering::Relaxed);
+        }
+    };
+    if std::thread::Builder::new().spawn(later).is_err() {
+        flag.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether a signal repeats the first one within [`SAME_SIGNAL`].
 #[cfg(unix)]
 fn repeats_first(signal: i32) -> bool {
     let first = *FIRST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,7 +30,12 @@ pub fn create(path: &Path, force: Force) -> miette::Result<OutputFile> {
             "this output cannot go to standard output"
         ));
     }
-    OutputFile::create(path, force.replace()).map_err(file_error)
+    OutputFile::create(path, force.replace()).map_err(|error| match &error {
+        FileError::Exists(path) if path.is_dir() => {
+            miette!(help = "give the name of a file", "{} is a folder", path.display())
+        }
+        _ => file_error(error),
+    })
 }
 
 /// Writes the content of an output file and completes it.
@@ -41,9 +46,6 @@ pub fn write(file: OutputFile, bytes: &[u8]) -> miette::Result<()> {
 /// Report of an output's error.
 pub fn file_error(error: FileError) -> miette::Report {
     match &error {
-        FileError::Exists(path) if path.is_dir() => {
-            miette!(help = "give another name", "{} is a folder", path.display())
-        }
         FileError::Exists(_) => miette!(help = "--force replaces it", "{error}"),
         _ => miette!("{error}"),
     }

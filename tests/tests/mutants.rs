@@ -135,7 +135,7 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
         ),
         (
             "attention_chunk by warpgroups",
-            // More pages than the ring has stages.
+            // The case whose rows attend to more pages than the ring has stages, so that stages are reused.
             small(
                 |spec| matches!(spec, KernelSpec::AttentionChunk(s) if s.attention.tokens == 100 && s.warpgroups),
             ),

@@ -79,7 +79,8 @@ impl Memory {
         base
     }
 
-    /// Allocates variables at their offsets from an address, and returns that address. The offsets leave guard zones.
+    /// Allocates variables, each at its offset from the address that is returned. Between two variables there must be at
+    /// least [`GUARD`] bytes.
     pub(crate) fn alloc_variables(&self, variables: &[PlacedVariable]) -> u64 {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let table = Arc::make_mut(&mut *table);

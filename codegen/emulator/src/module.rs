@@ -160,7 +160,7 @@ struct SharedVariables {
 /// A thread's local variables.
 struct LocalVariables {
     variables: Vec<PlacedVariable>,
-    /// Offset of the stack of `alloca`.
+    /// Offset of the stack from which `alloca` allocates.
     stack: u64,
     /// Bytes of all local memory of a thread, with the guard zones.
     bytes: u64,
@@ -168,7 +168,8 @@ struct LocalVariables {
 
 /// Bytes of the guard zone after a local variable, which no access may touch.
 const LOCAL_GUARD: u64 = 256;
-/// Most local variables that have guard zones, which every thread allocates. Parameters of calls are local variables, too.
+/// A function with more local variables has no guard zones between them, since each thread of the emulator allocates them.
+/// Parameters of inlined calls are local variables, too.
 const MOST_GUARDED_LOCALS: usize = 32;
 
 /// Bytes of the guard zone between two shared variables, which no access may touch. A multiple of every swizzle pattern, so
@@ -350,8 +351,8 @@ fn initial_addresses(
     of_variables
 }
 
-/// Assigns offsets to the function's local variables, with guard zones between them if they are few, and to the stack of
-/// `alloca`.
+/// Assigns offsets in a thread's local memory: to the function's variables, and to the stack from which `alloca` allocates.
+/// There are guard zones between the variables, unless they are more than [`MOST_GUARDED_LOCALS`].
 fn lay_out_local(
     function: &Function,
     symbols: &mut HashMap<String, Symbol>,
@@ -367,7 +368,8 @@ fn lay_out_local(
     let stack = end.next_multiple_of(LOCAL_ALIGN);
     let allocates = function.body.iter().any(|instruction| instruction.opcode == "alloca");
     let stack_bytes = if allocates { STACK } else { 0 };
-    let bytes = function.locals.iter().map(|variable| variable.bytes).sum::<u64>() + stack_bytes;
+    // Guard zones are the emulator's.
+    let bytes = stack + stack_bytes - guard * variables.len() as u64;
     if bytes > MAX_LOCAL {
         let line = function.body.first().map_or(0, |first| first.line);
         let message = format!("{bytes} bytes of local memory are more than {MAX_LOCAL}");

@@ -105,12 +105,12 @@ pub enum InputError {
         /// Allowed values, as text.
         range: &'static str,
     },
-    /// The line is a request of OpenAI's batch API.
+    /// The line is a request for OpenAI's batch API, which has other fields.
     #[error(
-        "this is a request of an API, with `custom_id` and `body`: write the fields of `body` as the line, without \
+        "this is a request for OpenAI's batch API, with `custom_id` and `body`: write the fields of `body` as the line, without \
          `model`, and `custom_id` as `id`"
     )]
-    OfAnApi,
+    OpenAiRequest,
     /// A stop string is empty.
     #[error("`stop` has an empty text; leave it out")]
     EmptyStop,
@@ -126,7 +126,7 @@ pub enum InputError {
 pub fn parse(line: &str) -> Result<InputLine, InputError> {
     let parsed: InputLine = serde_json::from_str(line).map_err(|error| {
         if error.to_string().starts_with("unknown field `custom_id`") {
-            return InputError::OfAnApi;
+            return InputError::OpenAiRequest;
         }
         // The position within the line is a column; the line's number is the caller's.
         let text = error.to_string();

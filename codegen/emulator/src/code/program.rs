@@ -48,11 +48,11 @@ pub(crate) struct Source {
 /// An initial address of a module's variable.
 #[derive(Debug)]
 pub(crate) struct AddressOfVariable {
-    /// Index of the variable that holds the address.
+    /// Index of the variable whose initial value contains the address.
     pub(crate) holder: usize,
     /// Offset in that variable.
     pub(crate) at: usize,
-    /// The address, from the start of all variables on.
+    /// The address, relative to the first variable.
     pub(crate) offset: i64,
 }
 

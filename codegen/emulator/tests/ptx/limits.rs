@@ -151,3 +151,20 @@ fn the_last_addresses_are_outside_of_everything() {
         assert!(finding.to_string().contains(outside), "{finding}");
     }
 }
+
+/// Alignment counts, and guard zones do not.
+#[test]
+fn local_memory_is_bounded() {
+    let variables = |count: usize, declaration: &str| {
+        let all: String = (0..count).map(|index| format!(".local {declaration} v{index}[8];\n")).collect();
+        kernel("", &all)
+    };
+    refused(
+        &variables(600, ".align 1024 .b8"),
+        expect![[r#"
+        target: PTX line 12, column 1: 613392 bytes of local memory are more than 524288
+    "#]],
+    );
+    assert!(Module::load(&variables(30, ".align 8 .b8")).is_ok());
+    assert!(Module::load(&variables(60_000, ".align 8 .b8")).is_ok());
+}

@@ -67,7 +67,7 @@ impl ChunkShape {
         if self.warpgroups { heads.next_multiple_of(4) } else { heads }
     }
 
-    /// Warps of a CTA that have a head.
+    /// Number of a CTA's warps that have a query head of their own.
     pub fn warps_with_head(&self) -> u32 {
         self.attention.heads_per_block * self.row_groups
     }
@@ -233,9 +233,8 @@ fn attend(block: &Block<'_>, ring: Pipeline) {
         attend_to_pages(pass.page_range(s), &query, &ranges, &mut progress, block);
         row = pass.next_row();
     }
-    if all_have_heads {
-        store(&progress.running, block.first_row + own_row, head, operands, a);
-    } else if slot < a.heads_per_block {
+    let has_head = if all_have_heads { val(true) } else { slot < a.heads_per_block };
+    if has_head {
         store(&progress.running, block.first_row + own_row, head, operands, a);
     }
 }
