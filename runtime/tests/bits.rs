@@ -1,9 +1,9 @@
 //! The bits of logits depend on the sequence alone: random schedules of steps on the emulator, compared with the sequence
-//! alone.
+//! alone. The optional checks of the emulator are off; `schedules` runs the same kernels with all of them.
 
 use std::num::NonZeroU32;
 
-use bespoke::device::{Selector, open};
+use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
 use bespoke::scheduler::{PAGE, PageEntry, StepRow, Steps};
 use bespoke_gguf::Gguf;
@@ -22,7 +22,8 @@ fn load_for(parallel: u32, multiprocessors: Option<NonZeroU32>, arithmetic: Arit
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
     let options = EngineOptions { context: Some(CONTEXT), parallel, ..EngineOptions::default() };
     let options = EngineOptions { multiprocessors, arithmetic, ..options };
-    Engine::load(open(Selector::Emulator).unwrap().device, &gguf, &shape, &options, &|_, _| ()).unwrap()
+    let device = open_with(Selector::Emulator, Checks::NONE).unwrap().device;
+    Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
 
 /// Numbers below a bound, by a linear congruential generator (Knuth's MMIX).

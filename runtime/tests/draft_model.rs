@@ -1,8 +1,9 @@
-//! A draft model on the emulator: answers have the tokens that they have without it.
+//! A draft model on the emulator: answers have the tokens that they have without it. The optional checks of the emulator are off;
+//! `schedules` runs the same kernels with all of them.
 
 use std::fs;
 
-use bespoke::device::{Selector, open};
+use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
 use bespoke::generation::{FinishReason, Request};
 use bespoke::scheduler::{Event, PAGE, Scheduler};
@@ -44,7 +45,7 @@ fn other() -> Vec<u8> {
 fn load(model: Vec<u8>, options: &EngineOptions) -> (Engine, Tokenizer) {
     let gguf = Gguf::from_bytes(model).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
-    let device = open(Selector::Emulator).unwrap().device;
+    let device = open_with(Selector::Emulator, Checks::NONE).unwrap().device;
     let engine = Engine::load(device, &gguf, &shape, options, &|_, _| ()).unwrap();
     (engine, Tokenizer::from_gguf(&gguf).unwrap())
 }

@@ -1,6 +1,7 @@
-//! The scheduler over an engine on the emulator: the same tokens as a generation.
+//! The scheduler over an engine on the emulator: the same tokens as a generation. The optional checks of the emulator are off;
+//! `schedules` runs the same kernels with all of them.
 
-use bespoke::device::{Selector, open};
+use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
 use bespoke::generation::{FinishReason, Generation, Grammar, GrammarState, Next, Request, Summary, Token};
 use bespoke::scheduler::{Event, PAGE, Scheduler, Steps};
@@ -22,7 +23,7 @@ fn options() -> EngineOptions {
 fn load_with(options: EngineOptions) -> (Engine, Tokenizer) {
     let gguf = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/demo.gguf")).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "demo").unwrap();
-    let device = open(Selector::Emulator).unwrap().device;
+    let device = open_with(Selector::Emulator, Checks::NONE).unwrap().device;
     let engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
     (engine, Tokenizer::from_gguf(&gguf).unwrap())
 }

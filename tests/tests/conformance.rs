@@ -1,5 +1,6 @@
 //! Compares the logits of the conformance models with float64 logits, on the emulator: the first positions of each, and the last
-//! ones after prefill steps. `--ignored` compares all positions, 96 or 2,048.
+//! ones after prefill steps. `--ignored` compares all positions, 96 or 2,048. Logits are compared without the optional checks of
+//! the emulator; a prefill step and some decode steps of each model run under all of them.
 //!
 //! References are float64 arithmetic over weights that the `gguf` package dequantised: numpy's for the first cases and
 //! those of `tests/references/weight_types.py` (`llama-iq4_nl` to `llama-mixed`), transformers' for the others
@@ -7,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use bespoke::device::{Selector, open};
+use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots};
 use bespoke::scheduler::{PAGE, PageEntry, StepRow, Steps};
 use bespoke_gguf::Gguf;
@@ -22,22 +23,18 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn engine(name: &str) -> Engine {
-    engine_for(name, 128)
+    engine_of(&Gguf::open(fixture(&format!("{name}.gguf"))).unwrap(), name, KvType::F16)
 }
 
-fn engine_for(name: &str, context: u32) -> Engine {
-    engine_of(&Gguf::open(fixture(&format!("{name}.gguf"))).unwrap(), name, context)
+fn engine_of(gguf: &Gguf, name: &str, kv: KvType) -> Engine {
+    let options = EngineOptions { context: Some(128), kv, ..EngineOptions::default() };
+    load(gguf, name, &options, Checks::NONE)
 }
 
-fn engine_of(gguf: &Gguf, name: &str, context: u32) -> Engine {
-    engine_with(gguf, name, context, KvType::F16)
-}
-
-fn engine_with(gguf: &Gguf, name: &str, context: u32, kv: KvType) -> Engine {
+fn load(gguf: &Gguf, name: &str, options: &EngineOptions, checks: Checks) -> Engine {
     let shape = ModelShape::from_gguf(gguf, name).unwrap();
-    let device = open(Selector::Emulator).unwrap().device;
-    let options = EngineOptions { context: Some(context), kv, ..EngineOptions::default() };
-    Engine::load(device, gguf, &shape, &options, &|_, _| ()).unwrap()
+    let device = open_with(Selector::Emulator, checks).unwrap().device;
+    Engine::load(device, gguf, &shape, options, &|_, _| ()).unwrap()
 }
 
 /// Decodes the tokens and returns the logits after each token.
@@ -69,26 +66,14 @@ fn error(engine: &mut Engine, reference: &Reference, most: usize) -> f64 {
 }
 
 /// NMSE of the logits at the reference's positions in the last quarter of its tokens, or the last `most` of them, after prefill
-/// steps have processed the others. `arithmetic` is that of the decode steps.
-fn error_after_prefill(name: &str, reference: &Reference, most: usize, arithmetic: Arithmetic) -> f64 {
-    let gguf = Gguf::open(fixture(&format!("{name}.gguf"))).unwrap();
-    let shape = ModelShape::from_gguf(&gguf, name).unwrap();
-    let device = open(Selector::Emulator).unwrap().device;
-    let tokens = &reference.tokens;
-    let length = tokens.len() as u32;
-    let options = EngineOptions { context: Some(length), arithmetic, ..EngineOptions::default() };
-    let mut engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
-    let mut steps = Slots::new(&mut engine).unwrap();
-    steps.start(0, tokens, &SamplingParams::default()).unwrap();
-    let pages = (0..length.div_ceil(PAGE)).map(|index| PageEntry { slot: 0, index, page: index });
-    steps.set_pages(&pages.collect::<Vec<_>>()).unwrap();
+/// steps have processed the others.
+fn error_after_prefill(engine: &mut Engine, reference: &Reference, most: usize) -> f64 {
+    let length = reference.tokens.len() as u32;
     let prompt = length - (length / 4).min(u32::try_from(most).unwrap_or(u32::MAX));
-    let row = |position| StepRow { slot: 0, position, given: length, chooses: position >= prompt };
-    let rows: Vec<StepRow> = (0..length).map(row).collect();
-    let largest = *steps.limits().prefill.last().unwrap() as usize;
-    rows[..prompt as usize].chunks(largest).for_each(|chunk| steps.prefill(chunk).unwrap());
+    let mut steps = Slots::new(engine).unwrap();
+    let rows = prefill(&mut steps, &reference.tokens, prompt);
     let mut ours = Vec::new();
-    for row in &rows[prompt as usize..] {
+    for row in &rows {
         steps.decode(&[*row]).unwrap();
         if reference.positions.binary_search(&row.position).is_ok() {
             ours.extend(steps.logits(0).unwrap());
@@ -97,6 +82,34 @@ fn error_after_prefill(name: &str, reference: &Reference, most: usize, arithmeti
     let before = reference.positions.partition_point(|&position| position < prompt);
     let vocab = reference.logits.len() / reference.positions.len();
     nmse(&ours, &reference.logits[before * vocab..]).unwrap()
+}
+
+/// Processes the first `prompt` tokens by prefill steps. Returns the rows of the others.
+fn prefill(steps: &mut Slots<'_>, tokens: &[u32], prompt: u32) -> Vec<StepRow> {
+    let length = tokens.len() as u32;
+    steps.start(0, tokens, &SamplingParams::default()).unwrap();
+    let pages = (0..length.div_ceil(PAGE)).map(|index| PageEntry { slot: 0, index, page: index });
+    steps.set_pages(&pages.collect::<Vec<_>>()).unwrap();
+    let row = |position| StepRow { slot: 0, position, given: length, chooses: position >= prompt };
+    let mut rows: Vec<StepRow> = (0..length).map(row).collect();
+    let largest = *steps.limits().prefill.last().unwrap() as usize;
+    let rest = rows.split_off(prompt as usize);
+    rows.chunks(largest).for_each(|chunk| steps.prefill(chunk).unwrap());
+    rest
+}
+
+/// Runs a prefill step and four decode steps under all checks of the emulator; a finding is an error of the step. A page of the
+/// cache ends between the decode steps, if the case is that long.
+fn run_checked(gguf: &Gguf, name: &str, reference: &Reference, arithmetic: Arithmetic) {
+    let tokens = &reference.tokens[..reference.tokens.len().min(PAGE as usize + 2)];
+    let options = EngineOptions { context: Some(128), arithmetic, ..EngineOptions::default() };
+    let mut engine = load(gguf, name, &options, Checks::ALL);
+    let mut steps = Slots::new(&mut engine).unwrap();
+    let rows = prefill(&mut steps, tokens, tokens.len() as u32 - 4);
+    for row in rows {
+        steps.decode(&[row]).unwrap();
+        steps.logits(0).unwrap();
+    }
 }
 
 /// Largest NMSE of any case: the engine's own rounding, of 16-bit inputs and an f16 cache.
@@ -112,10 +125,16 @@ const OF_SOME: f64 = 1.5;
 fn compare(name: &str, limit: f64, most: usize) {
     let reference = Reference::read(&fixture(&format!("{name}.safetensors"))).unwrap();
     let limit = if most < reference.tokens.len() { OF_SOME * limit } else { limit };
-    let context = reference.tokens.len().max(128) as u32;
-    let error = error(&mut engine_for(name, context), &reference, most);
-    let [after_prefill, of_f16] =
-        Arithmetic::ALL.map(|arithmetic| error_after_prefill(name, &reference, most, arithmetic));
+    let gguf = Gguf::open(fixture(&format!("{name}.gguf"))).unwrap();
+    let context = Some(reference.tokens.len().max(128) as u32);
+    let [mut engine, mut engine_of_f16] = Arithmetic::ALL.map(|arithmetic| {
+        run_checked(&gguf, name, &reference, arithmetic);
+        let options = EngineOptions { context, arithmetic, ..EngineOptions::default() };
+        load(&gguf, name, &options, Checks::NONE)
+    });
+    let error = error(&mut engine, &reference, most);
+    let after_prefill = error_after_prefill(&mut engine, &reference, most);
+    let of_f16 = error_after_prefill(&mut engine_of_f16, &reference, most);
     println!(
         "{name} {error:.3e}, after prefill {after_prefill:.3e}, by f16 {of_f16:.3e} (limit {limit:.2e})"
     );
@@ -193,7 +212,7 @@ fn blocks_of_any_finite_bits_decode() {
         for matrix in file.tensors().iter().filter(|info| info.dims.len() == 2) {
             bytes[matrix.offset as usize..][..matrix.bytes as usize].fill(byte);
         }
-        let mut engine = engine_of(&Gguf::from_bytes(bytes).unwrap(), "hostile", 128);
+        let mut engine = engine_of(&Gguf::from_bytes(bytes).unwrap(), "hostile", KvType::F16);
         engine.start(&[5, 17, 299]).unwrap();
         for position in 1..6 {
             engine.step().unwrap();
@@ -214,7 +233,7 @@ macro_rules! cache_cases {
         fn $test() {
             let gguf = Gguf::open(fixture(concat!($name, ".gguf"))).unwrap();
             let reference = Reference::read(&fixture(concat!($name, ".safetensors"))).unwrap();
-            let error = error(&mut engine_with(&gguf, $name, 128, KvType::Q8_0), &reference, usize::MAX);
+            let error = error(&mut engine_of(&gguf, $name, KvType::Q8_0), &reference, usize::MAX);
             println!("{} with a cache of q8_0 {error:.3e} (f16 {:.2e})", $name, $f16);
             assert!(error <= $q8_0, "NMSE {error:.3e} is above {:.2e}", $q8_0);
             assert!(error > $f16, "NMSE {error:.3e} is that of a cache of f16");

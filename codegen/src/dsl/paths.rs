@@ -4,7 +4,7 @@
 //! after the other ([`Goal`]): some that take every two sides that can follow each other, and every loop zero times, once,
 //! and several times; then as many as it takes to have taken every side; then long ones, which stay in loops.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::ir::{Function, Inst, Op};
 use crate::passes::analysis::loops::loops;
@@ -82,7 +82,7 @@ impl Bits {
 ///
 /// A *label* is a side of a branch and the number of earlier visits of the path to that branch.
 pub(super) struct Paths {
-    numbers: HashMap<Inst, usize>,
+    numbers: FxHashMap<Inst, usize>,
     /// The branch that follows each side; none if the kernel ends.
     next: Vec<[Option<usize>; 2]>,
     /// Number of branches from each branch to the end of the kernel on the shortest path.
@@ -131,7 +131,7 @@ fn label(branch: usize, side: bool, visits: usize) -> usize {
 impl Paths {
     /// The paths of a recorded kernel. `single` says which branches have only one side worth taking: the first.
     pub fn new(function: &Function, single: impl Fn(Inst) -> bool) -> Paths {
-        let mut numbers = HashMap::new();
+        let mut numbers = FxHashMap::default();
         let mut branches = Vec::new();
         let mut reached = std::collections::HashSet::from([function.layout[0]]);
         let mut open = vec![function.layout[0]];

@@ -4,12 +4,12 @@ mod call;
 mod error;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::ReservedValue;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::dominance::DominatorTree;
@@ -58,7 +58,7 @@ pub(crate) struct Recorder {
     param_sites: SecondaryMap<Block, Option<Site>>,
     /// How many copies of a block the hints of the loops around it ask for; absent for one.
     copies: SecondaryMap<Block, Option<u64>>,
-    locs: HashMap<SourceLoc, Loc>,
+    locs: FxHashMap<SourceLoc, Loc>,
 }
 
 /// The call of a `#[device]` function that is being inlined.
@@ -147,7 +147,7 @@ impl Recorder {
             homes: SecondaryMap::new(),
             param_sites: SecondaryMap::new(),
             copies: SecondaryMap::new(),
-            locs: HashMap::new(),
+            locs: FxHashMap::default(),
         }
     }
 

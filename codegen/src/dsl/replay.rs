@@ -11,10 +11,9 @@
 //! The hooks call `follow_jump` and `follow_branch` where they record jumps and branches. These functions return none
 //! while recording.
 
-use std::collections::{HashMap, HashSet};
-
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::ReservedValue;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::paths::{Paths, Walk};
@@ -45,7 +44,7 @@ pub(crate) struct Merges {
     /// The merge point that a block belongs to.
     pub owners: SecondaryMap<Block, Option<MergeId>>,
     /// Merge points by the place where they were declared: a block and a number of instructions in it.
-    declared: HashMap<(Block, usize), Vec<MergeId>>,
+    declared: FxHashMap<(Block, usize), Vec<MergeId>>,
     count: MergeId,
 }
 
@@ -80,7 +79,7 @@ pub(super) fn replay_paths(
     body: &mut dyn FnMut(),
     site: Site,
 ) -> Result<Recorder, RecordError> {
-    let single: HashSet<Inst> = recorder.intrinsic_branches.iter().copied().collect();
+    let single: FxHashSet<Inst> = recorder.intrinsic_branches.iter().copied().collect();
     let mut paths = Paths::new(&recorder.func, |branch| single.contains(&branch));
     if !paths.has_branches() {
         return Ok(recorder);

@@ -35,14 +35,10 @@ impl Dominators {
         let preds = function.predecessors();
         let idom =
             immediate_dominators(rpo.len(), |index| preds[rpo[index]].iter().map(|&pred| nodes[pred].order));
-        let mut children = vec![Vec::new(); rpo.len() + 1];
         for (index, &block) in rpo.iter().enumerate() {
             nodes[block].idom = idom[index + 1];
-            if index > 0 {
-                children[idom[index + 1] as usize].push(index as u32 + 1);
-            }
         }
-        let preorder = number(&mut nodes, &rpo, &children);
+        let preorder = number(&mut nodes, &rpo, &Children::new(&idom));
         Dominators { nodes, rpo, preorder }
     }
 
@@ -162,33 +158,49 @@ fn reverse_postorder(function: &Function) -> Vec<Block> {
     post
 }
 
+/// Children of the nodes of a dominator tree, as linked lists in ascending order; 0 ends a list.
+struct Children {
+    first: Vec<u32>,
+    next: Vec<u32>,
+}
+
+impl Children {
+    /// The children by the immediate dominator of each node, numbered from 1.
+    fn new(idom: &[u32]) -> Children {
+        let mut children = Children { first: vec![0; idom.len()], next: vec![0; idom.len()] };
+        for node in (2..idom.len()).rev() {
+            let parent = idom[node] as usize;
+            children.next[node] = children.first[parent];
+            children.first[parent] = node as u32;
+        }
+        children
+    }
+}
+
 /// Sets every node's entry and exit time and returns the blocks in preorder.
-fn number(nodes: &mut SecondaryMap<Block, Node>, rpo: &[Block], children: &[Vec<u32>]) -> Vec<Block> {
+fn number(nodes: &mut SecondaryMap<Block, Node>, rpo: &[Block], children: &Children) -> Vec<Block> {
     let mut preorder = Vec::with_capacity(rpo.len());
     let mut time = 0;
-    let mut stack: Vec<(u32, usize)> = Vec::new();
-    if !rpo.is_empty() {
-        stack.push((1, 0));
-    }
-    while let Some((order, next)) = stack.last_mut() {
-        let block = rpo[*order as usize - 1];
-        if *next == 0 {
+    // The nodes on the path from the root, each with its next child.
+    let mut stack: Vec<(u32, u32)> = Vec::new();
+    let mut entered = u32::from(!rpo.is_empty());
+    loop {
+        if entered != 0 {
+            let block = rpo[entered as usize - 1];
             preorder.push(block);
             nodes[block].enter = time;
             time += 1;
+            stack.push((entered, children.first[entered as usize]));
         }
-        match children[*order as usize].get(*next) {
-            Some(&child) => {
-                *next += 1;
-                stack.push((child, 0));
-            }
-            None => {
-                nodes[block].exit = time;
-                stack.pop();
-            }
+        let Some((order, child)) = stack.last_mut() else { return preorder };
+        entered = *child;
+        if entered == 0 {
+            nodes[rpo[*order as usize - 1]].exit = time;
+            stack.pop();
+        } else {
+            *child = children.next[entered as usize];
         }
     }
-    preorder
 }
 
 #[cfg(test)]

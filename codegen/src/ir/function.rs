@@ -202,6 +202,9 @@ pub struct Function {
     values: PrimaryMap<Value, ValueData>,
 }
 
+/// The predecessors of every block.
+pub type Predecessors = SecondaryMap<Block, SmallVec<[Block; 2]>>;
+
 impl Function {
     /// An empty kernel.
     pub fn new(name: impl Into<String>) -> Function {
@@ -449,8 +452,8 @@ impl Function {
     }
 
     /// The predecessors of every block, in layout order; a block with two edges to it occurs twice.
-    pub fn predecessors(&self) -> SecondaryMap<Block, Vec<Block>> {
-        let mut preds: SecondaryMap<Block, Vec<Block>> = SecondaryMap::new();
+    pub fn predecessors(&self) -> Predecessors {
+        let mut preds = Predecessors::with_capacity(self.blocks.len());
         for &block in &self.layout {
             for succ in self.successors(block) {
                 preds[succ].push(block);

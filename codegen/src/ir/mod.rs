@@ -39,8 +39,8 @@ pub use call::{Callee, FunctionSignature};
 pub use effect::{Convergence, Effect, OpaqueEffect, Requirement};
 pub use entities::{Block, Inst, Loc, LocalVar, SharedVar, TableVar, Value};
 pub use function::{
-    ARRAY_ALIGN, BlockCall, BlockData, CONSTANT_MEMORY, Def, Function, InstData, Local, Param, Shared,
-    SourceLoc, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
+    ARRAY_ALIGN, BlockCall, BlockData, CONSTANT_MEMORY, Def, Function, InstData, Local, Param, Predecessors,
+    Shared, SourceLoc, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Table,
 };
 pub use inline::{Inline, InlineText, Piece, pieces};
 pub use matrix::{Mma, MmaElement, MmaShape, WgmmaOperands};

@@ -8,7 +8,7 @@
 //! - A jump to a block that contains only a jump goes directly to the final target.
 //! - A block with one predecessor that jumps to it is merged into that predecessor.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::analysis::Dominators;
 use super::analysis::uses::use_counts;
@@ -98,8 +98,8 @@ fn simplify_branches(function: &mut Function) -> bool {
 }
 
 /// The edges to each block: the terminator of the predecessor, and the index of the edge among its targets.
-fn jumps(function: &Function) -> HashMap<Block, Vec<(Inst, usize)>> {
-    let mut jumps: HashMap<Block, Vec<(Inst, usize)>> = HashMap::new();
+fn jumps(function: &Function) -> FxHashMap<Block, Vec<(Inst, usize)>> {
+    let mut jumps: FxHashMap<Block, Vec<(Inst, usize)>> = FxHashMap::default();
     for &block in &function.layout {
         let Some(inst) = last(function, block) else { continue };
         for (index, dest) in function.inst(inst).dests.iter().enumerate() {
@@ -112,7 +112,7 @@ fn jumps(function: &Function) -> HashMap<Block, Vec<(Inst, usize)>> {
 fn redundant_params(function: &mut Function) -> bool {
     let jumps = jumps(function);
     let mut aliases = Aliases::default();
-    let mut keep: HashMap<Block, Vec<bool>> = function
+    let mut keep: FxHashMap<Block, Vec<bool>> = function
         .layout
         .iter()
         .map(|&block| (block, vec![true; function.block(block).params.len()]))
@@ -236,14 +236,14 @@ fn thread_jumps(function: &mut Function) -> bool {
 }
 
 fn merge_blocks(function: &mut Function) -> bool {
-    let mut counts: HashMap<Block, usize> = HashMap::new();
+    let mut counts: FxHashMap<Block, usize> = FxHashMap::default();
     for &block in &function.layout {
         for target in function.successors(block) {
             *counts.entry(target).or_default() += 1;
         }
     }
     let mut aliases = Aliases::default();
-    let mut gone = HashSet::new();
+    let mut gone = FxHashSet::default();
     for block in function.layout.clone() {
         if gone.contains(&block) {
             continue;

@@ -1,9 +1,8 @@
 //! Dead code elimination: removes instructions without side effect whose results are unused, and unused block
 //! parameters, including parameters that only feed each other around a loop.
 
-use std::collections::HashMap;
-
 use cranelift_entity::EntitySet;
+use rustc_hash::FxHashMap;
 
 use super::{Pass, Remarks};
 use crate::ir::{Block, Def, Effect, Function, Inst, Value};
@@ -43,7 +42,7 @@ struct Live {
 impl Live {
     fn of(function: &Function) -> Live {
         // The edges to each block: the terminator of the predecessor, and the index of the edge among its targets.
-        let mut jumps: HashMap<Block, Vec<(Inst, usize)>> = HashMap::new();
+        let mut jumps: FxHashMap<Block, Vec<(Inst, usize)>> = FxHashMap::default();
         let mut live = Live { insts: EntitySet::new(), values: EntitySet::new() };
         let mut work = Vec::new();
         for &block in &function.layout {
@@ -79,7 +78,7 @@ impl Live {
     fn follow(
         &mut self,
         function: &Function,
-        jumps: &HashMap<Block, Vec<(Inst, usize)>>,
+        jumps: &FxHashMap<Block, Vec<(Inst, usize)>>,
         mut work: Vec<Value>,
     ) {
         let live = self;

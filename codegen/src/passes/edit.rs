@@ -1,7 +1,6 @@
 //! Rewriting of instructions in one walk over a function.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::analysis::Dominators;
@@ -9,7 +8,7 @@ use crate::ir::{Block, Function, Inst, InstData, Loc, Op, Type, Value};
 
 /// Map from replaced values to their replacements.
 #[derive(Default)]
-pub(super) struct Aliases(HashMap<Value, Value>);
+pub(super) struct Aliases(FxHashMap<Value, Value>);
 
 impl Aliases {
     /// The final replacement of a value; the value itself if it is not replaced.

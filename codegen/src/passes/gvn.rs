@@ -3,8 +3,7 @@
 //! Only pure instructions are merged, and read-only loads within a block if no instruction between them waits for other
 //! threads or kernels.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::analysis::Dominators;
@@ -23,7 +22,7 @@ impl Pass for ValueNumbering {
     fn apply(&self, function: &mut Function, _: &mut Remarks) -> bool {
         let doms = Dominators::new(function);
         let mut aliases = Aliases::default();
-        let mut table = Table { doms: &doms, pure: HashMap::new(), loads: HashMap::new() };
+        let mut table = Table { doms: &doms, pure: FxHashMap::default(), loads: FxHashMap::default() };
         let mut changed = false;
         // The walk is a preorder of the dominator tree. A table entry whose block does not dominate the current block
         // dominates no later block either, so one table serves all scopes.
@@ -58,9 +57,9 @@ type Key = (Op, Type, SmallVec<[Value; 4]>);
 
 struct Table<'a> {
     doms: &'a Dominators,
-    pure: HashMap<Key, (Block, Inst)>,
+    pure: FxHashMap<Key, (Block, Inst)>,
     /// Read-only loads of the current block, by key.
-    loads: HashMap<Key, Inst>,
+    loads: FxHashMap<Key, Inst>,
 }
 
 impl Table<'_> {

@@ -4,7 +4,7 @@
 //! Loads are not moved: memory may change, and an address that is valid only under a condition must not be read.
 //! Constants and parameters cost nothing inside the loop and are moved only with an instruction that uses them.
 
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 use super::analysis::loops::{Loop, loops};
 use super::analysis::{Dominators, InstBlocks, defining_block, inst_blocks};
@@ -44,7 +44,7 @@ impl Pass for InvariantMotion {
 
     fn missed(&self, function: &Function, remarks: &mut Remarks) {
         let doms = Dominators::new(function);
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         for this in loops(function, &doms) {
             let invariant = Invariants::of(function, &doms, &this);
             let blocks = function.layout.iter().filter(|block| this.blocks.contains(block));
@@ -66,13 +66,13 @@ struct Invariants<'a> {
     blocks: InstBlocks,
     /// Instructions to move, definitions before uses.
     order: Vec<Inst>,
-    moved: HashSet<Inst>,
+    moved: FxHashSet<Inst>,
 }
 
 impl<'a> Invariants<'a> {
     fn of(function: &Function, doms: &Dominators, this: &'a Loop) -> Invariants<'a> {
         let blocks = inst_blocks(function);
-        let mut invariant = Invariants { this, blocks, order: Vec::new(), moved: HashSet::new() };
+        let mut invariant = Invariants { this, blocks, order: Vec::new(), moved: FxHashSet::default() };
         for block in doms.reverse_postorder().iter().filter(|block| this.blocks.contains(block)) {
             for &inst in &function.block(*block).insts {
                 let data = function.inst(inst);
@@ -138,7 +138,7 @@ impl<'a> Invariants<'a> {
 
 fn hoist(function: &mut Function, this: &Loop, insts: &[Inst]) {
     let preheader = preheader(function, this);
-    let moved: HashSet<Inst> = insts.iter().copied().collect();
+    let moved: FxHashSet<Inst> = insts.iter().copied().collect();
     for &block in &this.blocks {
         function.block_mut(block).insts.retain(|inst| !moved.contains(inst));
     }

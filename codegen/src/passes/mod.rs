@@ -1,8 +1,8 @@
 //! Passes over the IR and the pipeline that [`optimize`] runs.
 //!
 //! A pass is a type that implements [`Pass`], in its own file. Passes take verified functions and leave verified
-//! functions; debug builds verify after each pass. A pass may leave unreferenced values and blocks behind, but no
-//! unreachable block in the layout.
+//! functions; debug builds verify after each pass that changes the function, and at the end. A pass may leave unreferenced values
+//! and blocks behind, but no unreachable block in the layout.
 
 mod address;
 pub mod analysis;
@@ -167,7 +167,7 @@ impl Pipeline {
         manager.report
     }
 
-    /// As [`Pipeline::run`], and verifies after each pass, also in release builds. After an error, the function is the one that the pass left.
+    /// As [`Pipeline::run`], and verifies as debug builds do, also in release builds. After an error, the function is the one that the pass left.
     pub fn run_verified(&self, function: &mut Function) -> Result<Report, BrokenPass> {
         let functions = on_callees(function, |callee| self.run_alone_verified(callee))?;
         let report = self.run_alone_verified(function)?;
@@ -190,6 +190,7 @@ impl Pipeline {
         if changes > 0 {
             manager.run_rounds(&self.round);
         }
+        manager.verify("a pass that reported no change");
     }
 }
 
@@ -260,7 +261,7 @@ pub fn optimize(function: &mut Function, level: OptLevel) -> Report {
 struct PassManager<'a> {
     function: &'a mut Function,
     report: Report,
-    /// Whether to verify the function after each pass.
+    /// Whether to verify the function after each pass that changes it.
     verifies: bool,
     /// The first pass that broke the function; no pass runs after it.
     broken: Option<BrokenPass>,
@@ -301,11 +302,19 @@ impl PassManager<'_> {
         let after = self.function.size();
         self.report.remarks.extend(remarks.of(pass.name()));
         self.report.steps.push(Step { pass: pass.name(), before, after, changed });
-        if self.verifies
-            && let Err(errors) = verify(self.function)
-        {
-            self.broken = Some(BrokenPass { pass: pass.name(), errors });
+        if changed {
+            self.verify(pass.name());
         }
         changed
+    }
+
+    /// Verifies the function that `pass` left, if nothing broke it before.
+    fn verify(&mut self, pass: &'static str) {
+        if self.verifies
+            && self.broken.is_none()
+            && let Err(errors) = verify(self.function)
+        {
+            self.broken = Some(BrokenPass { pass, errors });
+        }
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! Sums and products are not narrowed: [`super::Address`] widens them to 64 bits to move constants out of addresses.
 
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 use super::analysis::ranges::Ranges;
 use super::edit::{Editor, Rewrite, rewrite};
@@ -46,7 +46,7 @@ impl Pass for Narrow {
 }
 
 /// The 64-bit values whose upper half is extracted.
-fn halved(function: &Function) -> HashSet<Value> {
+fn halved(function: &Function) -> FxHashSet<Value> {
     let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
     insts.filter_map(|&inst| upper_half(function, function.inst(inst))).collect()
 }
@@ -70,7 +70,7 @@ const EXTEND: Op = Op::Convert { rounding: Rounding::Zero, saturate: false };
 fn visit(
     editor: &mut Editor<'_>,
     ranges: &Ranges,
-    halved: &HashSet<Value>,
+    halved: &FxHashSet<Value>,
     data: &InstData,
 ) -> Option<Rewrite> {
     match data.op {

@@ -4,8 +4,9 @@
 //! the directive. The entries of an inlined instruction's callers must therefore precede its own, unless they already
 //! are the last entries of their locations.
 
-use std::collections::HashMap;
 use std::fmt::Write;
+
+use rustc_hash::FxHashMap;
 
 use crate::ir::{Function, Loc};
 use crate::target::IsaVersion;
@@ -25,7 +26,7 @@ pub(super) struct Lines<'a> {
     present: Option<Loc>,
     /// For each file, line and column: the location whose `.loc` directive was the last one written with that file,
     /// line and column. `inlined_at` refers to that directive.
-    said: HashMap<(usize, u32, u32), Loc>,
+    said: FxHashMap<(usize, u32, u32), Loc>,
 }
 
 /// The inlined function of a location and its call site, if both are known.

@@ -1,15 +1,15 @@
 //! Liveness of values.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{Block, Function, InstData, Value};
 
 /// The values of `tracked` that are live at the start of each block, without the block's parameters.
 pub(super) fn live_at_starts(
     function: &Function,
-    tracked: &HashSet<Value>,
-) -> HashMap<Block, HashSet<Value>> {
-    let mut live_in: HashMap<Block, HashSet<Value>> = HashMap::new();
+    tracked: &FxHashSet<Value>,
+) -> FxHashMap<Block, FxHashSet<Value>> {
+    let mut live_in: FxHashMap<Block, FxHashSet<Value>> = FxHashMap::default();
     let mut changed = true;
     while changed {
         changed = false;
@@ -29,11 +29,11 @@ pub(super) fn live_at_starts(
 pub(super) fn live_at_start(
     function: &Function,
     block: Block,
-    tracked: &HashSet<Value>,
-    live_in: &HashMap<Block, HashSet<Value>>,
-    visit: &mut dyn FnMut(&InstData, &HashSet<Value>),
-) -> HashSet<Value> {
-    let mut live = HashSet::new();
+    tracked: &FxHashSet<Value>,
+    live_in: &FxHashMap<Block, FxHashSet<Value>>,
+    visit: &mut dyn FnMut(&InstData, &FxHashSet<Value>),
+) -> FxHashSet<Value> {
+    let mut live = FxHashSet::default();
     for &inst in function.block(block).insts.iter().rev() {
         let data = function.inst(inst);
         for dest in &data.dests {

@@ -1,9 +1,10 @@
 //! Printer of an entry point: signature, blocks, terminators and the moves that assign block parameters.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
+use rustc_hash::FxHashMap;
 
 use super::call::function_signature;
 use super::lines::Lines;
@@ -21,8 +22,8 @@ pub(super) struct Printer<'a> {
     pub text: String,
     registers: SecondaryMap<Value, Option<Register>>,
     /// Values that share a register, with the one that the register is stored for.
-    shared_registers: HashMap<Value, Value>,
-    counts: HashMap<Class, u32>,
+    shared_registers: FxHashMap<Value, Value>,
+    counts: FxHashMap<Class, u32>,
     /// Names of the module's constants.
     pub symbols: &'a Symbols<'a>,
     /// Names in the module of the functions that are called.
@@ -55,7 +56,7 @@ impl<'a> Printer<'a> {
             text: String::new(),
             registers: SecondaryMap::new(),
             shared_registers: shared_registers(function),
-            counts: HashMap::new(),
+            counts: FxHashMap::default(),
             symbols,
             callees,
             lines,
@@ -190,7 +191,7 @@ impl<'a> Printer<'a> {
         for (&param, &arg) in function.block(dest.block).params.iter().zip(&dest.args) {
             assignments.push((self.register(param), arg));
         }
-        let mut sources: HashMap<Value, Register> = HashMap::new();
+        let mut sources: FxHashMap<Value, Register> = FxHashMap::default();
         for &(_, arg) in &assignments {
             if function.constant(arg).is_none() {
                 sources.insert(arg, self.register(arg));

@@ -8,16 +8,16 @@
 //!
 //! Values share a register only if they are not live at once.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::liveness::{live_at_start, live_at_starts};
 use crate::ir::{Function, Inst, InstData, Op, Value};
 
 /// Maps each value that shares a register to one value of its group. A value that shares with none is missing.
-pub(super) fn shared_registers(function: &Function) -> HashMap<Value, Value> {
+pub(super) fn shared_registers(function: &Function) -> FxHashMap<Value, Value> {
     let insts = || function.layout.iter().flat_map(|&block| &function.block(block).insts);
     let data = |&inst: &Inst| function.inst(inst);
-    let mut updated: HashSet<Value> =
+    let mut updated: FxHashSet<Value> =
         insts().map(data).flat_map(updates).flat_map(|pair| [pair.0, pair.1]).collect();
     updated.retain(|&value| function.constant(value).is_none());
     let mut passed: Vec<(Value, Value)> = Vec::new();
@@ -28,21 +28,21 @@ pub(super) fn shared_registers(function: &Function) -> HashMap<Value, Value> {
     }
     spread(&mut updated, &passed);
     passed.retain(|(_, arg)| function.defining_inst(*arg).is_none() || updated.contains(arg));
-    let tracked: HashSet<Value> =
+    let tracked: FxHashSet<Value> =
         passed.iter().flat_map(|&(param, arg)| [param, arg]).chain(updated.iter().copied()).collect();
     if tracked.is_empty() {
-        return HashMap::new();
+        return FxHashMap::default();
     }
 
     let mut groups = Groups::new(&tracked);
     let live_in = live_at_starts(function, &tracked);
-    let visit = |visit: &mut dyn FnMut(&InstData, &HashSet<Value>)| {
+    let visit = |visit: &mut dyn FnMut(&InstData, &FxHashSet<Value>)| {
         for &block in &function.layout {
             live_at_start(function, block, &tracked, &live_in, visit);
         }
     };
     // Results that continue their operand: each value of such a chain is dead when the next one is defined, or equal to it.
-    let mut continued: HashSet<Value> = HashSet::new();
+    let mut continued: FxHashSet<Value> = FxHashSet::default();
     visit(&mut |data, live| {
         for (index, (operand, result)) in updates(data).enumerate() {
             let last_use = !live.contains(&operand) && !data.args[..index].contains(&operand);
@@ -90,7 +90,7 @@ fn passes_through(data: &InstData, index: usize) -> bool {
 }
 
 /// Adds the values to which, and from which, control flow passes a value of `updated`.
-fn spread(updated: &mut HashSet<Value>, passed: &[(Value, Value)]) {
+fn spread(updated: &mut FxHashSet<Value>, passed: &[(Value, Value)]) {
     if updated.is_empty() {
         return;
     }
@@ -110,21 +110,21 @@ fn spread(updated: &mut HashSet<Value>, passed: &[(Value, Value)]) {
 /// Groups of values with one register each, named by one of their values.
 struct Groups {
     /// The group of each value.
-    of: HashMap<Value, Value>,
-    members: HashMap<Value, Vec<Value>>,
+    of: FxHashMap<Value, Value>,
+    members: FxHashMap<Value, Vec<Value>>,
     /// Groups that are live at once.
-    conflicts: HashMap<Value, HashSet<Value>>,
+    conflicts: FxHashMap<Value, FxHashSet<Value>>,
     /// Groups that take no further values.
-    fixed: HashSet<Value>,
+    fixed: FxHashSet<Value>,
 }
 
 impl Groups {
-    fn new(values: &HashSet<Value>) -> Groups {
+    fn new(values: &FxHashSet<Value>) -> Groups {
         Groups {
             of: values.iter().map(|&value| (value, value)).collect(),
             members: values.iter().map(|&value| (value, vec![value])).collect(),
-            conflicts: HashMap::new(),
-            fixed: HashSet::new(),
+            conflicts: FxHashMap::default(),
+            fixed: FxHashSet::default(),
         }
     }
 
@@ -167,7 +167,7 @@ impl Groups {
     }
 
     /// The group of each value that is not alone.
-    fn shared(mut self) -> HashMap<Value, Value> {
+    fn shared(mut self) -> FxHashMap<Value, Value> {
         self.of.retain(|_, group| self.members[group].len() > 1);
         self.of
     }
@@ -175,7 +175,7 @@ impl Groups {
 
 /// Numbers of parameters that share a register with others, and of these registers.
 pub(crate) fn shared_register_groups(function: &Function) -> (usize, usize) {
-    let mut params: HashMap<Value, usize> = HashMap::new();
+    let mut params: FxHashMap<Value, usize> = FxHashMap::default();
     for (value, group) in shared_registers(function) {
         *params.entry(group).or_default() += usize::from(function.defining_inst(value).is_none());
     }

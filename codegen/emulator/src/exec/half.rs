@@ -73,6 +73,14 @@ ops! {
     Tanh[F: Format][F](a: u16) -> u16 { F::from_f64((F::to_f32(a) as f64).tanh()) }
 }
 
+// Without flags. A single holds the product of two halves exactly, and has more than twice as many bits as a half, so that rounding a
+// sum twice gives the correctly rounded one (Figueroa, "When is double rounding innocuous?", 1995).
+ops! {
+    AddHalves(a: u16, b: u16) -> u16 { F16::from_f32(F16::to_f32(a) + F16::to_f32(b)) }
+    SubHalves(a: u16, b: u16) -> u16 { F16::from_f32(F16::to_f32(a) - F16::to_f32(b)) }
+    MulHalves(a: u16, b: u16) -> u16 { F16::from_f32(F16::to_f32(a) * F16::to_f32(b)) }
+}
+
 #[inline(always)]
 fn extremum<F: Format>(a: u16, b: u16, imm: u64, smaller: bool) -> u16 {
     let (mut a, mut b) = (input::<F>(a, imm), input::<F>(b, imm));
@@ -177,7 +185,16 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         "fma" => op.ternary(ty, ty, ty)?,
         _ => op.binary(ty, ty, ty)?,
     }
+    macro_rules! of_halves {
+        ($op:ident) => {
+            Ok(if ty == Ty::F16 { op2::<$op>() } else { op2::<Packed<$op>>() })
+        };
+    }
+    let halves = op.imm == 0 && matches!(ty, Ty::F16 | Ty::F16x2);
     match name {
+        "add" if halves => of_halves!(AddHalves),
+        "sub" if halves => of_halves!(SubHalves),
+        "mul" if halves => of_halves!(MulHalves),
         "add" => by_format!(op2, Add),
         "sub" => by_format!(op2, Sub),
         "mul" => by_format!(op2, Mul),
@@ -189,5 +206,24 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         "ex2" => by_format!(op1, Ex2),
         "tanh" => by_format!(op1, Tanh),
         _ => Err(op.unsupported()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_in_single_precision_are_those_in_double_precision() {
+        let operands: Vec<u16> = (0..=u16::MAX).step_by(7).collect();
+        for (index, &a) in operands.iter().enumerate() {
+            for step in [1, 2, 100, 1001, 4099] {
+                let b = operands[index * step % operands.len()];
+                let found = [AddHalves::apply(a, b, 0), SubHalves::apply(a, b, 0), MulHalves::apply(a, b, 0)];
+                let expected =
+                    [Add::<F16>::apply(a, b, 0), Sub::<F16>::apply(a, b, 0), Mul::<F16>::apply(a, b, 0)];
+                assert_eq!(found, expected, "{a:#06x}, {b:#06x}");
+            }
+        }
     }
 }

@@ -4,9 +4,8 @@
 //! pointers (the element size, or the alignment that the launch guarantees) and constants. Sums, products, shifts and
 //! masks propagate facts; a block parameter has the low bits that all incoming values share.
 
-use std::collections::{HashMap, HashSet};
-
 use cranelift_entity::SecondaryMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Dominators;
 use crate::ir::{ARRAY_ALIGN, Binary, Fact, Function, InstData, Op, Type, Value};
@@ -80,10 +79,10 @@ fn low(bits: u32) -> u64 {
 
 /// The number of low bits that assumptions say are zero, of values that the block of the assumption defines: there, whoever
 /// computes the value also executes the assumption.
-fn assumed(function: &Function) -> HashMap<Value, u32> {
-    let mut zeros = HashMap::new();
+fn assumed(function: &Function) -> FxHashMap<Value, u32> {
+    let mut zeros = FxHashMap::default();
     for &block in &function.layout {
-        let mut own: HashSet<Value> = function.block(block).params.iter().copied().collect();
+        let mut own: FxHashSet<Value> = function.block(block).params.iter().copied().collect();
         for &inst in &function.block(block).insts {
             let data = function.inst(inst);
             own.extend(&data.results);
@@ -102,7 +101,7 @@ pub struct Divisibility {
     /// Known low bits of each value; `None` if not visited yet.
     values: SecondaryMap<Value, Option<Residue>>,
     /// Low bits that are zero by assumption.
-    zeros: HashMap<Value, u32>,
+    zeros: FxHashMap<Value, u32>,
 }
 
 impl Divisibility {

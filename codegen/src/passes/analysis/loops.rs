@@ -1,6 +1,6 @@
 //! Natural loops.
 
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 use super::Dominators;
 use crate::ir::{Block, Function};
@@ -11,7 +11,7 @@ pub struct Loop {
     /// The header: the only block through which the loop is entered.
     pub header: Block,
     /// All blocks of the loop, including the header and inner loops.
-    pub blocks: HashSet<Block>,
+    pub blocks: FxHashSet<Block>,
 }
 
 /// Finds the function's natural loops, inner loops before the loops that contain them. Loops with the same header are
@@ -25,7 +25,7 @@ pub fn loops(function: &Function, doms: &Dominators) -> Vec<Loop> {
         if work.is_empty() {
             continue;
         }
-        let mut blocks = HashSet::from([header]);
+        let mut blocks = FxHashSet::from_iter([header]);
         while let Some(block) = work.pop() {
             if blocks.insert(block) {
                 work.extend(&preds[block]);

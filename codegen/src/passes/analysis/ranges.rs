@@ -1,9 +1,11 @@
 //! Range analysis: bounds of integer values, derived from the defining instructions, the launch limits of special
 //! registers, the conditions of dominating branches, and assumptions.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
-use crate::ir::{Binary, Block, Compare, Def, Function, Inst, InstData, Op, Special, Type, Unary, Value};
+use crate::ir::{
+    Binary, Block, Compare, Def, Function, Inst, InstData, Op, Predecessors, Special, Type, Unary, Value,
+};
 
 use super::Dominators;
 
@@ -70,15 +72,15 @@ const MAX_CONDITIONS: usize = 32;
 /// Ranges of a function's values. Valid as long as blocks and jumps do not change; instructions may.
 pub struct Ranges {
     doms: Dominators,
-    preds: cranelift_entity::SecondaryMap<Block, Vec<Block>>,
+    preds: Predecessors,
     /// Assumptions by block.
-    facts: HashMap<Block, Vec<Inst>>,
+    facts: FxHashMap<Block, Vec<Inst>>,
 }
 
 impl Ranges {
     /// Creates the analysis of a function.
     pub fn new(function: &Function) -> Ranges {
-        let mut facts: HashMap<Block, Vec<Inst>> = HashMap::new();
+        let mut facts: FxHashMap<Block, Vec<Inst>> = FxHashMap::default();
         for &block in &function.layout {
             let insts = function.block(block).insts.iter().copied();
             let own: Vec<Inst> =

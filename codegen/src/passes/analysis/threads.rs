@@ -3,9 +3,9 @@
 //! With a compile-time number of threads, a value that depends only on `tid.x`, `laneid` and constants is known for
 //! each thread, so `tid.x / 32 == 0` is an exact set of threads.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::ir::{Function, Op, Special, Type, Value};
@@ -24,14 +24,14 @@ pub type Bits = Rc<[u64]>;
 pub struct ThreadValues<'a> {
     function: &'a Function,
     threads: u32,
-    known: HashMap<Value, Option<Bits>>,
+    known: FxHashMap<Value, Option<Bits>>,
 }
 
 impl<'a> ThreadValues<'a> {
     /// Creates the analysis; none if the number of threads per CTA is not fixed.
     pub fn new(function: &'a Function) -> Option<ThreadValues<'a>> {
         let threads = function.threads.filter(|&threads| threads <= 1024)?;
-        Some(ThreadValues { function, threads, known: HashMap::new() })
+        Some(ThreadValues { function, threads, known: FxHashMap::default() })
     }
 
     /// Raw bits of the value in each thread, if it depends on the thread index alone.

@@ -5,15 +5,15 @@
 //! so is a value that is used after a loop which threads leave in different iterations. Conditions that depend on the
 //! thread index alone are exact ([`super::threads`]): `tid.x / 32` is warp-uniform.
 
-use std::collections::{HashMap, HashSet};
-
 use cranelift_entity::SecondaryMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::postdominators::PostDominators;
 use super::threads::{ThreadValues, WARP};
 use super::{Dominators, defining_block, inst_blocks};
 use crate::ir::{
-    Access, Binary, Block, Cache, Callee, Function, InstData, Match, Op, Shuffle, Special, Type, Value,
+    Access, Binary, Block, Cache, Callee, Function, InstData, Match, Op, Predecessors, Shuffle, Special,
+    Type, Value,
 };
 
 /// Set of threads in which a value is the same, strongest level first.
@@ -60,11 +60,11 @@ struct Solver<'a> {
     /// Functions that it may call.
     callees: &'a [Function],
     /// Uniformity of the results of those that it called so far, if the arguments are the same in all threads.
-    results: HashMap<&'a str, Level>,
+    results: FxHashMap<&'a str, Level>,
     /// Uniformity of the parameters.
     params: Level,
     post: PostDominators,
-    preds: SecondaryMap<Block, Vec<Block>>,
+    preds: Predecessors,
     threads: Option<ThreadValues<'a>>,
     values: SecondaryMap<Value, Level>,
     /// For every block, the uniformity of the branches whose sides join at the block.
@@ -78,7 +78,7 @@ impl<'a> Solver<'a> {
         let mut solver = Solver {
             function,
             callees,
-            results: HashMap::new(),
+            results: FxHashMap::default(),
             params,
             post: PostDominators::new(function),
             preds: function.predecessors(),
@@ -206,7 +206,7 @@ impl<'a> Solver<'a> {
     fn join_sides(&mut self, block: Block, level: Level) {
         let function = self.function;
         let join = self.post.immediate(block);
-        let mut sides = HashSet::new();
+        let mut sides = FxHashSet::default();
         let mut work: Vec<Block> = function.successors(block).collect();
         while let Some(next) = work.pop() {
             if self.preds[next].len() > 1 {
@@ -222,7 +222,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Weakens the values of a loop that are used after it, since threads leave the loop in different iterations.
-    fn leave_loop(&mut self, sides: &HashSet<Block>, level: Level) {
+    fn leave_loop(&mut self, sides: &FxHashSet<Block>, level: Level) {
         let function = self.function;
         let blocks = inst_blocks(function);
         for &block in function.layout.iter().filter(|block| !sides.contains(block)) {

@@ -6,7 +6,7 @@
 mod full;
 mod partial;
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::Remarks;
 use super::analysis::Dominators;
@@ -101,7 +101,7 @@ impl Simple {
     /// Copies of the loop's blocks for `count` iterations in a row, which begin at `enters`, and then, if `leaves`, a
     /// copy of the header that leaves the loop. The last iteration still jumps to the header.
     fn iterations(&self, function: &mut Function, count: usize, leaves: bool, enters: Block) -> Iterations {
-        let mut copied = Iterations { layout: Vec::new(), values: HashMap::new(), end: enters };
+        let mut copied = Iterations { layout: Vec::new(), values: FxHashMap::default(), end: enters };
         for trip in 0..count + usize::from(leaves) {
             let blocks = if trip == count { &[self.header][..] } else { &self.blocks };
             let copies = copy(function, blocks, self.header, &mut copied.values);
@@ -140,7 +140,7 @@ impl Simple {
 struct Iterations {
     layout: Vec<Block>,
     /// From the loop's values to their copies in the last iteration.
-    values: HashMap<Value, Value>,
+    values: FxHashMap<Value, Value>,
     /// The last block.
     end: Block,
 }
@@ -163,10 +163,10 @@ fn copy(
     function: &mut Function,
     blocks: &[Block],
     header: Block,
-    values: &mut HashMap<Value, Value>,
-) -> HashMap<Block, Block> {
+    values: &mut FxHashMap<Value, Value>,
+) -> FxHashMap<Block, Block> {
     values.clear();
-    let mut copies = HashMap::new();
+    let mut copies = FxHashMap::default();
     for &block in blocks {
         let new = function.create_block();
         copies.insert(block, new);

@@ -1,6 +1,6 @@
 //! Adjacent accesses that were not joined, with the reason.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::{MAX_BYTES, Span, kind};
 use crate::ir::{Access, Block, Cache, Function, Op, Type, Value};
@@ -16,7 +16,7 @@ pub(super) fn missed(function: &Function, divisibility: &Divisibility, block: Bl
     let insts = &function.block(block).insts;
     // Position in the block and span, by what accesses have in common, in the order of their first.
     let mut groups: Vec<Vec<(usize, Span)>> = Vec::new();
-    let mut numbers: HashMap<Alike, usize> = HashMap::new();
+    let mut numbers: FxHashMap<Alike, usize> = FxHashMap::default();
     for (position, &inst) in insts.iter().enumerate() {
         let data = function.inst(inst);
         let Some(span) = Span::of(function, data) else { continue };
