@@ -13,7 +13,7 @@ use crate::load::addresses::add_names;
 use crate::load::ast::{Ast, Clusters, Function, InitialAddress, Instruction, ParamDecl, Variable};
 use crate::load::calls::CallGraph;
 use crate::load::error::{ParseError, ParseErrorKind};
-use crate::load::{link, parser};
+use crate::load::{control_flow, link, parser};
 use crate::memory::{GUARD, Memory, PlacedVariable, VARIABLE_ALIGNMENT};
 use crate::profile::traffic::ProfileTraits;
 
@@ -204,6 +204,7 @@ impl Kernel {
                 name: function.name.clone(),
                 source: source.clone(),
                 places: function.body.iter().map(place).collect(),
+                exits: function.body.iter().map(control_flow::exits_always).collect(),
                 locations: function.locations.clone(),
                 static_shared: shared.bytes,
                 guarded_shared: shared.guarded,

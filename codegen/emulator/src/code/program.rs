@@ -79,6 +79,8 @@ pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) source: Arc<Source>,
     pub(crate) places: Vec<Place>,
+    /// Whether each instruction ends the thread, without a condition.
+    pub(crate) exits: Vec<bool>,
     pub(crate) locations: Vec<Location>,
     /// Bytes of shared memory that the kernel declares.
     pub(crate) static_shared: u64,

@@ -33,6 +33,8 @@ pub(crate) struct Arrival {
     pub(crate) waited: bool,
     /// Number of warps that the barrier expects.
     pub(crate) warps: u32,
+    /// Whether the barrier is for all threads of the CTA, without a number.
+    pub(crate) all: bool,
     /// Number of threads whose `bar.red` predicate is true.
     pub(crate) trues: u32,
     /// Number of threads whose `bar.red` predicate is false.
@@ -46,6 +48,8 @@ pub(crate) struct Arrival {
 pub(crate) struct Barrier {
     /// Number of warps that the barrier expects, set by the first arrival.
     warps: u32,
+    /// Whether all arrivals are for all threads of the CTA, so that the barrier does not wait for warps that have exited.
+    all: bool,
     waited: bool,
     arrived: Vec<usize>,
     /// Waiting warps, each with its reduction and the register slot of the result.
@@ -72,10 +76,11 @@ impl Barrier {
         released: &mut Vec<Release>,
     ) -> Result<(), FirstArrival> {
         if self.arrived.is_empty() {
-            self.warps = arrival.warps;
+            (self.warps, self.all) = (arrival.warps, true);
         } else if self.warps != arrival.warps {
             return Err(FirstArrival { warp: self.arrived[0], threads: self.warps * LANES as u32 });
         }
+        self.all &= arrival.all;
         self.arrived.push(arrival.warp);
         self.waited |= arrival.waited;
         self.trues += arrival.trues;
@@ -83,9 +88,19 @@ impl Barrier {
         if arrival.waits {
             self.waiting.push((arrival.warp, arrival.result));
         }
-        if self.arrived.len() < self.warps as usize {
-            return Ok(());
+        if self.arrived.len() == self.warps as usize {
+            self.complete(released);
         }
+        Ok(())
+    }
+
+    /// Whether the warps that the barrier waits for have exited, where `live` warps of the CTA have not.
+    pub(crate) fn waits_for_exited(&self, live: usize) -> bool {
+        self.all && !self.is_idle() && self.arrived.len() == live
+    }
+
+    /// Completes the barrier, and adds all waiting warps to `released`.
+    pub(crate) fn complete(&mut self, released: &mut Vec<Release>) {
         let done = std::mem::take(self);
         released.extend(done.waiting.into_iter().map(|(warp, result)| Release {
             warp,
@@ -99,7 +114,6 @@ impl Barrier {
                 (reduction, slot, value)
             }),
         }));
-        Ok(())
     }
 
     /// Whether no warp has arrived.

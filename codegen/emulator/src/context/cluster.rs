@@ -174,6 +174,20 @@ impl ClusterState {
         })
     }
 
+    /// Completes the barriers of a CTA that wait only for warps that have exited, and adds the waiting warps to `released`. `live`
+    /// warps of the CTA have not exited.
+    pub(crate) fn complete_without_exited(&mut self, rank: usize, live: usize) {
+        for index in rank * BARRIERS..(rank + 1) * BARRIERS {
+            if self.barriers[index].waits_for_exited(live) {
+                let first = self.released.len();
+                self.barriers[index].complete(&mut self.released);
+                if let Some(races) = &mut self.races {
+                    races.complete_barrier(index, self.released[first..].iter().map(|release| release.warp));
+                }
+            }
+        }
+    }
+
     /// Whether no warp has arrived at barrier `id` of a warp's CTA.
     pub(crate) fn is_idle(&self, warp: usize, id: usize) -> bool {
         self.barriers[self.rank(warp) * BARRIERS + id].is_idle()

@@ -264,6 +264,14 @@ impl ExecutionContext<'_> {
         Flow::Fault
     }
 
+    /// Exits the lanes whose next instruction ends the thread. They have left the code that the active lanes execute, and a device
+    /// does not wait for them.
+    #[cold]
+    pub(crate) fn exit_waiting_lanes(&mut self) {
+        let exits = &self.launch.program.exits;
+        self.warp.exit_waiting_lanes(|pc| exits.get(pc).is_some_and(|&exits| exits));
+    }
+
     /// The lanes that have not exited and are not active, all of which can join.
     pub(crate) fn missing(&self) -> Missing {
         let lanes = self.warp.live & !self.active;

@@ -253,6 +253,17 @@ impl Warp {
         }
     }
 
+    /// Exits the lanes that have branched to an instruction for which `exits` is true, and wait there for the current lanes.
+    pub(crate) fn exit_waiting_lanes(&mut self, exits: impl Fn(usize) -> bool) {
+        let mut seen = self.mask;
+        for entry in self.stack.iter().rev() {
+            if exits(entry.pc) {
+                self.live &= !(entry.mask & !seen);
+            }
+            seen |= entry.mask;
+        }
+    }
+
     /// Exits the lanes of `leaving`. Continues with the next stack entry if no current lane is left; returns false if
     /// no lane of the warp is left.
     pub(crate) fn exit(&mut self, leaving: u32) -> bool {

@@ -167,7 +167,7 @@ const FAMILIES: &[Family] = &[
         .requires(&[("async", since(80, (7, 0)))]),
     // Control flow and synchronisation.
     family("bra", ANY, Control, control::decode).traffic(TrafficKind::Branch),
-    family("ret|exit|trap|nanosleep", ANY, Control, control::decode),
+    family("ret|exit|trap|brkpt|nanosleep", ANY, Control, control::decode),
     // The loader expands all other calls.
     family("call", "vprintf", Control, print::decode),
     family("alloca|stacksave|stackrestore", ANY, Move, stack::decode).requires(&[(ANY, since(75, (7, 3)))]),
@@ -250,7 +250,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("cp", "reduce min|max f16|bf16"),
     ("cp", "tile::gather4|tile::scatter4|im2col|im2col::w|im2col::w::128|im2col_no_offs"),
     ("tensormap", ANY),
-    ("brkpt|pmevent|clusterlaunchcontrol", ANY),
+    ("pmevent|clusterlaunchcontrol", ANY),
     ("redux", "f32"),
     ("mma", "sp|sp::ordered_metadata"),
     ("tcgen05", ANY),

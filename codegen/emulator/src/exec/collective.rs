@@ -33,10 +33,13 @@ fn check_members(cx: &mut ExecutionContext<'_>, slot: u32) -> Result<(), Flow> {
     if others != 0 {
         return Err(split_by_mask(cx, slot));
     }
-    if cx.active & !mask == 0 && mask & cx.warp.live & !cx.active == 0 {
+    let complete =
+        |cx: &ExecutionContext<'_>| cx.active & !mask == 0 && mask & cx.warp.live & !cx.active == 0;
+    if complete(cx) {
         return Ok(());
     }
-    Err(mask_fault(cx, slot, mask))
+    cx.exit_waiting_lanes();
+    if complete(cx) { Ok(()) } else { Err(mask_fault(cx, slot, mask)) }
 }
 
 /// Splits the active lanes by their member masks.

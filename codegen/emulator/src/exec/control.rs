@@ -35,15 +35,18 @@ fn trap(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 
 /// Number of the cause of a trap that stands for a false assumption.
 const FALSE_ASSUMPTION: u64 = 4;
+/// Number of the cause of a trap that is a breakpoint.
+const BREAKPOINT: u64 = 5;
 
 /// Causes of a trap: modifier of a `trap` that the loader inserts (empty for one that the text contains), message, and
 /// number in `imm`.
-const TRAPS: [(&str, &str, u64); 5] = [
+const TRAPS: [(&str, &str, u64); 6] = [
     ("", "the kernel executed `trap`", 0),
     ("brx", "the index is outside the list of targets", 1),
     ("assert", "an assertion of the kernel failed", 2),
     ("call", "the address of the indirect call is not that of a function of its type", 3),
     ("assume", "the kernel assumes what does not hold, and the compiler relies on it", FALSE_ASSUMPTION),
+    ("brkpt", "the kernel executed `brkpt`, which ends a launch that no debugger watches", BREAKPOINT),
 ];
 
 /// `setmaxnreg`; `imm` is the number of registers, and [`INCREASES`] for `.inc`. The registers are counted, but their contents
@@ -101,7 +104,9 @@ fn barrier(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if id as usize >= BARRIERS {
         return cx.fault(FindingKind::BarrierDivergence, lane, format!("barrier {id} does not exist"));
     }
-    let exited = cx.warp.launched & !cx.warp.live;
+    if cx.active != cx.warp.live {
+        cx.exit_waiting_lanes();
+    }
     if cx.active != cx.warp.live {
         let missing = cx.missing().lanes.trailing_zeros();
         let detail = format!(
@@ -109,11 +114,6 @@ fn barrier(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
              diverged"
         );
         return cx.fault_of_missing(FindingKind::BarrierDivergence, cx.missing(), missing, detail);
-    }
-    if exited != 0 {
-        let gone = exited.trailing_zeros();
-        let detail = format!("lane {gone} of the warp exited before the barrier that lane {lane} waits at");
-        return cx.fault(FindingKind::BarrierDivergence, gone, detail);
     }
     let counted = i.imm & COUNTED != 0;
     let threads = match counted {
@@ -133,6 +133,7 @@ fn barrier(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         waits: i.imm & WAITS != 0,
         waited: cx.warp.waited != 0,
         warps: threads / 32,
+        all: !counted,
         trues: predicate.count_ones(),
         falses: (cx.active & !predicate).count_ones(),
         result: Reduction::from_code(i.imm >> REDUCES).map(|reduction| (reduction, i.slots[D])),
@@ -166,6 +167,10 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         "trap" => {
             let made = TRAPS.iter().find(|&&(modifier, ..)| op.take(modifier));
             op.imm = made.map_or(0, |trap| trap.2);
+            Ok(trap)
+        }
+        "brkpt" => {
+            op.imm = BREAKPOINT;
             Ok(trap)
         }
         "nanosleep" => {

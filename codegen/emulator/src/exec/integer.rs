@@ -175,7 +175,9 @@ const MULTIPLY: u64 = 8;
 const HIGH: u64 = 16;
 
 lane_loop! {
-    /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`. A warp's carry flag is a mask with one bit per lane.
+    /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`. A warp's carry flag is a mask with one bit per lane. As on devices, a
+    /// subtraction adds the complement and 1, so that the flag is clear after a borrow: nvcc's 128-bit division reads that flag
+    /// with `addc`.
     fn carrying[T: Int][T](cx, i) {
         let a = *cx.warp.regs.lanes::<T>(i.slots[A]);
         let b = *cx.warp.regs.lanes::<T>(i.slots[B]);
@@ -188,9 +190,10 @@ lane_loop! {
                 MULTIPLY => (a[lane].mul(b[lane]), c[lane]),
                 _ => (a[lane].mul_high(b[lane]), c[lane]),
             };
-            let carry = (i.imm & CARRY_IN != 0 && cx.warp.carry >> lane & 1 != 0) as u128;
-            let (x, y) = (x.bits() as u128, y.bits() as u128);
-            let total = if i.imm & SUBTRACT != 0 { x.wrapping_sub(y).wrapping_sub(carry) } else { x + y + carry };
+            let subtracts = i.imm & SUBTRACT != 0;
+            let y = if subtracts { T::from_bits(!y.bits()) } else { y };
+            let carry = if i.imm & CARRY_IN != 0 { cx.warp.carry >> lane & 1 != 0 } else { subtracts };
+            let total = x.bits() as u128 + y.bits() as u128 + carry as u128;
             d[lane] = T::from_bits(total as u64);
             carries |= ((total >> T::BITS & 1) as u32) << lane;
         }

@@ -1,6 +1,6 @@
 //! Control-flow graph and reconvergence points of a function.
 
-use crate::load::ast::Function;
+use crate::load::ast::{Function, Instruction};
 
 /// Control-flow graph: basic blocks in the order of the text.
 #[derive(Debug)]
@@ -24,6 +24,11 @@ pub(crate) struct Block {
 /// Whether the instruction ends the thread or returns from the function.
 fn exits(opcode: &str) -> bool {
     matches!(opcode, "ret" | "exit" | "trap")
+}
+
+/// Whether the instruction of a kernel, into which calls have been inlined, ends the thread.
+pub(crate) fn exits_always(instruction: &Instruction) -> bool {
+    matches!(instruction.opcode.as_str(), "ret" | "exit") && instruction.guard.is_none()
 }
 
 /// Largest number of blocks that the search of the main exit visits: of many exits, the last ones are compared.

@@ -31,6 +31,8 @@ pub(crate) struct Spanned<'a> {
 
 /// Splits `text` into tokens; the last token is always [`Token::End`].
 pub(crate) fn lex(text: &str) -> Result<Vec<Spanned<'_>>, ParseError> {
+    // NVRTC ends its text by a NUL, which programs write to files. The driver reads no further either.
+    let text = text.split_once('\0').map_or(text, |(text, _)| text);
     let mut lexer = Lexer { text, bytes: text.as_bytes(), at: 0, line: 1, line_start: 0 };
     let mut tokens = Vec::with_capacity(text.len() / 4);
     loop {

@@ -149,7 +149,7 @@ impl RunningCluster {
             if self.warps.iter().all(|warp| warp.live == 0) {
                 return self.finish(launch, worker);
             }
-            if !ran {
+            if !self.release_without_exited() && !ran {
                 return TurnEnd::Fault(self.explain_hang(worker));
             }
             // After a short turn the cluster may only have polled once more: it still counts as waiting.
@@ -234,6 +234,20 @@ impl RunningCluster {
                 None => {}
             }
         }
+    }
+
+    /// Releases warps that wait at barriers of all threads of their CTA only for warps that have exited (PTX ISA, "exit"). Returns
+    /// whether there were any.
+    fn release_without_exited(&mut self) -> bool {
+        for (rank, warps) in self.warps.chunks(self.state.warps).enumerate() {
+            let live = warps.iter().filter(|warp| warp.live != 0).count();
+            if live < warps.len() {
+                self.state.complete_without_exited(rank, live);
+            }
+        }
+        let any = !self.state.released.is_empty();
+        self.release();
+        any
     }
 
     /// Completes the cluster's barrier if all threads that have not exited have arrived.

@@ -202,19 +202,21 @@ fn registers() {
 fn barriers_not_reached_by_all() {
     let exits =
         |limit: u32| format!("mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, {limit};\n @%p ret;\n bar.sync 0;");
-    clean(&exits(64), TWO_WARPS);
+    // Threads that have exited, whole warps or lanes that have branched to the end, hold up no barrier for all threads.
+    for limit in [64, 40, 32, 17] {
+        clean(&exits(limit), TWO_WARPS);
+        clean(
+            &exits(limit)
+                .replace("@%p ret;", "@%p bra END;")
+                .replace("bar.sync 0;", "bar.sync 0;\n END: ret;"),
+            TWO_WARPS,
+        );
+    }
     reports(
-        &exits(32),
+        &exits(32).replace("bar.sync 0", "bar.sync 0, 64"),
         TWO_WARPS,
         expect![
-            "barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits at barrier 0 for 64 threads, of which 32 have arrived; threads 32 to 63 have exited without reaching it"
-        ],
-    );
-    reports(
-        &exits(40),
-        TWO_WARPS,
-        expect![
-            "barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (40, 0, 0) of CTA (0, 0, 0): lane 8 of the warp exited before the barrier that lane 0 waits at"
+            "barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0, 64;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits at barrier 0 for 64 threads, of which 32 have arrived; threads 32 to 63 have exited without reaching it"
         ],
     );
     let diverged = "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 16;\n @%p bra ELSE;\n bar.sync 0;\n bra END;\n ELSE: bar.sync 0;\n END: ret;";
@@ -293,7 +295,7 @@ fn shuffles() {
             "shuffle from an inactive lane in kernel `kernel` (PTX line 14: `shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;`) by thread (0, 0, 0) of CTA (0, 0, 0): it reads lane 16, which has exited"
         ],
     );
-    let diverged = "mov.u32 %r0, %laneid; setp.ge.u32 %p, %r0, 16; @%p bra END;\n shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\n END: ret;";
+    let diverged = "mov.u32 %r0, %laneid; setp.ge.u32 %p, %r0, 16; @%p bra END;\n shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\n END: mov.u32 %r1, 0;\n ret;";
     reports(
         diverged,
         ONE_WARP,
@@ -302,6 +304,7 @@ fn shuffles() {
         ],
     );
     clean(&diverged.replace("-1;", "0xffff;"), ONE_WARP);
+    clean(&diverged.replace("END: mov.u32 %r1, 0;", "END:"), ONE_WARP);
     let outside = finding("mov.u32 %r0, %laneid; shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xff;", ONE_WARP);
     assert_eq!((outside.kind, outside.thread), (FindingKind::MemberMask, [8, 0, 0]));
 }

@@ -115,6 +115,11 @@ fn extended_precision_carries() {
     let mad = "mov.b64 {%t0, %t1}, %c; mad.lo.cc.u32 %t2, %a, %b, %t0; madc.hi.u32 %t3, %a, %b, %t1;
         mov.b64 %d, {%t2, %t3};";
     check(mad, &[32, 32, 64, 64], &[&[ONES, ONES, ONES, 0xffff_ffff_0000_0000], &[3, 5, 7, 22]]);
+    // The flag that `addc` reads after a subtraction is clear after a borrow, and `subc` subtracts 1 if `add.cc` has no carry.
+    let borrow = "mov.u32 %t0, 0; sub.cc.u32 %t1, %a, %b; addc.u32 %d, %t0, %t0;";
+    check(borrow, &[32; 3], &[&[5, 3, 1], &[3, 3, 1], &[3, 5, 0]]);
+    let carry = "mov.u32 %t0, 0; add.cc.u32 %t1, %a, %b; subc.u32 %d, %t0, %t0;";
+    check(carry, &[32; 3], &[&[u32::MAX as u64, 1, 0], &[3, 5, u32::MAX as u64]]);
     let chain = "mov.u32 %t0, 0; add.cc.u32 %t1, %a, %b; addc.cc.u32 %t2, %t0, -1; addc.u32 %d, %t0, %t0;";
     check(chain, &[32; 3], &[&[ONES, 1, 1], &[1, 1, 0]]);
 }

@@ -111,6 +111,8 @@ fn module_level_declarations() {
     let text = format!(
         "//\n// Generated\n//\n{HEADER}\n.file 1 \"a/b.rs\", 12, 34\n/* a\n comment */
         .extern .shared .align 16 .b8 pool[];
+        .global .attribute(.managed) .align 4 .b8 counters[16] = {{9, 0, 0, 0, 8}};
+        .global .attribute(.managed, .unified(1, 2)) .f32 scale;
         .visible .entry first(\n .param .u64 first_param_0,\n .param .align 4 .b8 first_param_1[12]\n)
         .maxntid 128, 1, 1\n.minnctapersm 2\n.maxnreg 64\n.pragma \"nounroll\";
         {{ .reg .pred %p<2>; .reg .f32 %f<3>; .reg .b32 %r<5>, %single;
@@ -120,7 +122,7 @@ fn module_level_declarations() {
         $L__BB0_1: .pragma \"nounroll\"; setp.lt.s32 %p1, %r1, 010; @%p1 bra $L__BB0_1;
         ret; }}
         .entry second() {{ ret; }}
-        .section .debug_str {{ $L__info_string0: .b8 95,90,0 }}\n"
+        .section .debug_str {{ $L__info_string0: .b8 95,90,0 }}\n\0\n"
     );
     let module = Module::parse(&text).unwrap_or_else(|error| panic!("{error}"));
     let names: Vec<_> = module.kernels().map(|kernel| kernel.name().to_string()).collect();
@@ -223,7 +225,7 @@ fn invalid_and_unsupported_forms_are_named() {
         ],
     );
     refuses(
-        "    brkpt;",
-        expect!["unsupported: PTX line 13, column 5: the emulator does not support `brkpt`"],
+        "    pmevent 1;",
+        expect!["unsupported: PTX line 13, column 5: the emulator does not support `pmevent`"],
     );
 }

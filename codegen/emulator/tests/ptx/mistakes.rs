@@ -233,14 +233,15 @@ fn unsupported_declarations_and_operands() {
     finds(
         ".version 7.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n.global .u32 g;\n.global .u64 a = g;\n\
          .global .u64 b[2] = {g, generic(g)};\n.global .u32 c[2] = {1+1, -(3)};\n.global .u32 d[] = {1, 2, 3};\n\
-         .global .u32 e[4*2];\n.global .u32 f[(2)][3];\n.global .u32 h;\n.global .u32 h;\n",
+         .global .u32 e[4*2];\n.global .u32 f[(2)][3];\n.global .u32 h;\n.global .u32 h;\n.global .attribute(.shared) .u32 i;\n",
         expect![[r#"
             8:23 unsupported: the emulator does not support constant expressions
             9:18 unsupported: the emulator does not support arrays whose size follows from their values
             10:17 unsupported: the emulator does not support constant expressions
-            11:14 redefined: variable `f` is declared twice, first on line 4
             11:16 unsupported: the emulator does not support constant expressions
+            11:14 redefined: variable `f` is declared twice, first on line 4
             13:14 redefined: variable `h` is declared twice, first on line 12
+            14:20 unsupported: the emulator does not support the attribute `.shared` of a variable
         "#]],
     );
     finds(

@@ -36,6 +36,7 @@ impl Parser<'_> {
                 "align" => align = Some(self.align()?),
                 "v2" => vector = 2,
                 "v4" => vector = 4,
+                "attribute" => self.variable_attributes()?,
                 _ => match Ty::parse(word) {
                     Some(found) if found != Ty::Pred => ty = Some(found),
                     _ => {
@@ -97,6 +98,32 @@ impl Parser<'_> {
             at,
         };
         Ok((variable, at))
+    }
+
+    /// Parses the attributes in brackets after `.attribute`. They are about memory of the host and of other devices, which the
+    /// emulator does not have.
+    fn variable_attributes(&mut self) -> Result<(), ParseError> {
+        self.expect('(')?;
+        loop {
+            match self.peek() {
+                Token::Dot("managed") => self.at += 1,
+                Token::Dot("unified") => {
+                    self.at += 1;
+                    self.expect('(')?;
+                    self.int("the first half of an identifier")?;
+                    self.expect(',')?;
+                    self.int("the second half of an identifier")?;
+                    self.expect(')')?;
+                }
+                Token::Dot(word) => {
+                    return Err(self.unknown_word(&format!("attribute `.{word}` of a variable"), word));
+                }
+                _ => return self.expected("`.managed` or `.unified`"),
+            }
+            if !self.take(',') {
+                return self.expect(')');
+            }
+        }
     }
 
     /// Parses the array size in brackets. A constant expression is reported and skipped, and counts as 1.
