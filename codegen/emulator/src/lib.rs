@@ -84,6 +84,11 @@
 //! wait and nothing in flight can release one, the run stops at once with [`FindingKind::Deadlock`], which lists what
 //! each warp waits for.
 //!
+//! # Exited threads
+//!
+//! A `bar` without a number of threads, and instructions with a member mask, do not wait for threads that have exited or that
+//! have branched to a `ret` or `exit`. Threads that first execute other instructions count as members.
+//!
 //! # Products of warpgroups
 //!
 //! The results of a `wgmma.mma_async` appear in its registers when the warp executes a `wgmma.wait_group` that covers it.
