@@ -279,6 +279,7 @@ fn check_ptx(
         let _bar = Progress::delayed_spinner("checking");
         return Ok(Some(loaded.check(&launches, options)?));
     }
+    let loaded = loaded.without_problems()?;
     let template = check::template(&loaded);
     match args.format {
         Format::Text => out!("{template}")?,

@@ -3,6 +3,7 @@
 mod costs;
 mod limits;
 mod refused;
+mod structures;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -51,7 +52,7 @@ fn json(code: i32, args: &[&str]) -> Value {
 
 /// A launch file in a temporary folder.
 struct Scratch {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     path: PathBuf,
 }
 
@@ -60,11 +61,15 @@ impl Scratch {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
-        Scratch { _folder: folder, path }
+        Scratch { folder, path }
     }
 
     fn path(&self) -> &str {
         self.path.to_str().unwrap()
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
     }
 }
 

@@ -169,6 +169,15 @@ pub(crate) fn write_place(
     inlined_at.iter().try_for_each(|caller| write!(f, ", inlined at {caller}"))
 }
 
+/// What [`write_place`] writes for a source line and its call sites.
+pub(crate) struct PlaceText<'a>(pub(crate) Option<&'a SourceLine>, pub(crate) &'a [SourceLine]);
+
+impl fmt::Display for PlaceText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_place(f, self.0, self.1)
+    }
+}
+
 impl fmt::Display for OtherAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.writes { "the write" } else { "the read" })?;

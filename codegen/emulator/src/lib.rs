@@ -89,6 +89,16 @@
 //! A `bar` without a number of threads, and instructions with a member mask, do not wait for threads that have exited or that
 //! have branched to a `ret` or `exit`. Threads that first execute other instructions count as members.
 //!
+//! # Uninitialised values
+//!
+//! A read of uninitialised memory, or of a register that nothing has written, is no finding by itself: compilers copy the
+//! padding of structures, and shuffle registers of lanes that nothing reads. The uninitialised bits are followed through
+//! registers, shared and local memory. The finding, [`FindingKind::Uninitialised`] at the read, comes when they decide a branch
+//! or whether an instruction executes, are part of an address, are operands of an atomic, asynchronous or other instruction
+//! with an effect, or are stored to global memory. A store to global memory may copy uninitialised bytes beside initialised
+//! ones; they stay uninitialised. Arithmetic makes its whole result uninitialised; moves, shuffles, bitwise operations and
+//! products of matrices only what depends on such bits.
+//!
 //! # Products of warpgroups
 //!
 //! The results of a `wgmma.mma_async` appear in its registers when the warp executes a `wgmma.wait_group` that covers it.
@@ -121,7 +131,8 @@
 //!   thread acquires after the fence, at a barrier for example, needs another fence;
 //! - the start and the end of the kernel.
 //!
-//! Lanes of one instruction may store the same value to one address. Races are found by happens-before and not by
+//! Lanes of one instruction, and threads of a cluster, may store the same value to one address: a store that leaves memory as
+//! it is does not race with other writes. Races are found by happens-before and not by
 //! timing: a run has the same findings in whatever order its warps took turns, unless that order changes what the
 //! kernel does. Bulk copies need a proxy fence after writes by instructions, and a fence after the initialisation of
 //! their mbarrier ([`FindingKind::ProxyFence`]).
@@ -209,7 +220,7 @@ pub use finding::{FindingKind, Neighbour, OtherAccess, SourceLine, Space};
 pub use launch::run;
 pub use load::error::{ParseError, ParseErrorKind};
 pub use memory::{Memory, MemoryError};
-pub use module::{Kernel, Module, Param};
+pub use module::{Kernel, Module, Param, RefusedKernel};
 pub use options::{Checks, LaunchConfig, Options};
 pub use outcome::{Finding, Stats};
 pub use profile::{

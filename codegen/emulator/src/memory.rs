@@ -341,17 +341,17 @@ impl InitMap {
         }
     }
 
-    /// Marks a range as uninitialised. No other thread may use the map at the same time.
+    /// Marks a range as uninitialised. No other thread may access the range at the same time.
     pub(crate) fn unmark(&self, offset: u64, bytes: u64) {
         let end = offset + bytes;
         for page in offset / PAGE..end.div_ceil(PAGE) {
             if self.page_is_full(page) {
-                self.unset(self.pages.word(page / 64), 1 << (page % 64));
-                // The rest of the page stays initialised.
+                // The rest of the page stays initialised, also for other threads meanwhile.
                 let start = page * PAGE;
                 let after = (start + PAGE).min(self.bytes).max(end);
                 self.mark_bits(start, offset.saturating_sub(start));
                 self.mark_bits(end, after - end);
+                self.unset(self.pages.word(page / 64), 1 << (page % 64));
             }
         }
         for (word, mask) in words(offset, bytes) {

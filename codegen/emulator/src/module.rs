@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::checks::numeric::NumericEffect;
+use crate::checks::numeric::NumericKind;
 use crate::code::cursor::Symbol;
 use crate::code::program::{AddressOfVariable, Place, Program, Source};
 use crate::context::Inst;
@@ -22,6 +22,17 @@ use crate::profile::traffic::ProfileTraits;
 pub struct Module {
     target: Option<u32>,
     kernels: Vec<Kernel>,
+    refused: Vec<RefusedKernel>,
+    problems: Vec<ParseError>,
+}
+
+/// A kernel that cannot be launched, because it or a function that it calls has errors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedKernel {
+    /// The kernel's name.
+    pub name: String,
+    /// The errors, in the order of the text.
+    pub errors: Vec<ParseError>,
 }
 
 impl Module {
@@ -39,6 +50,17 @@ impl Module {
     /// The errors in the order of the text, up to the first error after which parsing cannot continue, and up to
     /// [`Module::MAX_ERRORS`].
     pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
+        let mut module = Module::load_partly(text)?;
+        if module.problems.is_empty() { Ok(module) } else { Err(std::mem::take(&mut module.problems)) }
+    }
+
+    /// Loads the kernels of a PTX text that have no errors; [`Module::refused`] has the other kernels, and
+    /// [`Module::problems`] all errors.
+    ///
+    /// # Errors
+    /// As [`Module::load`], if an error is in no function, if parsing cannot continue after it, or if no kernel is without
+    /// errors.
+    pub fn load_partly(text: &str) -> Result<Module, Vec<ParseError>> {
         let mut ast = parser::parse(text, opcodes::look_up).map_err(first_errors)?;
         let mut errors = std::mem::take(&mut ast.errors);
         let variables = lay_out_module(&ast, &mut errors);
@@ -57,24 +79,39 @@ impl Module {
             initial,
             addresses,
         });
-        let mut kernels = Vec::new();
+        let is_usable = errors.is_empty();
+        let (mut kernels, mut refused) = (Vec::new(), Vec::new());
         for function in &ast.functions {
-            let expanded = link::inline_calls(&ast, &mut graph, function, &mut errors);
+            let mut own = function.errors.clone();
+            let expanded = link::inline_calls(&ast, &mut graph, function, &mut own);
             match Kernel::new(&expanded, &ast, &names, &source) {
-                Ok(kernel) => kernels.push(kernel),
-                Err(found) => errors.extend(found),
+                Ok(kernel) if own.is_empty() => kernels.push(kernel),
+                outcome => {
+                    own.extend(outcome.err().unwrap_or_default());
+                    own = in_order(own);
+                    errors.extend(own.iter().cloned());
+                    refused.push(RefusedKernel { name: function.name.clone(), errors: own });
+                }
             }
         }
-        if errors.is_empty() {
-            return Ok(Module { target: ast.target, kernels });
+        errors.extend(ast.device.values().flatten().flat_map(|function| function.errors.iter().cloned()));
+        let problems = first_errors(in_order(errors));
+        match is_usable && (problems.is_empty() || !kernels.is_empty()) {
+            true => Ok(Module { target: ast.target, kernels, refused, problems }),
+            false => Err(problems),
         }
-        // An instruction with another error needs no error about its target as well.
-        errors.sort_by_key(|error| (error.line, error.column, error.kind == ParseErrorKind::Target));
-        errors.dedup_by(|error, kept| {
-            let same_place = (error.line, error.column) == (kept.line, kept.column);
-            same_place && (error.kind == ParseErrorKind::Target || error == kept)
-        });
-        Err(first_errors(errors))
+    }
+
+    /// The kernels that cannot be launched, in the order of the text. Only [`Module::load_partly`] returns modules with such
+    /// kernels.
+    pub fn refused(&self) -> &[RefusedKernel] {
+        &self.refused
+    }
+
+    /// All errors of the text, in its order: those of the refused kernels, and of functions that no kernel calls. Up to
+    /// [`Module::MAX_ERRORS`].
+    pub fn problems(&self) -> &[ParseError] {
+        &self.problems
     }
 
     /// Largest number of errors that [`Module::load`] returns.
@@ -94,6 +131,17 @@ impl Module {
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.kernels.iter()
     }
+}
+
+/// The errors in the order of the text, each once.
+fn in_order(mut errors: Vec<ParseError>) -> Vec<ParseError> {
+    // An instruction with another error needs no error about its target as well.
+    errors.sort_by_key(|error| (error.line, error.column, error.kind == ParseErrorKind::Target));
+    errors.dedup_by(|error, kept| {
+        let same_place = (error.line, error.column) == (kept.line, kept.column);
+        same_place && (error.kind == ParseErrorKind::Target || error == kept)
+    });
+    errors
 }
 
 /// The first errors, and if there are too many an error that counts the others.
@@ -144,7 +192,7 @@ pub struct Kernel {
     /// Class and memory traffic of each instruction, for profiles.
     pub(crate) profile_traits: Vec<ProfileTraits>,
     /// Effect of each instruction on the values that numeric checks track.
-    pub(crate) numeric_effects: Vec<NumericEffect>,
+    pub(crate) numeric_effects: Vec<NumericKind>,
 }
 
 /// A kernel's shared variables.
@@ -191,10 +239,9 @@ impl Kernel {
         let LocalVariables { variables: local_variables, stack, bytes: local } =
             lay_out_local(function, &mut symbols)?;
         let shared = lay_out_shared(function, &ast.shared, &mut symbols);
-        let Decoded { insts, register_checks, tracked, lists, layout, writes, wgmma } =
+        let Decoded { insts, register_checks, tracked, lists, layout, value_flow, wgmma } =
             decode::decode(function, &symbols)?;
         let place = |at: &Instruction| Place { line: at.line, source: at.source };
-        let numeric_effect = |(instruction, writes)| NumericEffect::new(instruction, writes);
         Ok(Kernel {
             params,
             reqntid: function.reqntid,
@@ -216,6 +263,7 @@ impl Kernel {
                 layout,
                 register_names: function.registers.iter().map(|register| register.name.clone()).collect(),
                 register_checks,
+                value_flow,
                 tracked,
                 lists,
                 wgmma,
@@ -229,7 +277,7 @@ impl Kernel {
             insts,
             // Every decoded instruction has a row in the opcode table.
             profile_traits: function.body.iter().filter_map(opcodes::profile_traits).collect(),
-            numeric_effects: function.body.iter().zip(writes).map(numeric_effect).collect(),
+            numeric_effects: function.body.iter().map(NumericKind::of).collect(),
         })
     }
 

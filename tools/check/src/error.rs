@@ -20,6 +20,14 @@ pub enum CheckError {
         /// The cause.
         source: std::io::Error,
     },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Path of the file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The PTX text has errors, or features that the emulator does not support: all of them.
     #[error("{name}: {}", count(problems))]
     Ptx {

@@ -6,7 +6,8 @@ use std::io::Read;
 use std::path::Path;
 
 use super::CheckError;
-use super::launches::{Buffer, Content, Expectation, Function, Launches};
+use super::arguments::POINTER;
+use super::launches::{Buffer, Content, Expectation, Function, Launches, Pointers};
 use super::values::{Element, Number, hex, random};
 
 /// Size and initial content of a buffer.
@@ -73,7 +74,10 @@ fn prepare_one(buffer: &Buffer, folder: &Path, limit: u64) -> Result<Prepared, S
         }
         (_, Some(bytes)) => bytes,
         (Some(content), None) => content.len() as u64,
-        (None, None) => return Err("`count` is missing: give the number of elements".to_owned()),
+        (None, None) => match &buffer.pointers {
+            Some(Pointers::List(pointers)) => (pointers.len() * POINTER) as u64,
+            _ => return Err("`count` is missing: give the number of elements".to_owned()),
+        },
     };
     match bytes {
         0 => Err("the content is empty; a buffer has at least one element".to_owned()),

@@ -75,7 +75,9 @@ impl Failure {
     pub fn with_details(mut self, error: &CheckError, launches: Option<&Path>) -> Failure {
         let file = |path: &Path| Location { file: path.to_owned(), line: None, column: None, part: None };
         match error {
-            CheckError::Read { path, .. } => self.error.place = Some(file(path)),
+            CheckError::Read { path, .. } | CheckError::Write { path, .. } => {
+                self.error.place = Some(file(path))
+            }
             CheckError::Toml { path, line, column, .. } => {
                 self.error.place = Some(Location { line: *line, column: *column, ..file(path) });
             }

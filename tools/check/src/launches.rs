@@ -56,6 +56,10 @@ pub struct Buffer {
     pub hex: Option<String>,
     /// File with the initial bytes.
     pub file: Option<PathBuf>,
+    /// Addresses of buffers in the initial content.
+    pub pointers: Option<Pointers>,
+    /// File to which the content is written after the last launch, unless there are findings.
+    pub save: Option<PathBuf>,
     /// Expected content after the last launch.
     pub expect: Option<Expectation>,
 }
@@ -168,17 +172,53 @@ impl Extent {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a number, a buffer's name, { buffer = \"…\", offset = … } or { hex = \"…\" }"
+    expecting = "expected a number, a buffer's name, { buffer = \"…\", offset = … } or { hex = \"…\", pointers = … }"
 )]
 pub enum Argument {
     /// A number of the parameter's type.
     Number(Number),
+    /// An address.
+    Pointer(Pointer),
+    /// The bytes of a structure.
+    Bytes(Bytes),
+}
+
+/// An address in memory.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "expected a buffer's name or { buffer = \"…\", offset = … }")]
+pub enum Pointer {
     /// The address of a buffer.
     Buffer(String),
     /// An address in a buffer.
     Within(Within),
-    /// The bytes of a structure.
-    Bytes(Bytes),
+}
+
+/// Pointers in a structure or a buffer.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "expected a list of buffers' names, or a table of names by byte offset")]
+pub enum Pointers {
+    /// Pointers one after the other, from the first byte on.
+    List(Vec<Pointer>),
+    /// Pointers by their offset in bytes.
+    At(BTreeMap<String, Pointer>),
+}
+
+impl Pointers {
+    /// The pointers with their offsets in bytes.
+    ///
+    /// # Errors
+    /// If an offset is no number.
+    pub fn at(&self) -> Result<Vec<(u64, &Pointer)>, String> {
+        match self {
+            Pointers::List(pointers) => Ok((0..).step_by(8).zip(pointers).collect()),
+            Pointers::At(pointers) => {
+                let number = |offset: &String| {
+                    offset.parse().map_err(|_| format!("`pointers`: `{offset}` is no offset in bytes"))
+                };
+                pointers.iter().map(|(offset, pointer)| Ok((number(offset)?, pointer))).collect()
+            }
+        }
+    }
 }
 
 /// An address in a buffer.
@@ -197,6 +237,8 @@ pub struct Within {
 pub struct Bytes {
     /// Bytes as hexadecimal digits.
     pub hex: String,
+    /// Addresses of buffers among the bytes, in the place of these digits.
+    pub pointers: Option<Pointers>,
 }
 
 impl Launches {
@@ -257,8 +299,11 @@ mod tests {
             launch.args[2..],
             [
                 Argument::Number(Number::Integer(1000)),
-                Argument::Within(Within { buffer: "weights".into(), offset: 64 }),
-                Argument::Bytes(Bytes { hex: "0100000002000000".into() }),
+                Argument::Pointer(Pointer::Within(Within { buffer: "weights".into(), offset: 64 })),
+                Argument::Bytes(Bytes {
+                    hex: "0100000002000000 0000000000000000".into(),
+                    pointers: Some(Pointers::At(BTreeMap::from([("8".into(), Pointer::Buffer("x".into()))]))),
+                }),
             ]
         );
     }

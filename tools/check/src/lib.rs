@@ -13,6 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod arguments;
 mod error;
 mod expected;
 mod failure;
@@ -36,7 +37,8 @@ pub use error::CheckError;
 pub use failure::{Failure, Location, Problem, Reason};
 pub use kernels::{Progress, model, shape};
 pub use launches::{
-    Argument, Buffer, Bytes, Content, Expectation, Extent, Function, Launch, Launches, Within,
+    Argument, Buffer, Bytes, Content, Expectation, Extent, Function, Launch, Launches, Pointer, Pointers,
+    Within,
 };
 pub use ptx::{Loaded, ptx};
 pub use report::{

@@ -1,17 +1,17 @@
 //! A PTX file and its launches, on the emulator.
 
-use std::collections::BTreeMap;
-
 use bespoke::device::{self, Journal};
 use bespoke_emulator as emulator;
-use emulator::{FindingKind, Kernel, LaunchConfig, Memory, Module, ParseError, ProgrammaticOrder};
+use emulator::{
+    FindingKind, Kernel, LaunchConfig, Memory, Module, ParseError, ProgrammaticOrder, RefusedKernel,
+};
 
-use super::expected::{Prepared, expected, prepare};
-use super::launches::{Argument, Extent, Launch, Launches};
+use super::arguments::{Buffers, Placed, allocate, encode_all};
+use super::expected::{expected, prepare};
+use super::launches::{Extent, Launch, Launches};
 use super::report::{Finding, Report};
 use super::residency::Multiprocessors;
 use super::triton::Metadata;
-use super::values::{Element, Number, hex};
 use super::{CheckError, Options};
 
 /// A PTX text that the emulator has parsed.
@@ -23,24 +23,40 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Parses a PTX text; messages refer to it as `name`.
+    /// Parses a PTX text; messages refer to it as `name`. Kernels with errors cannot be launched.
     ///
     /// # Errors
-    /// [`CheckError::Ptx`] with all errors and unsupported features; [`CheckError::Nothing`] if there is no kernel.
+    /// [`CheckError::Ptx`] with all errors and unsupported features, if no kernel is without them or an error is in no
+    /// function; [`CheckError::Nothing`] if there is no kernel.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, CheckError> {
         let refused = |problems: Vec<ParseError>| CheckError::Ptx {
             name: name.to_owned(),
             text: text.to_owned(),
             problems,
         };
-        let module = Module::load(text).map_err(refused)?;
+        let module = Module::load_partly(text).map_err(refused)?;
         if module.kernels().next().is_none() {
             return Err(CheckError::Nothing(format!("{name} has no kernel (no `.entry`)")));
         }
         Ok(Loaded { name: name.to_owned(), module, text: text.to_owned() })
     }
 
-    /// Kernels of the file, in the order of the text.
+    /// Returns the same text if it has no problems.
+    ///
+    /// # Errors
+    /// [`CheckError::Ptx`] with all errors and unsupported features, also those of functions that no kernel calls.
+    pub fn without_problems(self) -> Result<Loaded, CheckError> {
+        match self.module.problems() {
+            [] => Ok(self),
+            problems => Err(self.refused(problems)),
+        }
+    }
+
+    fn refused(&self, problems: &[ParseError]) -> CheckError {
+        CheckError::Ptx { name: self.name.clone(), text: self.text.clone(), problems: problems.to_vec() }
+    }
+
+    /// Kernels of the file that can be launched, in the order of the text.
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.module.kernels()
     }
@@ -52,7 +68,7 @@ impl Loaded {
     /// incomplete.
     ///
     /// # Errors
-    /// If a launch names an unknown kernel or buffer, or a buffer cannot be allocated.
+    /// If a launch names an unknown kernel or buffer, or a kernel with errors, or if a buffer cannot be allocated.
     pub fn check(&self, launches: &Launches, options: &Options) -> Result<Report, CheckError> {
         let journal = Journal::new(options.lints || options.profile);
         journal.loaded(self.kernels().map(Kernel::name), &self.text);
@@ -61,16 +77,20 @@ impl Loaded {
         let first = prepare(launches, limit)?;
         let expected = expected(launches, &first, limit)?;
         let memory = Memory::new();
-        let buffers = allocate(&memory, &first)?;
+        let buffers = allocate(&memory, launches, &first)?;
         let mut bound = Vec::new();
         for (index, launch) in launches.launches.iter().enumerate() {
             let metadata = match &launch.triton {
                 Some(path) => Some(Metadata::read(&launches.folder.join(path))?),
                 None => None,
             };
-            let name = launch.kernel.as_ref().or(metadata.as_ref().map(|metadata| &metadata.name));
-            let name = name.map_or(String::new(), |name| format!(" (`{name}`)"));
+            let launched = launch.kernel.as_ref().or(metadata.as_ref().map(|metadata| &metadata.name));
+            let name = launched.map_or(String::new(), |name| format!(" (`{name}`)"));
             let place = || format!("launch {}{name}", index + 1);
+            let with_errors = |kernel: &&RefusedKernel| Some(&kernel.name) == launched;
+            if let Some(kernel) = self.module.refused().iter().find(with_errors) {
+                return Err(self.refused(&kernel.errors));
+            }
             let launch = match &metadata {
                 Some(metadata) => self.bind_triton(launch, metadata, &buffers, &memory),
                 None => self.bind(launch, &buffers),
@@ -106,6 +126,7 @@ impl Loaded {
         if !report.findings.is_empty() {
             return Ok(report);
         }
+        save(launches, &buffers, &memory)?;
         for (name, expected) in &expected {
             let mut got = vec![0; expected.bytes()];
             let address = buffers[name].address;
@@ -118,7 +139,7 @@ impl Loaded {
     }
 
     /// Resolves a launch's kernel and encodes its arguments.
-    fn bind(&self, launch: &Launch, buffers: &BTreeMap<&str, Placed>) -> Result<Bound<'_>, String> {
+    fn bind(&self, launch: &Launch, buffers: &Buffers<'_>) -> Result<Bound<'_>, String> {
         let name =
             launch.kernel.as_ref().ok_or("`kernel` is missing, or the metadata of Triton, `triton`")?;
         let block = launch.block.as_ref().ok_or("`block` is missing, or the metadata of Triton, `triton`")?;
@@ -142,7 +163,7 @@ impl Loaded {
         &self,
         launch: &Launch,
         metadata: &Metadata,
-        buffers: &BTreeMap<&str, Placed>,
+        buffers: &Buffers<'_>,
         memory: &Memory,
     ) -> Result<Bound<'_>, String> {
         let given = [
@@ -179,31 +200,21 @@ impl Loaded {
     }
 }
 
-fn axes(extent: &Extent, what: &str) -> Result<[u32; 3], String> {
-    extent.axes().ok_or_else(|| format!("{what} has more than three axes"))
+/// Writes the buffers with a file to their files.
+fn save(launches: &Launches, buffers: &Buffers<'_>, memory: &Memory) -> Result<(), CheckError> {
+    for (name, buffer) in &launches.buffers {
+        let Some(path) = &buffer.save else { continue };
+        let Placed { address, bytes } = buffers[name.as_str()];
+        let mut content = vec![0; bytes as usize];
+        memory.read(address, &mut content).map_err(|error| CheckError::Nothing(error.to_string()))?;
+        let path = launches.folder.join(path);
+        std::fs::write(&path, content).map_err(|source| CheckError::Write { path, source })?;
+    }
+    Ok(())
 }
 
-/// The parameter block with the arguments of the first `count` parameters; the rest is zero.
-fn encode_all(
-    kernel: &Kernel,
-    count: usize,
-    args: &[Argument],
-    buffers: &BTreeMap<&str, Placed>,
-) -> Result<Vec<u8>, String> {
-    if count != args.len() {
-        return Err(format!("{} args for {count} parameters", args.len()));
-    }
-    let mut params = vec![0; kernel.param_bytes() as usize];
-    for (index, (param, argument)) in kernel.params().iter().zip(args).enumerate() {
-        let bytes = encode(argument, param.ty, buffers)
-            .map_err(|what| format!("argument {} (.{} {}): {what}", index + 1, param.ty, param.name))?;
-        if bytes.len() != param.size as usize {
-            let (given, wanted) = (bytes.len(), param.size);
-            return Err(format!("argument {} ({}): {given} bytes for {wanted}", index + 1, param.name));
-        }
-        params[param.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-    }
-    Ok(params)
+fn axes(extent: &Extent, what: &str) -> Result<[u32; 3], String> {
+    extent.axes().ok_or_else(|| format!("{what} has more than three axes"))
 }
 
 /// Parses a PTX text and checks it: [`Loaded::parse`], then [`Loaded::check`].
@@ -220,75 +231,4 @@ struct Bound<'a> {
     config: LaunchConfig,
     params: Vec<u8>,
     programmatic: bool,
-}
-
-/// A buffer in the device's memory.
-struct Placed {
-    address: u64,
-    bytes: u64,
-}
-
-fn allocate<'a>(
-    memory: &Memory,
-    buffers: &BTreeMap<&'a str, Prepared>,
-) -> Result<BTreeMap<&'a str, Placed>, CheckError> {
-    let mut placed = BTreeMap::new();
-    for (&name, prepared) in buffers {
-        let address = memory.alloc(name, prepared.bytes);
-        if let Some(content) = &prepared.content {
-            memory.write(address, content).map_err(|error| CheckError::Nothing(error.to_string()))?;
-        }
-        placed.insert(name, Placed { address, bytes: prepared.bytes });
-    }
-    Ok(placed)
-}
-
-/// The bytes of an argument for a parameter of PTX type `ty`.
-fn encode(argument: &Argument, ty: &str, buffers: &BTreeMap<&str, Placed>) -> Result<Vec<u8>, String> {
-    let find = |name: &str| {
-        let known = buffers.keys().copied().collect::<Vec<_>>().join(", ");
-        buffers.get(name).ok_or_else(|| format!("there is no buffer `{name}`; the buffers: {known}"))
-    };
-    match argument {
-        Argument::Buffer(name) => Ok(find(name)?.address.to_le_bytes().to_vec()),
-        Argument::Within(within) => {
-            let Placed { address, bytes } = find(&within.buffer)?;
-            match within.offset <= *bytes {
-                true => Ok((address + within.offset).to_le_bytes().to_vec()),
-                false => Err(format!(
-                    "`offset` is {}, but buffer `{}` has {bytes} bytes",
-                    within.offset, within.buffer
-                )),
-            }
-        }
-        Argument::Bytes(bytes) => hex(&bytes.hex).ok_or_else(|| "`hex` must be pairs of digits".to_owned()),
-        Argument::Number(number) => {
-            let element =
-                element(ty, *number).ok_or_else(|| "give its bytes as { hex = \"…\" }".to_owned())?;
-            let what = number.value();
-            element.encode(*number).ok_or_else(|| format!("{what} is not a value of this type"))
-        }
-    }
-}
-
-/// Element type of a parameter, for a number; untyped `.b32` and `.b64` take the number's own type.
-fn element(ty: &str, number: Number) -> Option<Element> {
-    let float = matches!(number, Number::Float(_));
-    Some(match ty {
-        "u8" | "b8" => Element::U8,
-        "s8" => Element::I8,
-        "u16" | "b16" => Element::U16,
-        "s16" => Element::I16,
-        "b32" if float => Element::F32,
-        "u32" | "b32" => Element::U32,
-        "s32" => Element::I32,
-        "b64" if float => Element::F64,
-        "u64" | "b64" => Element::U64,
-        "s64" => Element::I64,
-        "f16" => Element::F16,
-        "bf16" => Element::Bf16,
-        "f32" => Element::F32,
-        "f64" => Element::F64,
-        _ => return None,
-    })
 }

@@ -12,7 +12,7 @@ pub(crate) struct NumericChecks<'a> {
     /// Whether to find addresses computed from overflowed results.
     pub(crate) overflow: bool,
     /// Numeric effects of the kernel's instructions.
-    pub(crate) effects: &'a [NumericEffect],
+    pub(crate) effects: &'a [NumericKind],
 }
 
 /// Kind of a numeric effect.
@@ -36,20 +36,13 @@ pub(crate) enum NumericKind {
     Access,
 }
 
-/// Effect of an instruction on the values that numeric checks track.
-#[derive(Debug)]
-pub(crate) struct NumericEffect {
-    pub(crate) kind: NumericKind,
-    /// Register slots that the instruction writes.
-    pub(crate) writes: Box<[u32]>,
-}
-
-impl NumericEffect {
-    pub(crate) fn new(instruction: &Instruction, writes: Box<[u32]>) -> NumericEffect {
+impl NumericKind {
+    /// The numeric effect of an instruction.
+    pub(crate) fn of(instruction: &Instruction) -> NumericKind {
         let has = |modifier: &str| instruction.modifiers.iter().any(|found| found == modifier);
         let ty = instruction.modifiers.last().map_or("", String::as_str);
         let operands = instruction.operands.len().saturating_sub(1).min(3);
-        let kind = match (instruction.opcode.as_str(), ty) {
+        match (instruction.opcode.as_str(), ty) {
             (
                 "add" | "sub" | "mul" | "fma" | "mad" | "div" | "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2"
                 | "sin" | "cos" | "tanh",
@@ -70,7 +63,6 @@ impl NumericEffect {
             ("cvt", "u32" | "s32") => NumericKind::Propagates(1),
             ("ld" | "st" | "atom" | "red", _) if !has("async") => NumericKind::Access,
             _ => NumericKind::Other,
-        };
-        NumericEffect { kind, writes }
+        }
     }
 }

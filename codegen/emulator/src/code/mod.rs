@@ -4,3 +4,4 @@ pub(crate) mod access;
 pub(crate) mod cursor;
 pub(crate) mod operands;
 pub(crate) mod program;
+pub(crate) mod value_flow;

@@ -5,6 +5,8 @@ pub(crate) const D: usize = 0;
 pub(crate) const A: usize = 1;
 pub(crate) const B: usize = 2;
 pub(crate) const C: usize = 3;
+/// Indices of the elements of a vector load or store, or of the matrices of `ldmatrix` and `stmatrix`; A is the address.
+pub(crate) const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
 
 /// Bit of a predicate's slot that negates the predicate.
 pub(crate) const NEGATED: u32 = 1 << 31;

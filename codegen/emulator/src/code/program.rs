@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::operands::{NEGATED, NONE};
+use super::value_flow::ValueFlow;
 use crate::finding::SourceLine;
 use crate::load::ast::{Location, RegId};
 use crate::load::layout::Layout;
@@ -99,6 +100,8 @@ pub(crate) struct Program {
     pub(crate) layout: Layout,
     pub(crate) register_names: Vec<String>,
     pub(crate) register_checks: Vec<RegisterCheck>,
+    /// Flow of values through each instruction.
+    pub(crate) value_flow: Vec<ValueFlow>,
     /// Number of registers whose initialisation is tracked at run time.
     pub(crate) tracked: usize,
     /// Operand lists of instructions that have more operands than slots.

@@ -6,7 +6,8 @@
 //! reconvergence point is common to two groups: each group runs in turn, and groups join only at instructions that their
 //! lanes must execute together. Within a group, branches diverge and reconverge as before.
 
-use super::warp::{Group, LaneWait, Missing, NEVER, Waited, Warp};
+use super::fault::Missing;
+use super::warp::{Group, LaneWait, NEVER, Waited, Warp};
 
 impl Warp {
     /// Schedules the warp's groups independently from now on, if it has diverged and is not scheduled so already. Returns

@@ -3,9 +3,11 @@
 
 pub(crate) mod barrier;
 pub(crate) mod cluster;
+pub(crate) mod fault;
 mod independent;
 mod printed;
 pub(crate) mod registers;
+pub(crate) mod uninitialised;
 pub(crate) mod warp;
 
 use std::sync::Arc;
@@ -17,8 +19,9 @@ use crate::code::access::{Access, FLAGS, StateSpace};
 use crate::code::operands::NEGATED;
 use crate::code::program::Program;
 use crate::context::cluster::ClusterState;
-use crate::context::warp::{Missing, Warp};
-use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
+use crate::context::fault::{Fault, Missing};
+use crate::context::warp::Warp;
+use crate::finding::FindingKind;
 use crate::geometry::Geometry;
 use crate::lanes::{LANES, lanes_of};
 use crate::memory::AllocationTable;
@@ -167,6 +170,8 @@ pub(crate) struct Worker {
     pub(crate) counters: Counters,
     /// Counts of each instruction, if the launch is profiled.
     pub(crate) profile: Option<Tally>,
+    /// Whether loads may read uninitialised bytes, because the warp tracks the bits that they load.
+    pub(crate) admits_uninitialised: bool,
     /// Warp instructions executed by this worker: the value of `%clock`.
     pub(crate) clock: u64,
 }
@@ -175,46 +180,6 @@ impl Worker {
     /// The missing lanes, if the fault is that lanes do not execute an instruction together.
     pub(crate) fn missing_lanes(&self) -> Option<Missing> {
         self.fault.as_ref().and_then(|fault| fault.missing)
-    }
-}
-
-/// A finding without source position.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub(crate) kind: FindingKind,
-    pub(crate) lane: u32,
-    pub(crate) detail: String,
-    pub(crate) address: Option<u64>,
-    pub(crate) space: Option<Space>,
-    pub(crate) nearest: Option<Neighbour>,
-    /// The earlier access, for a fault about two accesses.
-    pub(crate) other: Option<OtherAccess>,
-    /// Index of the instruction at fault; `None` for the warp's current instruction.
-    pub(crate) pc: Option<usize>,
-    /// The missing lanes, if the fault is that lanes do not execute an instruction together.
-    pub(crate) missing: Option<Missing>,
-}
-
-impl Fault {
-    /// A fault of `lane` at the warp's current instruction.
-    pub(crate) fn new(kind: FindingKind, lane: u32, detail: impl Into<String>) -> Fault {
-        let detail = detail.into();
-        Fault {
-            kind,
-            lane,
-            detail,
-            address: None,
-            space: None,
-            nearest: None,
-            other: None,
-            pc: None,
-            missing: None,
-        }
-    }
-
-    /// The same fault at instruction `pc`.
-    pub(crate) fn at(self, pc: usize) -> Fault {
-        Fault { pc: Some(pc), ..self }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::uninitialised::UninitialisedBits;
 use crate::asynchronous::Awaited;
 use crate::lanes::{LANES, RegisterFile};
 use crate::memory::{InitMap, ZeroedBytes};
@@ -33,15 +34,6 @@ pub(crate) struct LaneWait {
     pub(crate) lane: u32,
     /// The lanes that it waits for.
     pub(super) missing: u32,
-}
-
-/// Lanes that have not reached an instruction that they must execute together with the active lanes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Missing {
-    /// The lanes; none has exited.
-    pub(crate) lanes: u32,
-    /// Those that can join the others if they are at the same instruction: they have the same member mask, if it has one.
-    pub(crate) joinable: u32,
 }
 
 /// How a wait for lanes of the warp continues.
@@ -96,6 +88,8 @@ pub(crate) struct Warp {
     pub(crate) local: LocalMemory,
     /// For each tracked register, the lanes in which the register was written.
     pub(crate) written: Vec<u32>,
+    /// The uninitialised bits of the registers, if there are any.
+    pub(crate) uninitialised: Option<Box<UninitialisedBits>>,
     /// The carry flag of the extended-precision instructions, one bit per lane.
     pub(crate) carry: u32,
     /// The lanes that the launch started.
@@ -140,6 +134,7 @@ impl Warp {
             regs: RegisterFile::new(register_bytes),
             local: LocalMemory::new(local),
             written: vec![0; tracked],
+            uninitialised: None,
             carry: 0,
             launched: 0,
             live: 0,
@@ -164,6 +159,7 @@ impl Warp {
     /// Restarts at the first instruction with the lanes of `launched`.
     pub(crate) fn reset(&mut self, launched: u32) {
         self.written.fill(0);
+        self.uninitialised = None;
         self.local.map.clear();
         self.local.top = [self.local.stack; LANES];
         self.carry = 0;

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use crate::code::cursor::{FunctionTables, InstructionCursor, Operands, Symbol};
 use crate::code::operands::NONE;
 use crate::code::program::{RegisterCheck, WgmmaRegisters};
+use crate::code::value_flow::{RegisterSlot, ValueFlow};
 use crate::context::{Exec, Inst};
 use crate::load::ast::{Function, Instruction, Operand, RegId};
 use crate::load::control_flow::Cfg;
@@ -25,8 +26,7 @@ pub(crate) struct Decoded {
     /// Operand lists of instructions with more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
     pub(crate) layout: Layout,
-    /// Register slots that each instruction writes.
-    pub(crate) writes: Vec<Box<[u32]>>,
+    pub(crate) value_flow: Vec<ValueFlow>,
     pub(crate) wgmma: WgmmaRegisters,
 }
 
@@ -81,10 +81,29 @@ pub(crate) fn decode(
     count_unconditional(&mut insts, &cfg);
     let FunctionTables { layout, lists, wgmma, .. } = decoder.tables;
     let wgmma = wgmma_registers(function, &effects, &wgmma);
-    let slots_of =
-        |effect: &Effects| effect.writes.iter().map(|&register| layout.register(register)).collect();
-    let writes = effects.iter().map(slots_of).collect();
-    Ok(Decoded { insts, register_checks, tracked, lists, layout, writes, wgmma })
+    let instructions = function.body.iter().zip(&effects);
+    let value_flow = instructions.map(|(at, effect)| value_flow(at, effect, &layout, &widths)).collect();
+    Ok(Decoded { insts, register_checks, tracked, lists, layout, value_flow, wgmma })
+}
+
+/// The flow of values through an instruction.
+fn value_flow(instruction: &Instruction, effect: &Effects, layout: &Layout, widths: &[Width]) -> ValueFlow {
+    let slots = |registers: &[RegId]| -> Box<[RegisterSlot]> {
+        let slot = |&register: &RegId| RegisterSlot {
+            slot: layout.register(register),
+            width: widths[register as usize],
+        };
+        registers.iter().map(slot).collect()
+    };
+    // The first register read is the guard.
+    let operands = &effect.reads[usize::from(effect.guarded)..];
+    ValueFlow {
+        dependence: opcodes::dependence(instruction),
+        reads: slots(operands),
+        conditional_reads: slots(&effect.conditional_reads),
+        condition: effect.condition,
+        writes: slots(&effect.writes),
+    }
 }
 
 /// Uses of the numbered registers by instructions other than `wgmma`.

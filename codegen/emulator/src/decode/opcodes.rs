@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::code::cursor::InstructionCursor;
+use crate::code::value_flow::{Dependence, Elements};
 use crate::context::Exec;
 use crate::exec::{
     atomic, bits, cluster, collective, compare, control, convert, copy, float, float_special, half, integer,
@@ -19,6 +20,7 @@ use crate::exec::{
 use crate::load::ast::Instruction;
 use crate::load::error::ParseError;
 use crate::load::requirement::{CLUSTERS, Form, Requirement, since};
+use crate::load::types::Ty;
 use crate::load::unsupported;
 use crate::profile::Class::{self, Control, Float, Integer, Matrix, Memory, Move, Warp};
 use crate::profile::traffic::{ProfileTraits, TrafficKind};
@@ -35,13 +37,15 @@ pub(crate) struct Family {
     form: &'static str,
     class: Class,
     traffic: TrafficKind,
+    /// How results depend on operands, if not as the class has it.
+    dependence: Option<Dependence>,
     /// Requirements by modifiers. An instruction must meet every requirement whose modifiers match.
     requirements: &'static [(&'static str, Requirement)],
     pub(crate) decode: Decoder,
 }
 
 const fn family(opcodes: &'static str, form: &'static str, class: Class, decode: Decoder) -> Family {
-    Family { opcodes, form, class, traffic: TrafficKind::None, requirements: &[], decode }
+    Family { opcodes, form, class, traffic: TrafficKind::None, dependence: None, requirements: &[], decode }
 }
 
 impl Family {
@@ -51,6 +55,10 @@ impl Family {
 
     const fn traffic(self, traffic: TrafficKind) -> Family {
         Family { traffic, ..self }
+    }
+
+    const fn depends(self, dependence: Dependence) -> Family {
+        Family { dependence: Some(dependence), ..self }
     }
 }
 
@@ -87,12 +95,9 @@ const FAMILIES: &[Family] = &[
     family("rcp|sqrt|rsqrt|ex2|lg2|sin|cos|copysign|testp", ANY, Float, float_special::decode),
     // Bits.
     family("szext|bmsk", ANY, Integer, bits::decode).requires(&[(ANY, since(75, (7, 6)))]),
-    family(
-        "and|or|xor|not|cnot|shl|shr|lop3|shf|bfe|bfi|bfind|brev|popc|clz|fns",
-        ANY,
-        Integer,
-        bits::decode,
-    ),
+    family("and|or|xor|not|shl|shr|lop3|shf|bfe|bfi|brev", ANY, Integer, bits::decode)
+        .depends(Dependence::Bits),
+    family("cnot|bfind|popc|clz|fns", ANY, Integer, bits::decode),
     family("prmt", ANY, Move, bits::decode),
     // Comparison and selection.
     family("setp|set", FLOAT, Float, compare::decode)
@@ -101,7 +106,9 @@ const FAMILIES: &[Family] = &[
     family("selp|slct", ANY, Move, compare::decode),
     // Moves and conversion.
     family("mov", ANY, Move, moves::decode),
-    family("cvta", ANY, Move, moves::decode).requires(&[("shared::cta", since(75, (7, 8)))]),
+    family("cvta", ANY, Move, moves::decode)
+        .depends(Dependence::Lane)
+        .requires(&[("shared::cta", since(75, (7, 8)))]),
     family("cvt", ANY, Move, convert::decode).requires(&[
         ("pack", since(75, (6, 5))),
         ("bf16", since(80, (7, 0))),
@@ -119,8 +126,12 @@ const FAMILIES: &[Family] = &[
         ("e4m3x2|e5m2x2", since(89, (8, 1)).or_from(90, (7, 8))),
     ]),
     // Addresses.
-    family("isspacep", ANY, Move, cluster::decode).requires(&[("shared::cta", since(75, (7, 8)))]),
-    family("mapa|getctarank", ANY, Move, cluster::decode).requires(&[(ANY, CLUSTERS)]),
+    family("isspacep", ANY, Move, cluster::decode)
+        .depends(Dependence::Lane)
+        .requires(&[("shared::cta", since(75, (7, 8)))]),
+    family("mapa|getctarank", ANY, Move, cluster::decode)
+        .depends(Dependence::Lane)
+        .requires(&[(ANY, CLUSTERS)]),
     // Memory.
     family("ld", "v8", Memory, load_store_256::decode)
         .traffic(TrafficKind::Load)
@@ -149,7 +160,9 @@ const FAMILIES: &[Family] = &[
         ("tensormap", since(90, (8, 0))),
     ]),
     family("prefetchu", ANY, Memory, load_store::decode),
-    family("createpolicy", ANY, Move, load_store::decode).requires(&[(ANY, since(80, (7, 4)))]),
+    family("createpolicy", ANY, Move, load_store::decode)
+        .depends(Dependence::Lane)
+        .requires(&[(ANY, since(80, (7, 4)))]),
     // Asynchronous copies.
     family("cp", "mbarrier arrive", Control, copy::decode)
         .requires(&[(ANY, since(80, (7, 0))), ("shared::cta", since(80, (7, 8)))]),
@@ -166,11 +179,13 @@ const FAMILIES: &[Family] = &[
         .traffic(TrafficKind::AsyncCopy)
         .requires(&[("async", since(80, (7, 0)))]),
     // Control flow and synchronisation.
-    family("bra", ANY, Control, control::decode).traffic(TrafficKind::Branch),
+    family("bra", ANY, Control, control::decode).traffic(TrafficKind::Branch).depends(Dependence::Branch),
     family("ret|exit|trap|brkpt|nanosleep", ANY, Control, control::decode),
     // The loader expands all other calls.
     family("call", "vprintf", Control, print::decode),
-    family("alloca|stacksave|stackrestore", ANY, Move, stack::decode).requires(&[(ANY, since(75, (7, 3)))]),
+    family("alloca|stacksave|stackrestore", ANY, Move, stack::decode)
+        .depends(Dependence::Effect)
+        .requires(&[(ANY, since(75, (7, 3)))]),
     family("barrier", "cluster", Control, cluster::decode)
         .requires(&[("release|relaxed|acquire", since(90, (8, 0)))]),
     family("bar|barrier", ANY, Control, control::decode).requires(&[("cta", since(75, (7, 8)))]),
@@ -194,9 +209,14 @@ const FAMILIES: &[Family] = &[
         ("shared::cluster", since(90, (8, 0))),
     ]),
     // Warps.
-    family("shfl|vote|match|activemask", ANY, Warp, collective::decode),
-    family("redux", ANY, Warp, collective::decode).requires(&[(ANY, since(80, (7, 0)))]),
-    family("elect", ANY, Warp, collective::decode).requires(&[(ANY, since(90, (8, 0)))]),
+    family("shfl|vote|activemask", ANY, Warp, collective::decode),
+    family("match", ANY, Warp, collective::decode).depends(Dependence::Warp),
+    family("redux", ANY, Warp, collective::decode)
+        .depends(Dependence::Warp)
+        .requires(&[(ANY, since(80, (7, 0)))]),
+    family("elect", ANY, Warp, collective::decode)
+        .depends(Dependence::Warp)
+        .requires(&[(ANY, since(90, (8, 0)))]),
     // Matrices.
     family("mma", ANY, Matrix, mma::decode).requires(&[
         ("m16n8k4|m16n8k16|m16n8k32", since(80, (7, 0))),
@@ -208,13 +228,14 @@ const FAMILIES: &[Family] = &[
     ]),
     family("ldmatrix", ANY, Memory, matrix_move::decode)
         .traffic(TrafficKind::MatrixRows)
+        .depends(Dependence::MatrixLoad)
         .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(75, (6, 5)))]),
     family("stmatrix", ANY, Memory, matrix_move::decode)
         .traffic(TrafficKind::MatrixRows)
         .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(90, (7, 8)))]),
     family("movmatrix", ANY, Matrix, matrix_move::decode).requires(&[(ANY, since(75, (7, 8)))]),
     family("wmma", "load|store", Memory, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
-    family("wgmma", "mma_async", Matrix, wgmma::decode::decode).requires(&[
+    family("wgmma", "mma_async", Matrix, wgmma::decode::decode).depends(Dependence::Effect).requires(&[
         (ANY, since(90, (8, 0)).only()),
         ("s8 u8", since(90, (8, 4))),
         ("u8 s8", since(90, (8, 4))),
@@ -286,6 +307,31 @@ pub(crate) fn find(instruction: &Instruction) -> Option<&'static Family> {
 /// Class and memory traffic of an instruction, for profiles.
 pub(crate) fn profile_traits(instruction: &Instruction) -> Option<ProfileTraits> {
     find(instruction).map(|family| ProfileTraits::new(family.class, family.traffic, instruction))
+}
+
+/// How the results of an instruction depend on its operands.
+pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
+    let Some(family) = find(instruction) else { return Dependence::Effect };
+    match (family.dependence, family.class) {
+        (Some(dependence), _) => dependence,
+        (None, Integer | Float) => Dependence::Lane,
+        (None, Move) if instruction.opcode == "cvt" && !truncates(instruction) => Dependence::Lane,
+        (None, Move | Warp | Matrix) => Dependence::Bits,
+        (None, Memory) => match instruction.opcode.as_str() {
+            "ld" | "ldu" => Elements::of(instruction).map_or(Dependence::Effect, Dependence::Load),
+            "st" if !instruction.matches("async") => {
+                Elements::of(instruction).map_or(Dependence::Effect, Dependence::Store)
+            }
+            _ => Dependence::Effect,
+        },
+        (None, Control) => Dependence::Effect,
+    }
+}
+
+/// Whether a conversion only truncates or extends an integer.
+fn truncates(conversion: &Instruction) -> bool {
+    let is_integer = |modifier: &String| Ty::parse(modifier).is_some_and(|ty| !ty.is_float());
+    conversion.modifiers.iter().all(is_integer)
 }
 
 /// Looks up an opcode with its modifiers: whether it is unsupported, and its requirements.

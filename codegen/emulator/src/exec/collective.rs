@@ -7,7 +7,7 @@ use super::lane_loop::lane_loop;
 use super::races;
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, B, C, D, NONE};
-use crate::context::warp::Missing;
+use crate::context::fault::Missing;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::FindingKind;
 use crate::lanes::{LANES, lanes_of};

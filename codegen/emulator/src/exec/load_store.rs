@@ -10,15 +10,12 @@ use crate::code::access::{
     Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace,
 };
 use crate::code::cursor::{AddressWidth, InstructionCursor, quantity};
-use crate::code::operands::{A, D, NONE};
+use crate::code::operands::{A, D, ELEMENTS, NONE};
 use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
 use crate::lanes::{LANES, Pod};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
-
-/// Slots of the elements of a vector load or store; slot 1 is the address.
-const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
 
 /// Element in memory: a load extends it to a register of type `R`, a store truncates the register to it.
 pub(crate) trait Element<R>: Pod + PartialEq {
@@ -337,6 +334,8 @@ fn load_or_store(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<E
             (Operand::Sink, Access::Load) => NONE,
             (Operand::Reg(id), _) if op.register_ty(*id).width() == register => op.read_register(*id),
             (_, Access::Load) => return Err(op.unsupported()),
+            // A constant is stored like a register of the other elements.
+            (constant, _) if register > ty.width() => op.value(constant, bits_of(register))?,
             (constant, _) => op.value(constant, ty)?,
         };
         op.slots[ELEMENTS[index]] = slot;
@@ -347,6 +346,16 @@ fn load_or_store(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<E
     let found =
         if access == Access::Load { load_exec(ty, register, count) } else { store_exec(ty, register, count) };
     found.ok_or_else(|| op.unsupported())
+}
+
+/// The type of a register of plain bits.
+fn bits_of(width: Width) -> Ty {
+    match width {
+        Width::Predicate => Ty::Pred,
+        Width::W16 => Ty::B16,
+        Width::W32 => Ty::B32,
+        Width::W64 => Ty::B64,
+    }
 }
 
 /// Fills `imm` and the flags for a load of the kernel parameter at `offset`, and checks its bounds.

@@ -8,18 +8,16 @@ use super::races;
 use super::resolve::resolve;
 use crate::code::access::{Access, StateSpace};
 use crate::code::cursor::InstructionCursor;
-use crate::code::operands::{A, D};
+use crate::code::operands::{A, D, ELEMENTS};
 use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
 use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Slots of the matrix registers of `ldmatrix` and `stmatrix`; slot 1 is the address.
-const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
 /// Rows of an 8 × 8 matrix, and bytes per row of 16-bit elements.
-const MATRIX_ROWS: usize = 8;
-const ROW_BYTES: u64 = 16;
+pub(super) const MATRIX_ROWS: usize = 8;
+pub(super) const ROW_BYTES: u64 = 16;
 
 lane_loop! {
     /// `ldmatrix`: loads `N` matrices of 8 × 8 halves. Lane `8n + r` gives the address of row `r` of matrix `n`; lane
@@ -122,7 +120,7 @@ fn transpose(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 
 /// Flag in `imm` of `ldmatrix` and `stmatrix`: `.trans`. The other bits are the address offset; offsets in shared
 /// memory do not reach bit 63.
-const TRANSPOSED: u64 = 1 << 63;
+pub(super) const TRANSPOSED: u64 = 1 << 63;
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if !op.take("sync") || !op.take("aligned") {

@@ -2,7 +2,7 @@
 //!
 //! A launch without numeric checks runs the kernel's own instructions, so the checks cost it nothing.
 
-use crate::checks::numeric::{NumericChecks, NumericEffect, NumericKind};
+use crate::checks::numeric::{NumericChecks, NumericKind};
 use crate::code::access::{FLAGS, StateSpace};
 use crate::code::operands::{A, B, C, D};
 use crate::context::{ExecutionContext, Flow, Inst};
@@ -12,15 +12,15 @@ use crate::lanes::{LANES, lanes_of};
 /// Copies of a kernel's instructions that run [`checked`] where a numeric check applies; empty if no numeric check is
 /// on.
 pub(crate) fn instrument(insts: &[Inst], checks: NumericChecks<'_>) -> Vec<Inst> {
-    let is_checked = |effect: &NumericEffect| match effect.kind {
+    let is_checked = |kind: &NumericKind| match kind {
         NumericKind::Single(_) | NumericKind::Double(_) => checks.values || checks.overflow,
         _ => checks.overflow,
     };
     if !checks.values && !checks.overflow {
         return Vec::new();
     }
-    let instrumented = |(inst, effect): (&Inst, &NumericEffect)| {
-        if is_checked(effect) { Inst { run: checked, ..*inst } } else { *inst }
+    let instrumented = |(inst, kind): (&Inst, &NumericKind)| {
+        if is_checked(kind) { Inst { run: checked, ..*inst } } else { *inst }
     };
     insts.iter().zip(checks.effects).map(instrumented).collect()
 }
@@ -28,26 +28,26 @@ pub(crate) fn instrument(insts: &[Inst], checks: NumericChecks<'_>) -> Vec<Inst>
 /// Runs an instruction and applies the numeric checks to its operands and results.
 fn checked(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let (launch, pc) = (cx.launch, cx.warp.pc);
-    let (Some(own), Some(effect)) = (launch.insts.get(pc), launch.numeric.effects.get(pc)) else {
+    let (Some(own), Some(&kind)) = (launch.insts.get(pc), launch.numeric.effects.get(pc)) else {
         return cx.fault(FindingKind::Trap, 0, "no such instruction");
     };
     let lanes = cx.active;
     let (values, overflow) = (launch.numeric.values, launch.numeric.overflow);
     let mut before = [[0u64; LANES]; 3];
-    let count = match effect.kind {
+    let count = match kind {
         NumericKind::Single(count) | NumericKind::Double(count) if values => count,
         _ => 0,
     };
     for (operand, slot) in [A, B, C].into_iter().enumerate().take(count) {
-        before[operand] = match effect.kind {
+        before[operand] = match kind {
             NumericKind::Single(_) => cx.warp.regs.lanes::<u32>(i.slots[slot]).map(u64::from),
             _ => *cx.warp.regs.lanes::<u64>(i.slots[slot]),
         };
     }
     let mut overflowed = 0;
     if overflow {
-        overflowed = overflowed_lanes(cx, i, effect.kind);
-        if effect.kind == NumericKind::Access && overflowed & lanes != 0 {
+        overflowed = overflowed_lanes(cx, i, kind);
+        if kind == NumericKind::Access && overflowed & lanes != 0 {
             return overflowed_address(cx, overflowed & lanes);
         }
     }
@@ -57,15 +57,15 @@ fn checked(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         return flow;
     }
     if overflow {
-        let set = if effect.kind == NumericKind::Access { 0 } else { overflowed & lanes };
-        for &slot in &effect.writes {
-            let tracked = cx.warp.overflowed_mut(slot);
+        let set = if kind == NumericKind::Access { 0 } else { overflowed & lanes };
+        for write in &launch.program.value_flow[pc].writes {
+            let tracked = cx.warp.overflowed_mut(write.slot);
             *tracked = *tracked & !lanes | set;
         }
     }
     match count {
         0 => flow,
-        _ => not_finite(cx, i, (effect.kind, lanes), &before[..count]).unwrap_or(flow),
+        _ => not_finite(cx, i, (kind, lanes), &before[..count]).unwrap_or(flow),
     }
 }
 

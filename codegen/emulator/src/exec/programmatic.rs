@@ -2,7 +2,8 @@
 
 use crate::checks::programmatic::{Dependency, GlobalAccess, LaunchOrder};
 use crate::code::access::Access;
-use crate::context::{ExecutionContext, Fault, Flow, Inst};
+use crate::context::fault::Fault;
+use crate::context::{ExecutionContext, Flow, Inst};
 use crate::finding::{FindingKind, Space};
 use crate::lanes::{LANES, lanes_of};
 

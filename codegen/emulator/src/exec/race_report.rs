@@ -5,7 +5,8 @@ use crate::checks::races::{
 };
 use crate::code::access::Access;
 use crate::context::cluster::ClusterState;
-use crate::context::{ExecutionContext, Fault, Launch};
+use crate::context::fault::Fault;
+use crate::context::{ExecutionContext, Launch};
 use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
 use crate::lanes::LANES;
 
@@ -20,7 +21,7 @@ fn other(launch: &Launch<'_>, cluster: u64, earlier: EarlierAccess, near: usize)
 }
 
 /// Describes the access of the instruction `pc` by `earlier`, a thread of the cluster, or by an asynchronous copy.
-pub(super) fn other_access(
+pub(crate) fn other_access(
     launch: &Launch<'_>,
     cluster: u64,
     (pc, writes): (usize, bool),

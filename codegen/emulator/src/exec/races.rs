@@ -11,8 +11,12 @@ use crate::checks::races::{
     MemoryOrder, MemoryScope,
 };
 use crate::code::access::{Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS};
+use crate::code::operands::ELEMENTS;
+use crate::code::value_flow::{Dependence, RegisterSlot};
 use crate::context::cluster::ClusterState;
-use crate::context::{ExecutionContext, Fault, Inst, Launch, Resolved};
+use crate::context::fault::Fault;
+use crate::context::warp::Warp;
+use crate::context::{ExecutionContext, Inst, Launch, Resolved};
 use crate::finding::{FindingKind, Space};
 use crate::geometry::BARRIERS;
 use crate::lanes::{LANES, lanes_of};
@@ -60,14 +64,46 @@ pub(crate) fn access(
         }
     };
     let accessor = accessor(cx, cx.active);
+    let (warp, launch) = (&*cx.warp, cx.launch);
+    let is_redundant = |lane: u32| writes_what_is_there((warp, launch), i, resolved, lane as usize);
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     races.begin_access();
     let Some((space, addresses)) = at else { return true };
     let order = memory_order(i.slots[FLAGS], access);
     let what = MemoryAccess { space, access, addresses, bytes };
-    let Some(race) = races.access(accessor, order, &what) else { return true };
+    let Some(race) = races.access(accessor, order, &what, &is_redundant) else { return true };
     report::race(cx, (space, access), bytes, race);
     false
+}
+
+/// Whether a lane's store, which has not been executed yet, writes the bytes that memory already holds.
+#[cold]
+fn writes_what_is_there(
+    (warp, launch): (&Warp, &Launch<'_>),
+    i: &Inst,
+    resolved: &Resolved,
+    lane: usize,
+) -> bool {
+    let flow = &launch.program.value_flow[warp.pc];
+    let Dependence::Store(elements) = flow.dependence else { return false };
+    let (count, bytes) = (elements.count as usize, elements.bytes as usize);
+    let pointer = match resolved {
+        Resolved::Run(start) => start.wrapping_add(lane * count * bytes),
+        Resolved::Lanes(pointers) => pointers[lane],
+        Resolved::Same(_) | Resolved::Fault => return false,
+    };
+    let is_data = |slot: u32| ELEMENTS[..count].iter().any(|&element| i.slots[element] == slot);
+    let data = flow.reads.iter().filter(|read| is_data(read.slot));
+    let width = data.map(|read| read.width).max().unwrap_or(elements.width());
+    (0..count).all(|element| {
+        let slot = i.slots[ELEMENTS[element]];
+        let value = RegisterSlot { slot, width }.values(&warp.regs)[lane].to_le_bytes();
+        (0..bytes).all(|byte| {
+            // SAFETY: `resolve` checked all bytes of the access at the pointer of each active lane.
+            let old = unsafe { pointer.wrapping_add(element * bytes + byte).read() };
+            old == value[byte]
+        })
+    })
 }
 
 /// Prepares a strong access of the active lanes: a write releases at their addresses.
@@ -149,7 +185,7 @@ fn write_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) -> b
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     let (space, access, bytes) = (Space::Shared, Access::Store, MBARRIER_BYTES);
     let what = MemoryAccess { space, access, addresses: LaneAddresses::Same(address), bytes };
-    let Some(race) = races.access(accessor, None, &what) else { return true };
+    let Some(race) = races.access(accessor, None, &what, &|_| false) else { return true };
     report::race(cx, (space, access), bytes, race);
     false
 }

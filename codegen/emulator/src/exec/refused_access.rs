@@ -4,7 +4,8 @@
 use super::race_report::other_access;
 use crate::asynchronous::ReservedBy;
 use crate::code::access::{Access, PARAM_WINDOW};
-use crate::context::{ExecutionContext, Fault, Flow};
+use crate::context::fault::Fault;
+use crate::context::{ExecutionContext, Flow};
 use crate::finding::{FindingKind, Neighbour, Space};
 use crate::lanes::LANES;
 
@@ -99,7 +100,7 @@ pub(super) fn refuse(
                 line(pc)
             )
         }
-        (FindingKind::Uninitialised, None) => ", some bytes of which were never written".to_string(),
+        (FindingKind::Uninitialised, None) => ", some bytes of which are uninitialised".to_string(),
         _ => String::new(),
     };
     let detail = format!("{bytes}-byte {verb} {place} memory at {address:#x}{why}");

@@ -228,7 +228,11 @@ fn resolve_scattered(
     if (cx.launch.checks || space == Space::Global) && !initialised() {
         for lane in lanes_of(cx.active) {
             let offset = offsets[lane] as u64;
-            if access != Access::Store && cx.launch.checks && !map.is_initialised(offset, bytes) {
+            if access != Access::Store
+                && cx.launch.checks
+                && !map.is_initialised(offset, bytes)
+                && !cx.worker.admits_uninitialised
+            {
                 return None;
             }
             if access != Access::Load {
@@ -270,7 +274,11 @@ fn checked_pointer(
                 }
             };
             let offset = address - allocation.base;
-            if access != Access::Store && checks && !allocation.is_initialised(offset, bytes) {
+            if access != Access::Store
+                && checks
+                && !allocation.is_initialised(offset, bytes)
+                && !cx.worker.admits_uninitialised
+            {
                 return None;
             }
             if access != Access::Load {
@@ -284,7 +292,10 @@ fn checked_pointer(
                 return None;
             }
             if checks {
-                if access != Access::Store && !shared.map.is_initialised(address, bytes) {
+                if access != Access::Store
+                    && !shared.map.is_initialised(address, bytes)
+                    && !cx.worker.admits_uninitialised
+                {
                     return None;
                 }
                 if access != Access::Load {
@@ -300,7 +311,11 @@ fn checked_pointer(
         // part.
         Space::Local => {
             let local = &cx.warp.local;
-            if checks && access != Access::Store && !local.map.is_initialised(address, bytes) {
+            if checks
+                && access != Access::Store
+                && !local.map.is_initialised(address, bytes)
+                && !cx.worker.admits_uninitialised
+            {
                 return None;
             }
             if access != Access::Load {

@@ -309,6 +309,8 @@ pub(crate) struct Function {
     /// Index of each scope's parent scope; scope 0 is the function's own.
     pub(crate) scopes: Vec<usize>,
     pub(crate) labels: HashMap<(usize, String), usize>,
+    /// Errors in the function after which the parser continued.
+    pub(crate) errors: Vec<ParseError>,
 }
 
 impl Function {
@@ -356,7 +358,7 @@ pub(crate) struct Ast {
     pub(crate) functions: Vec<Function>,
     /// Device functions (`.func`) by name; `None` if a function is only declared.
     pub(crate) device: HashMap<String, Option<Function>>,
-    /// Errors after which the parser continued.
+    /// Errors outside functions after which the parser continued.
     pub(crate) errors: Vec<ParseError>,
 }
 

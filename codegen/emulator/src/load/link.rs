@@ -190,6 +190,7 @@ impl Inliner<'_> {
             return Err(at.error(ParseErrorKind::Operand, message));
         }
         let errors = self.errors.len();
+        self.errors.extend(callee.errors.iter().cloned());
         let callee = self.function(callee);
         // The callee's errors are already recorded; the call site adds none.
         if self.errors.len() > errors {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use super::{RunningCluster, TurnEnd};
-use crate::context::{Counters, Fault, Launch, Worker};
+use crate::context::fault::Fault;
+use crate::context::{Counters, Launch, Worker};
 use crate::lanes::LANES;
 use crate::options::Options;
 use crate::outcome::Finding;
@@ -80,6 +81,7 @@ impl<'a> Grid<'a> {
         let mut worker = Worker {
             hints: vec![0; self.launch.insts.len()],
             fault: None,
+            admits_uninitialised: false,
             counters: Counters::default(),
             profile: self.launch.profile.map(|_| self.tally()),
             clock: 0,

@@ -6,6 +6,7 @@ use crate::context::cluster::ClusterState;
 use crate::context::warp::{Waited, Warp};
 use crate::context::{ExecutionContext, Flow, Inst, Launch, Worker};
 use crate::exec::observe::observe;
+use crate::exec::uninitialised;
 use crate::finding::FindingKind;
 
 /// Warp instructions after which the next warp gets its turn.
@@ -38,10 +39,15 @@ pub(super) fn run_warp(
         let rest = &insts[cx.warp.pc..];
         // Lanes that `Warp::split` has divided reconverge inside a basic block.
         let to_reconvergence = cx.warp.reconvergence.wrapping_sub(cx.warp.pc);
-        let flow = match to_reconvergence.min(rest[0].unconditional as usize) {
-            count if count > 0 && !profiled => run_unconditional(&mut cx, &rest[..count], &mut lanes),
+        let one_by_one = profiled || cx.warp.uninitialised.is_some();
+        let mut flow = match to_reconvergence.min(rest[0].unconditional as usize) {
+            count if count > 0 && !one_by_one => run_unconditional(&mut cx, &rest[..count], &mut lanes),
             _ => step(&mut cx, &rest[0], &mut lanes),
         };
+        if flow == Flow::Fault && uninitialised::start(&mut cx) {
+            let inst = &insts[cx.warp.pc];
+            flow = uninitialised::execute(&mut cx, inst);
+        }
         match flow {
             Flow::Next => cx.warp.pc += 1,
             Flow::Jump => {}
@@ -100,11 +106,15 @@ fn step(cx: &mut ExecutionContext<'_>, inst: &Inst, lanes: &mut u64) -> Flow {
     let mask = cx.warp.mask;
     cx.active = if inst.guard == NONE { mask } else { mask & cx.mask(inst.guard) };
     cx.worker.clock += 1;
-    if inst.register_check != 0 && !check_registers(cx, inst, mask) {
-        return Flow::Fault;
-    }
     if cx.worker.profile.is_some() {
         observe(cx, inst);
+    }
+    if cx.warp.uninitialised.is_some() {
+        *lanes += cx.active.count_ones() as u64;
+        return uninitialised::execute(cx, inst);
+    }
+    if inst.register_check != 0 && !check_registers(cx, inst, mask) {
+        return Flow::Fault;
     }
     if cx.active == 0 {
         return Flow::Next;

@@ -3,9 +3,10 @@
 
 use super::{InFlight, RunningCluster};
 use crate::asynchronous::Awaited;
+use crate::context::Worker;
+use crate::context::fault::Fault;
 use crate::context::registers::RegisterRequest;
 use crate::context::warp::Warp;
-use crate::context::{Fault, Worker};
 use crate::finding::{FindingKind, Space};
 use crate::lanes::LANES;
 

@@ -3,16 +3,19 @@
 
 use super::RunningCluster;
 use super::interpret::run_warp;
+use crate::context::fault::Fault;
 use crate::context::{Flow, Launch, Worker};
-use crate::finding::{FindingKind, Space};
+use crate::exec::race_report::other_access;
+use crate::finding::{FindingKind, OtherAccess, Space};
+use crate::lanes::LANES;
 
 /// Turns that each of the other warps has at most to reach the write. A warp may spin until the warp at fault goes on.
 const TURNS: usize = 4;
 
 impl RunningCluster {
     /// Makes the fault of a warp that read shared memory before it was written a race, if another warp writes the bytes
-    /// without waiting for the warp at fault: lets the other warps run until they wait, end or fault, and repeats the read,
-    /// which the race detector then compares with the write. Returns the warp at fault.
+    /// without waiting for the warp at fault: lets the other warps run until they wait, end or fault. Returns the warp at
+    /// fault.
     #[cold]
     pub(super) fn explain_unwritten(
         &mut self,
@@ -22,30 +25,61 @@ impl RunningCluster {
     ) -> usize {
         let Some(unwritten) = worker.fault.take() else { return index };
         let is_early = unwritten.kind == FindingKind::Uninitialised && unwritten.space == Some(Space::Shared);
+        let mut race = None;
         if is_early && launch.races.is_some() {
-            let (pc, profile) = (self.warps[index].pc, worker.profile.take());
-            self.run_others(index, launch, worker);
-            run_warp(&mut self.warps[index], &mut self.state, worker, launch);
+            let profile = worker.profile.take();
+            let faults = self.run_others(index, launch, worker);
+            race = match unwritten.pc {
+                Some(read) => self.conflict_with(&unwritten, read, &faults, launch),
+                None => self.repeat(index, launch, worker),
+            };
             worker.profile = profile;
-            let repeated = worker.fault.take().filter(|fault| fault.kind == FindingKind::Race);
-            // The warp ends with this fault, wherever the repeated read has led it.
-            let same = std::mem::replace(&mut self.warps[index].pc, pc) == pc;
-            if let Some(mut race) = repeated.filter(|_| same) {
-                race.detail = format!(
-                    "{} before this read; another thread writes them, and nothing orders the two accesses: a barrier is \
-                     missing",
-                    unwritten.detail
-                );
-                worker.fault = Some(race);
-                return index;
-            }
         }
-        worker.fault = Some(unwritten);
+        if let Some(race) = &mut race {
+            race.detail = format!(
+                "{}; another thread writes the bytes, and nothing orders the two accesses: a barrier is missing",
+                unwritten.detail
+            );
+        }
+        worker.fault = race.or(Some(unwritten));
         index
     }
 
-    /// Lets all warps but one run until they wait, end or fault, or have had their turns.
-    fn run_others(&mut self, except: usize, launch: &Launch<'_>, worker: &mut Worker) {
+    /// The race of a read that did not end its warp, if one of the faults is a write that conflicts with it.
+    fn conflict_with(
+        &self,
+        unwritten: &Fault,
+        read: usize,
+        faults: &[(usize, Box<Fault>)],
+        launch: &Launch<'_>,
+    ) -> Option<Box<Fault>> {
+        let line = launch.program.place(read).line;
+        let conflicts = |other: &OtherAccess| !other.writes && other.ptx_line == line;
+        let (warp, write) = faults.iter().find(|(_, fault)| fault.other.as_ref().is_some_and(conflicts))?;
+        let (pc, thread) = (write.pc.unwrap_or(self.warps[*warp].pc), warp * LANES + write.lane as usize);
+        let other = other_access(launch, self.state.index, (pc, true), (Some(thread), thread));
+        Some(Box::new(Fault { kind: FindingKind::Race, other: Some(other), ..unwritten.clone() }))
+    }
+
+    /// Repeats the read of a warp that ended with it; the race detector compares the read with the writes of other warps.
+    fn repeat(&mut self, index: usize, launch: &Launch<'_>, worker: &mut Worker) -> Option<Box<Fault>> {
+        let pc = self.warps[index].pc;
+        run_warp(&mut self.warps[index], &mut self.state, worker, launch);
+        let repeated = worker.fault.take().filter(|fault| fault.kind == FindingKind::Race);
+        // The warp ends with this fault, wherever the repeated read has led it.
+        let same = std::mem::replace(&mut self.warps[index].pc, pc) == pc;
+        repeated.filter(|_| same)
+    }
+
+    /// Lets all warps but one run until they wait, end or fault, or have had their turns. Returns their faults, each with the
+    /// warp.
+    fn run_others(
+        &mut self,
+        except: usize,
+        launch: &Launch<'_>,
+        worker: &mut Worker,
+    ) -> Vec<(usize, Box<Fault>)> {
+        let mut faults = Vec::new();
         for _ in 0..TURNS {
             for index in (0..self.warps.len()).filter(|&index| index != except) {
                 if self.warps[index].live == 0 || self.warps[index].waiting {
@@ -53,9 +87,8 @@ impl RunningCluster {
                 }
                 match run_warp(&mut self.warps[index], &mut self.state, worker, launch) {
                     Flow::Wait => self.warps[index].waiting = true,
-                    // Its fault is not the first one.
                     Flow::Fault => {
-                        worker.fault = None;
+                        faults.extend(worker.fault.take().map(|fault| (index, fault)));
                         self.warps[index].waiting = true;
                     }
                     _ => {}
@@ -64,5 +97,6 @@ impl RunningCluster {
                 self.release_cluster();
             }
         }
+        faults
     }
 }

@@ -104,7 +104,8 @@ fn local_memory_has_bounds_and_must_be_written_first() {
         )
     };
     let finding = |body: &str| run_words(&kernel(body), &[0; 32]).err().unwrap_or_default();
-    let unwritten = finding("st.local.u32 [stack+4], %r0;\nld.local.u32 %r2, [stack+8];\n");
+    let unwritten =
+        finding("st.local.u32 [stack+4], %r0;\nld.local.u32 %r2, [stack+8];\nst.global.u32 [%x0], %r2;\n");
     assert!(unwritten.contains("uninitialised") && unwritten.contains("local memory"), "{unwritten}");
     let outside = finding("mov.u32 %r2, stack;\nmad.lo.u32 %r2, %r0, 4, %r2;\nst.local.u32 [%r2], %r0;\n");
     assert!(outside.contains("out of bounds") && outside.contains("thread (4, 0, 0)"), "{outside}");

@@ -93,7 +93,10 @@ fn misaligned() {
 
 #[test]
 fn uninitialised_global_memory() {
-    let text = kernel("", "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];");
+    let text = kernel(
+        "",
+        "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];\n add.u32 %r1, %r1, 0; st.global.u32 [%x0], %r1;",
+    );
     let module = Module::parse(&text).expect("loads");
     let kernel = module.kernel("kernel").expect("declared");
     let memory = Memory::new();
@@ -101,7 +104,7 @@ fn uninitialised_global_memory() {
     memory.fill(data, 127, 0).expect("inside");
     let go = |options: &Options| run(kernel, &memory, &ONE_WARP, &data.to_le_bytes(), options);
     let finding = go(&Options::default()).expect_err("one byte is missing");
-    expect!["uninitialised in kernel `kernel` (PTX line 13: `mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f000000007c, some bytes of which were never written; the access is inside `activations` (0x7f0000000000, 128 bytes)"].assert_eq(&finding.to_string());
+    expect!["uninitialised in kernel `kernel` (PTX line 13: `mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f000000007c, some bytes of which are uninitialised; the value is stored to global memory (PTX line 14: `add.u32 %r1, %r1, 0; st.global.u32 [%x0], %r1;`); the access is inside `activations` (0x7f0000000000, 128 bytes)"].assert_eq(&finding.to_string());
     go(&Options { checks: Checks::NONE, ..Options::default() }).expect("nobody looks");
     memory.write(data + 127, &[0]).expect("inside");
     go(&Options::default()).expect("all bytes are there");
@@ -111,7 +114,7 @@ fn uninitialised_global_memory() {
 fn stores_initialise_memory() {
     let text = kernel(
         "",
-        "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; st.global.u16 [%x0], %r0; ld.global.u16 %r1, [%x0]; ld.global.u32 %r2, [%x0];",
+        "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; st.global.u16 [%x0], %r0; ld.global.u16 %r1, [%x0]; st.global.u16 [%x0], %r1; ld.global.u32 %r2, [%x0]; popc.b32 %r2, %r2; st.global.u32 [%x0], %r2;",
     );
     let module = Module::parse(&text).expect("loads");
     let memory = Memory::new();
@@ -127,7 +130,7 @@ fn stores_initialise_memory() {
 fn shared_memory() {
     let body = |store: u32, load: u32| {
         format!(
-            ".shared .align 4 .b32 tile[32];\n mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1;\n st.shared.u32 [%r1+{store}], %r0;\n ld.shared.u32 %r2, [%r1+{load}];"
+            ".shared .align 4 .b32 tile[32];\n mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1;\n st.shared.u32 [%r1+{store}], %r0;\n ld.shared.u32 %r2, [%r1+{load}];\n mad.wide.u32 %x0, %r0, 4, %data; st.global.u32 [%x0], %r2;"
         )
     };
     clean(&body(0, 0), ONE_WARP);
@@ -145,13 +148,13 @@ fn shared_memory() {
         &half,
         ONE_WARP,
         expect![
-            "uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, some bytes of which were never written; the access is inside `tile` (0x0, 128 bytes)"
+            "uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, some bytes of which are uninitialised; the value is stored to global memory (PTX line 17: `mad.wide.u32 %x0, %r0, 4, %data; st.global.u32 [%x0], %r2;`); the access is inside `tile` (0x0, 128 bytes)"
         ],
     );
     // Warp 0 reads what warp 1 writes. Without a barrier that is a race, also in a schedule that reads first.
     let other = |between: &str, write: &str| {
         format!(
-            ".shared .align 4 .b32 tile[64];\n mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1; xor.b32 %r2, %r0, 32; mov.u32 %r3, tile; mad.lo.u32 %r3, %r2, 4, %r3;\n {write}\n {between}\n ld.shared.u32 %r4, [%r3];"
+            ".shared .align 4 .b32 tile[64];\n mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1; xor.b32 %r2, %r0, 32; mov.u32 %r3, tile; mad.lo.u32 %r3, %r2, 4, %r3;\n {write}\n {between}\n ld.shared.u32 %r4, [%r3];\n mad.wide.u32 %x0, %r0, 4, %data; st.global.u32 [%x0], %r4;"
         )
     };
     let write = "st.shared.u32 [%r1], %r0;";
@@ -160,7 +163,7 @@ fn shared_memory() {
         &other("", write),
         TWO_WARPS,
         expect![
-            "race in kernel `kernel` (PTX line 17: `ld.shared.u32 %r4, [%r3];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x80, some bytes of which were never written before this read; another thread writes them, and nothing orders the two accesses: a barrier is missing; the access is inside `tile` (0x0, 256 bytes); the other is the write (PTX line 15: `st.shared.u32 [%r1], %r0;`) by thread (32, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` (PTX line 17: `ld.shared.u32 %r4, [%r3];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x80, some bytes of which are uninitialised; the value is stored to global memory (PTX line 18: `mad.wide.u32 %x0, %r0, 4, %data; st.global.u32 [%x0], %r4;`); another thread writes the bytes, and nothing orders the two accesses: a barrier is missing; the access is inside `tile` (0x0, 256 bytes); the other is the write (PTX line 15: `st.shared.u32 [%r1], %r0;`) by thread (32, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     // A write that the reader can still order after its read does not explain the read.
@@ -182,7 +185,7 @@ fn shared_memory() {
 fn registers() {
     let body = |limit: u32| {
         format!(
-            "mov.u32 %r0, %tid.x; setp.lt.u32 %p, %r0, {limit}; @!%p bra SKIP;\n mov.u32 %r1, 5;\n SKIP:\n add.u32 %r2, %r1, 1;"
+            "mov.u32 %r0, %tid.x; setp.lt.u32 %p, %r0, {limit}; @!%p bra SKIP;\n mov.u32 %r1, 5;\n SKIP:\n add.u32 %r2, %r1, 1;\n mad.wide.u32 %x0, %r0, 4, %data; st.global.u32 [%x0], %r2;"
         )
     };
     clean(&body(32), ONE_WARP);
@@ -190,11 +193,11 @@ fn registers() {
         &body(30),
         ONE_WARP,
         expect![
-            "uninitialised in kernel `kernel` (PTX line 16: `add.u32 %r2, %r1, 1;`) by thread (30, 0, 0) of CTA (0, 0, 0): register `%r1` is read but nothing has written it"
+            "uninitialised in kernel `kernel` (PTX line 16: `add.u32 %r2, %r1, 1;`) by thread (30, 0, 0) of CTA (0, 0, 0): register `%r1` is read but nothing has written it; the value is stored to global memory (PTX line 17: `mad.wide.u32 %x0, %r0, 4, %data; st.global.u32 [%x0], %r2;`)"
         ],
     );
     clean("mov.u32 %r0, 1; setp.eq.u32 %p, %r0, 1; @%p mov.u32 %r1, 2; @%p add.u32 %r2, %r1, 1;", ONE_WARP);
-    let guard = finding("@%p mov.u32 %r1, 2;", ONE_WARP);
+    let guard = finding("@%p st.global.u32 [%data], 2;", ONE_WARP);
     assert_eq!(guard.kind, FindingKind::Uninitialised);
 }
 

@@ -267,7 +267,11 @@ fn remote_accesses_are_checked() {
         "rank 2 is outside a cluster of 2 CTAs",
         "mapa.shared::cluster.u32 %r6, %r3, 2;",
     );
-    finds(FindingKind::Uninitialised, "never written", "SYNC; ld.shared::cluster.u32 %r6, [%r4]; SYNC;");
+    finds(
+        FindingKind::Uninitialised,
+        "some bytes of which are uninitialised",
+        "SYNC; ld.shared::cluster.u32 %r6, [%r4]; st.global.u32 [%x1], %r6; SYNC;",
+    );
     finds(FindingKind::Misaligned, "", "SYNC; st.shared::cluster.u32 [%r4+2], %r5; SYNC;");
     let found = pair("SYNC; st.shared::cluster.u32 [%r4+1400], %r5; SYNC;").expect_err("out of bounds");
     assert!(found.nearest.as_ref().is_some_and(|near| near.name == "gate"), "{found}");

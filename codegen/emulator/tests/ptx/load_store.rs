@@ -50,6 +50,20 @@ fn vector_stores() {
     }
 }
 
+/// Elements narrower than their registers, among them constants.
+#[test]
+fn vector_stores_of_wide_registers() {
+    let body = "
+        mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 8, %data; cvt.u64.u32 %x1, %r0;
+        st.global.v4.u8 [%x0], {%r0, 5, -2, %r0}; st.global.v2.u16 [%x0+4], {7, %x1};";
+    let mut out = words(64, 0);
+    launch(&kernel("", body), LaunchConfig::linear(1, 32), &mut out).expect("runs");
+    for lane in 0..32 {
+        let at = 2 * lane as usize;
+        assert_eq!(out[at..at + 2], [lane << 24 | 0xfe_0500 | lane, lane << 16 | 7]);
+    }
+}
+
 #[test]
 fn cache_hints_and_memory_orders_do_not_change_values() {
     let body = "

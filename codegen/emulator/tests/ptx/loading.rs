@@ -37,6 +37,29 @@ fn unknown_names() {
     );
 }
 
+/// A kernel that has errors, itself or in a function that it calls, does not keep the others from running.
+#[test]
+fn kernels_without_errors_load() {
+    let entry = |name: &str, body: &str| format!(".visible .entry {name}()\n{{ {body} ret; }}\n");
+    let called = ".func called() { .reg .b32 r; tex.1d.v4.u32.s32 {r, r, r, r}, [t, {r}]; ret; }\n";
+    let text =
+        [HEADER, called, &entry("good", ""), &entry("bad", "frobnicate;"), &entry("calls", "call called;")];
+    let module = Module::load_partly(&text.concat()).expect("one kernel loads");
+    assert_eq!(module.kernels().map(|kernel| kernel.name()).collect::<Vec<_>>(), ["good"]);
+    let refused = |kernel: &bespoke_emulator::RefusedKernel| {
+        let lines = kernel.errors.iter().map(|error| error.line).collect::<Vec<_>>();
+        (kernel.name.clone(), lines)
+    };
+    let refused: Vec<_> = module.refused().iter().map(refused).collect();
+    assert_eq!(refused, [("bad".to_owned(), vec![8]), ("calls".to_owned(), vec![4])]);
+    assert_eq!(module.problems().iter().map(|error| error.line).collect::<Vec<_>>(), [4, 8]);
+    assert_eq!(Module::load(&text.concat()).expect_err("problems").len(), 2);
+    // A problem of the module, or no kernel without one.
+    Module::load_partly(&[".global .tex .u32 t;\n", &text.concat()].concat())
+        .expect_err("a module's problem");
+    Module::load_partly(&[HEADER, &entry("bad", "frobnicate;")].concat()).expect_err("no kernel");
+}
+
 #[test]
 fn wrong_operands() {
     refuses(

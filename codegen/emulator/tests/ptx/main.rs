@@ -29,5 +29,6 @@ mod races;
 mod registers;
 mod sharing;
 mod tensor;
+mod uninitialised;
 mod values;
 mod wgmma;

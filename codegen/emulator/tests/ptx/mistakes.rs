@@ -238,8 +238,8 @@ fn unsupported_declarations_and_operands() {
             8:23 unsupported: the emulator does not support constant expressions
             9:18 unsupported: the emulator does not support arrays whose size follows from their values
             10:17 unsupported: the emulator does not support constant expressions
-            11:16 unsupported: the emulator does not support constant expressions
             11:14 redefined: variable `f` is declared twice, first on line 4
+            11:16 unsupported: the emulator does not support constant expressions
             13:14 redefined: variable `h` is declared twice, first on line 12
             14:20 unsupported: the emulator does not support the attribute `.shared` of a variable
         "#]],

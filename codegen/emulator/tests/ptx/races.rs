@@ -205,8 +205,6 @@ fn lanes_of_one_store_may_write_equal_values() {
         WARP,
         "and.b32 %r2, %r0, 1; mad.lo.u32 %r2, %r2, 2, %r1; mov.b64 %x1, {%r0, %r0}; and.b32 %r2, %r2, 0xff8; st.shared.u64 [%r2], %x1;",
     );
-    // Two store instructions race even if they write equal values.
-    races(WARPS, "mov.u32 %r2, 7; st.shared.u32 [cell], %r2;");
 }
 
 #[test]
@@ -494,4 +492,22 @@ fn races_are_not_reported_if_the_check_is_off() {
     launch_with(&text, LaunchConfig::linear(4, 64), &mut words(64, 1), &options).expect("no finding");
     launch_with(&text, LaunchConfig::linear(4, 64), &mut words(64, 1), &Options::default())
         .expect_err("a race");
+}
+
+/// Stores of several warps that leave memory as it is do not race with each other, as lanes of one store do not that write the
+/// same value.
+#[test]
+fn stores_of_the_same_value() {
+    clean(WARPS, "st.shared.u32 [cell], 7;");
+    clean(WARPS, "and.b32 %r5, %r0, 31; mad.lo.u32 %r6, %r5, 4, cell; st.shared.v2.u8 [%r6], {%r5, %r5};");
+    clean(WARPS, "mov.f32 %f0, 0f3F800000; st.global.v2.f32 [%data], {%f0, %f0}; st.global.u8 [%data+8], 1;");
+    races(WARPS, "shr.u32 %r5, %r0, 5; st.shared.u32 [cell], %r5;");
+    races(WARPS, "shr.u32 %r5, %r0, 5; st.shared.v2.u32 [cell], {7, %r5};");
+    races(
+        WARPS,
+        "setp.lt.u32 %q, %r0, 32; @%q st.shared.u32 [cell], 7; @!%q st.shared.u64 [cell], 0x100000007;",
+    );
+    // The order of a write and a read matters even if the write repeats an earlier one.
+    let read_and_repeat = "setp.lt.u32 %q, %r0, 32; @%q st.shared.u32 [cell], 7; BETWEEN; @%q ld.shared.u32 %r4, [cell]; @!%q st.shared.u32 [cell], 7;";
+    races(WARPS, &read_and_repeat.replace("BETWEEN", "bar.sync 0"));
 }

@@ -197,18 +197,20 @@ impl RaceDetector {
         self.stores_are_disjoint = false;
     }
 
-    /// Checks and records an access. `order` is the memory order of a strong access, `None` for a weak one.
+    /// Checks and records an access. `order` is the memory order of a strong access, `None` for a weak one. `is_redundant`
+    /// returns whether a lane writes the bytes that memory already holds: such a write does not race with other writes.
     pub(crate) fn access(
         &mut self,
         accessor: Accessor,
         order: Option<MemoryOrder>,
         what: &MemoryAccess<'_>,
+        is_redundant: &dyn Fn(u32) -> bool,
     ) -> Option<Race> {
         if what.access == Access::Prefetch {
             return None;
         }
         let strength = order.map_or(0, |order| self.strength_of(order, accessor.warp));
-        let mut conflict = self.access_memory(Accessor { strength, ..accessor }, what);
+        let mut conflict = self.access_memory(Accessor { strength, ..accessor }, what, is_redundant);
         if what.space == Space::Global && conflict.is_none() && self.copies.may_conflict(what.access) {
             let addresses = what.addresses.to_array(what.bytes);
             conflict = self.find_copy_conflict(accessor, what.access, &addresses, what.bytes);
@@ -217,7 +219,12 @@ impl RaceDetector {
     }
 
     /// Checks an access against recorded accesses, and records the access.
-    pub(super) fn access_memory(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) -> Option<Conflict> {
+    pub(super) fn access_memory(
+        &mut self,
+        accessor: Accessor,
+        what: &MemoryAccess<'_>,
+        is_redundant: &dyn Fn(u32) -> bool,
+    ) -> Option<Conflict> {
         let first = match what.addresses {
             LaneAddresses::Each(addresses) => addresses[accessor.lanes.trailing_zeros() as usize % LANES],
             LaneAddresses::Run(address) | LaneAddresses::Same(address) => address,
@@ -229,12 +236,17 @@ impl RaceDetector {
         }
         let last = self.last_accesses[index].take().unwrap_or_default();
         let lines = std::mem::replace(&mut self.lines, last);
-        let conflict = self.access_lines(accessor, what);
+        let conflict = self.access_lines(accessor, what, is_redundant);
         self.last_accesses[index] = Some(std::mem::replace(&mut self.lines, lines));
         conflict
     }
 
-    fn access_lines(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) -> Option<Conflict> {
+    fn access_lines(
+        &mut self,
+        accessor: Accessor,
+        what: &MemoryAccess<'_>,
+        is_redundant: &dyn Fn(u32) -> bool,
+    ) -> Option<Conflict> {
         match what.addresses {
             LaneAddresses::Each(addresses) => self.lines.set(accessor.lanes, addresses, what.bytes),
             LaneAddresses::Run(start) => self.lines.set_run(start, what.bytes),
@@ -244,12 +256,12 @@ impl RaceDetector {
         let writes = what.access != Access::Load;
         let lane_bytes = what.bytes * accessor.lanes.count_ones() as u64;
         self.stores_are_disjoint = writes && self.lines.byte_count() == lane_bytes;
-        self.check_and_record::<true>(accessor, what.space, writes)
+        self.check_and_record::<true>(accessor, what.space, writes, is_redundant)
     }
 
     /// Checks the access in `self.lines` against recorded accesses, without recording it.
     pub(super) fn check(&mut self, accessor: Accessor, space: Space, writes: bool) -> Option<Conflict> {
-        self.check_and_record::<false>(accessor, space, writes)
+        self.check_and_record::<false>(accessor, space, writes, &|_| false)
     }
 
     /// Checks the access in `self.lines`; returns the lowest lane's conflict at the lowest address. If `RECORD`, also
@@ -259,6 +271,7 @@ impl RaceDetector {
         accessor: Accessor,
         space: Space,
         writes: bool,
+        is_redundant: &dyn Fn(u32) -> bool,
     ) -> Option<Conflict> {
         if RECORD && writes {
             self.keep_replaced(space);
@@ -275,11 +288,13 @@ impl RaceDetector {
                 continue;
             }
             // A thread may have observed a strong write without synchronising with it.
-            let is_excused = |conflict: &Conflict| {
+            let has_observed = |conflict: &Conflict| {
                 let write = (conflict.address, conflict.stamp);
-                space == Space::Global
-                    && !conflict.stamp.is_copy()
-                    && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
+                space == Space::Global && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
+            };
+            let is_excused = |conflict: &Conflict| {
+                let repeats = writes && conflict.writes && is_redundant(conflict.lane);
+                !conflict.stamp.is_copy() && (repeats || has_observed(conflict))
             };
             let conflict = shadow.check(part, writes, &clocks, &mut last_ordered, is_excused);
             let conflicts = first.into_iter().chain(conflict);

@@ -16,10 +16,12 @@ impl Parser<'_> {
         let at = self.here();
         let mut function = Function { name: self.ident("a kernel name")?.to_string(), ..Function::default() };
         self.declare("kernel", &function.name, at);
+        let outside = self.ast.errors.len();
         let mut names = Names::default();
         function.params = self.params(&mut function, &mut names)?;
         self.attributes(&mut function)?;
         body::parse(self, &mut function, names, true)?;
+        function.errors = self.ast.errors.split_off(outside);
         self.ast.functions.push(function);
         Ok(())
     }
@@ -41,7 +43,9 @@ impl Parser<'_> {
             return Ok(());
         }
         self.declare("function", &name, at);
+        let outside = self.ast.errors.len();
         body::parse(self, &mut function, names, false)?;
+        function.errors = self.ast.errors.split_off(outside);
         self.ast.device.insert(name, Some(function));
         Ok(())
     }

@@ -38,7 +38,10 @@ pub(crate) fn parse(text: &str, look_up: LookUp) -> Result<Ast, Vec<ParseError>>
     match parser.text() {
         Ok(()) => Ok(parser.ast),
         Err(last) => {
-            let mut errors = parser.ast.errors;
+            let Ast { mut errors, functions, device, .. } = parser.ast;
+            let parsed = functions.into_iter().chain(device.into_values().flatten());
+            errors.extend(parsed.flat_map(|function| function.errors));
+            errors.sort_by_key(|error| (error.line, error.column));
             errors.push(last);
             Err(errors)
         }

@@ -1,0 +1,133 @@
+//! The uninitialised bits of a warp's registers, with the reads that they come from.
+
+use super::fault::Fault;
+use crate::code::value_flow::RegisterSlot;
+use crate::lanes::{LANES, RegisterFile, lanes_of};
+use crate::load::types::Width;
+
+/// Bytes of the smallest slot, that of a predicate.
+const SLOT_BYTES: usize = 4;
+/// Instructions between two searches for uninitialised bits.
+const SEARCH_INTERVAL: u32 = 1 << 12;
+
+/// The uninitialised bits of a warp's registers. A warp has them from its first read of uninitialised memory, or of an
+/// uninitialised register, until no register has such bits any more.
+pub(crate) struct UninitialisedBits {
+    /// Bits that are set are uninitialised in the register at the same slot.
+    bits: RegisterFile,
+    /// For each slot, the lanes whose bits are results of arithmetic, and not copies of uninitialised memory.
+    computed: Vec<u32>,
+    /// For each slot, the read that its uninitialised bits come from: an index into `reads`.
+    origins: Vec<u32>,
+    /// Reads of uninitialised memory and registers, as the findings that they would be.
+    reads: Vec<Fault>,
+    /// Instructions until the next search.
+    until_search: u32,
+}
+
+impl UninitialisedBits {
+    /// No uninitialised bits in registers that end at byte `end` of the register file.
+    pub(crate) fn new(end: u32) -> UninitialisedBits {
+        let slots = end as usize / SLOT_BYTES;
+        UninitialisedBits {
+            bits: RegisterFile::new(end),
+            computed: vec![0; slots],
+            origins: vec![0; slots],
+            reads: Vec::new(),
+            until_search: SEARCH_INTERVAL,
+        }
+    }
+
+    /// Counts an instruction. Returns true if no register has uninitialised bits, which is found out from time to time.
+    pub(crate) fn count(&mut self) -> bool {
+        self.until_search -= 1;
+        if self.until_search > 0 {
+            return false;
+        }
+        self.until_search = SEARCH_INTERVAL;
+        self.bits.is_zero()
+    }
+
+    /// Whether a slot belongs to a register, and not to a constant.
+    pub(crate) fn is_register(&self, slot: u32) -> bool {
+        (slot as usize / SLOT_BYTES) < self.computed.len()
+    }
+
+    /// The uninitialised bits of a register in each lane.
+    pub(crate) fn lanes(&self, register: RegisterSlot) -> [u64; LANES] {
+        register.values(&self.bits)
+    }
+
+    /// The lanes in which a register has uninitialised bits.
+    pub(crate) fn mask(&self, register: RegisterSlot) -> u32 {
+        match register.width {
+            Width::Predicate => self.bits.mask(register.slot),
+            _ => mask_of(&self.lanes(register)),
+        }
+    }
+
+    /// The lanes in which the uninitialised bits of a register are results of arithmetic.
+    pub(crate) fn computed(&self, slot: u32) -> u32 {
+        self.computed[slot as usize / SLOT_BYTES]
+    }
+
+    /// The read that the uninitialised bits of a register come from: an index for [`UninitialisedBits::read`].
+    pub(crate) fn origin(&self, slot: u32) -> u32 {
+        self.origins[slot as usize / SLOT_BYTES]
+    }
+
+    /// The read with an index.
+    pub(crate) fn read(&self, origin: u32) -> Option<&Fault> {
+        self.reads.get(origin as usize)
+    }
+
+    /// Adds a read, unless the same instruction has read uninitialised bits before; returns its index.
+    pub(crate) fn add_read(&mut self, pc: usize, read: impl FnOnce() -> Fault) -> u32 {
+        let known = self.reads.iter().position(|known| known.pc == Some(pc));
+        let index = known.unwrap_or_else(|| {
+            self.reads.push(read().at(pc));
+            self.reads.len() - 1
+        });
+        index as u32
+    }
+
+    /// Sets the uninitialised bits of a register in the lanes of `active`. Those of the lanes in `computed` are results of
+    /// arithmetic; all of them come from the read `origin`.
+    pub(crate) fn set(
+        &mut self,
+        register: RegisterSlot,
+        active: u32,
+        bits: &[u64; LANES],
+        (computed, origin): (u32, u32),
+    ) {
+        register.write(&mut self.bits, bits, active);
+        let index = register.slot as usize / SLOT_BYTES;
+        self.computed[index] = self.computed[index] & !active | computed & active;
+        if mask_of(bits) & active != 0 {
+            self.origins[index] = origin;
+        }
+    }
+
+    /// Marks a register as uninitialised in the lanes of `uninitialised`, and as initialised in the other lanes of `active`.
+    pub(crate) fn set_whole(
+        &mut self,
+        register: RegisterSlot,
+        active: u32,
+        uninitialised: u32,
+        (computed, origin): (u32, u32),
+    ) {
+        let all = all_bits(register.width);
+        let bits = std::array::from_fn(|lane| if uninitialised >> lane & 1 != 0 { all } else { 0 });
+        self.set(register, active, &bits, (computed, origin));
+    }
+}
+
+/// A register's value in which all bits are set.
+fn all_bits(width: Width) -> u64 {
+    u64::MAX >> (64 - width.bits())
+}
+
+/// The lanes whose bits are not all zero.
+pub(crate) fn mask_of(bits: &[u64; LANES]) -> u32 {
+    lanes_of(u32::MAX).filter(|&lane| bits[lane] != 0).fold(0, |mask, lane| mask | 1 << lane)
+}
