@@ -3,6 +3,7 @@
 use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::GridDetector;
+use crate::context::tensor_maps::ChangedMaps;
 use crate::context::{Counters, Launch, Printed};
 use crate::exec::numeric::instrument;
 use crate::exec::resolve::resolver;
@@ -83,6 +84,7 @@ pub(crate) fn run_in(
         module_base,
         grid_workspace: workspace.unwrap_or(0),
         printed: Printed::default(),
+        changed_maps: ChangedMaps::default(),
         order,
     };
     let threads = if options.threads == 0 { rayon::current_num_threads() } else { options.threads };

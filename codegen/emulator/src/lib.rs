@@ -77,8 +77,12 @@
 //! encodes on a device, in a format of the emulator; a kernel takes it as a parameter of 128 bytes, or finds it in global or
 //! constant memory. Other bytes, and a map of another number of dimensions, are [`FindingKind::TensorMap`]. A copy signals
 //! the bytes of the whole box; elements outside the tensor are filled and not stored. Not supported: `im2col`, interleaved
-//! tensors, rows of a box that are shorter than the swizzle, `tensormap.replace`. The NaN that fills
-//! a box has all bits set but the sign; the ISA leaves it open.
+//! tensors, rows of a box that are shorter than the swizzle. The NaN that fills a box has all bits set but the sign; the ISA
+//! leaves it open.
+//!
+//! `tensormap.replace` changes a map, or makes one of 128 zeros. A map in global memory that the launch has changed is used by
+//! another proxy: a use needs a release fence of that proxy after the change, or `tensormap.cp_fenceproxy`, and an acquire
+//! fence by the CTA that uses the map ([`FindingKind::ProxyFence`]).
 //!
 //! Misuse of an mbarrier (phases, pending arrivals, transaction bytes) is [`FindingKind::Mbarrier`]. When all warps
 //! wait and nothing in flight can release one, the run stops at once with [`FindingKind::Deadlock`], which lists what

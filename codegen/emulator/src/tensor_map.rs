@@ -81,7 +81,8 @@ pub enum Swizzle {
 }
 
 impl Swizzle {
-    const ALL: [Swizzle; 4] = [Swizzle::None, Swizzle::Bytes32, Swizzle::Bytes64, Swizzle::Bytes128];
+    pub(crate) const ALL: [Swizzle; 4] =
+        [Swizzle::None, Swizzle::Bytes32, Swizzle::Bytes64, Swizzle::Bytes128];
 
     /// Chunks of 16 bytes in a row of the pattern: 1 without swizzle.
     pub(crate) fn chunks(self) -> u64 {
@@ -217,43 +218,53 @@ impl TensorMap {
     /// The first requirement of `cuTensorMapEncodeTiled` that the map does not meet, or what the emulator does not support.
     pub fn encode(&self) -> Result<[u8; TENSOR_MAP_BYTES], TensorMapError> {
         self.check().map_err(TensorMapError)?;
-        let mut bytes = Vec::with_capacity(TENSOR_MAP_BYTES);
-        bytes.extend(MAGIC);
-        bytes.extend(self.address.to_le_bytes());
-        let (element, swizzle) = (self.element as u8, self.swizzle as u8);
-        bytes.extend([self.sizes.len() as u8, element, swizzle, self.fills_nan as u8]);
-        // Sizes up to 2^32 are stored less 1.
-        self.sizes.iter().for_each(|&size| bytes.extend((size as u32).wrapping_sub(1).to_le_bytes()));
-        self.strides.iter().for_each(|stride| bytes.extend(stride.to_le_bytes()));
-        self.box_sizes.iter().for_each(|&size| bytes.extend((size as u16).to_le_bytes()));
-        bytes.extend(self.steps.iter().map(|&step| step as u8));
-        bytes.resize(TENSOR_MAP_BYTES, 0);
-        let mut encoded = [0; TENSOR_MAP_BYTES];
-        encoded.copy_from_slice(&bytes);
-        Ok(encoded)
+        let mut bytes = [0; TENSOR_MAP_BYTES];
+        put(&mut bytes, 0, &MAGIC);
+        let mut set = |field: MapField, dimension: usize, value: u64| field.set(&mut bytes, dimension, value);
+        set(MapField::Address, 0, self.address);
+        set(MapField::Rank, 0, self.sizes.len() as u64 - 1);
+        set(MapField::Element, 0, self.element as u64);
+        set(MapField::Swizzle, 0, self.swizzle as u64);
+        set(MapField::Fill, 0, self.fills_nan.into());
+        for dimension in 0..self.sizes.len() {
+            set(MapField::Size, dimension, self.sizes[dimension]);
+            set(MapField::BoxSize, dimension, self.box_sizes[dimension].into());
+            set(MapField::Step, dimension, self.steps[dimension].into());
+        }
+        self.strides.iter().enumerate().for_each(|(at, &stride)| set(MapField::Stride, at, stride));
+        Ok(bytes)
     }
 
-    /// Decodes a map; `None` if the bytes are not from [`TensorMap::encode`].
-    pub(crate) fn decode(bytes: &[u8; TENSOR_MAP_BYTES]) -> Option<TensorMap> {
-        let mut rest = bytes.strip_prefix(&MAGIC)?;
-        let mut next = |count: usize| {
-            let (number, after) = rest.split_at_checked(count)?;
-            rest = after;
-            Some(number.iter().rev().fold(0u64, |value, &byte| value << 8 | byte as u64))
+    /// Decodes a map.
+    ///
+    /// # Errors
+    /// Bytes that are no map, or a map that does not meet the requirements of `cuTensorMapEncodeTiled`: the one that it does
+    /// not meet.
+    pub(crate) fn decode(bytes: &[u8; TENSOR_MAP_BYTES]) -> Result<TensorMap, NoTensorMap> {
+        if !bytes.starts_with(&MAGIC) {
+            return Err(NoTensorMap::OtherBytes);
+        }
+        let get = |field: MapField, dimension: usize| field.get(bytes, dimension);
+        let rank = get(MapField::Rank, 0) as usize + 1;
+        let known = (
+            TensorType::ALL.get(get(MapField::Element, 0) as usize),
+            Swizzle::ALL.get(get(MapField::Swizzle, 0) as usize),
+        );
+        let (Some(&element), Some(&swizzle), true) = (known.0, known.1, rank <= MAX_RANK) else {
+            return Err(NoTensorMap::OtherBytes);
         };
-        let address = next(8)?;
-        let rank = next(1).filter(|rank| (1..=MAX_RANK as u64).contains(rank))? as usize;
-        let element = *TensorType::ALL.get(next(1)? as usize)?;
-        let swizzle = *Swizzle::ALL.get(next(1)? as usize)?;
-        let fills_nan = next(1)? != 0;
-        let mut list =
-            |count: usize, bytes: usize| (0..count).map(|_| next(bytes)).collect::<Option<Vec<u64>>>();
-        let sizes: Vec<u64> = list(rank, 4)?.into_iter().map(|size| size + 1).collect();
-        let strides = list(rank - 1, 8)?;
-        let box_sizes = list(rank, 2)?.into_iter().map(|size| size as u32).collect();
-        let steps = list(rank, 1)?.into_iter().map(|step| step as u32).collect();
-        let map = TensorMap { element, address, sizes, strides, box_sizes, steps, swizzle, fills_nan };
-        map.check().is_ok().then_some(map)
+        let list = |field: MapField, count: usize| (0..count).map(move |dimension| get(field, dimension));
+        let map = TensorMap {
+            element,
+            address: get(MapField::Address, 0),
+            sizes: list(MapField::Size, rank).collect(),
+            strides: list(MapField::Stride, rank - 1).collect(),
+            box_sizes: list(MapField::BoxSize, rank).map(|size| size as u32).collect(),
+            steps: list(MapField::Step, rank).map(|step| step as u32).collect(),
+            swizzle,
+            fills_nan: get(MapField::Fill, 0) != 0,
+        };
+        map.check().map_err(NoTensorMap::Invalid).map(|()| map)
     }
 
     /// Number of elements of a box along a dimension.
@@ -371,6 +382,93 @@ impl TensorMap {
         }
         Ok(())
     }
+}
+
+/// Why bytes cannot be used as a tensor map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoTensorMap {
+    /// Neither [`TensorMap::encode`] nor `tensormap.replace` has written them.
+    OtherBytes,
+    /// The requirement that the map does not meet.
+    Invalid(String),
+}
+
+/// A field of an encoded tensor map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MapField {
+    Address,
+    /// The number of dimensions less 1.
+    Rank,
+    /// A [`TensorType`] by its position in `TensorType::ALL`.
+    Element,
+    Swizzle,
+    /// Whether elements outside the tensor are NaN.
+    Fill,
+    /// Elements of the tensor along a dimension.
+    Size,
+    /// Bytes between neighbours along the dimension after.
+    Stride,
+    /// Elements of a box along a dimension.
+    BoxSize,
+    /// Step between the elements of a box along a dimension.
+    Step,
+}
+
+impl MapField {
+    /// First byte of the field, and bytes for each dimension.
+    fn place(self) -> (usize, usize) {
+        match self {
+            MapField::Address => (8, 8),
+            MapField::Rank => (16, 1),
+            MapField::Element => (17, 1),
+            MapField::Swizzle => (18, 1),
+            MapField::Fill => (19, 1),
+            MapField::Size => (24, 4),
+            MapField::Stride => (48, 8),
+            MapField::BoxSize => (80, 2),
+            MapField::Step => (90, 1),
+        }
+    }
+
+    /// Number of values that the field has.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            MapField::Size | MapField::BoxSize | MapField::Step => MAX_RANK,
+            MapField::Stride => MAX_RANK - 1,
+            _ => 1,
+        }
+    }
+
+    fn get(self, bytes: &[u8; TENSOR_MAP_BYTES], dimension: usize) -> u64 {
+        let (first, size) = self.place();
+        let field = &bytes[first + dimension * size..][..size];
+        let value = field.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        // Sizes of up to 2^32 are stored less 1.
+        if self == MapField::Size { value + 1 } else { value }
+    }
+
+    fn set(self, bytes: &mut [u8; TENSOR_MAP_BYTES], dimension: usize, value: u64) {
+        let (first, size) = self.place();
+        let value = if self == MapField::Size { value.wrapping_sub(1) } else { value };
+        put(bytes, first + dimension * size, &value.to_le_bytes()[..size]);
+    }
+
+    /// Sets the field's value for a dimension in an encoded map, or in 128 zeros, which become a map. Returns false if the
+    /// bytes are neither.
+    pub(crate) fn replace(self, bytes: &mut [u8; TENSOR_MAP_BYTES], dimension: usize, value: u64) -> bool {
+        if *bytes == [0; TENSOR_MAP_BYTES] {
+            put(bytes, 0, &MAGIC);
+        }
+        let is_map = bytes.starts_with(&MAGIC);
+        if is_map {
+            self.set(bytes, dimension, value);
+        }
+        is_map
+    }
+}
+
+fn put(bytes: &mut [u8; TENSOR_MAP_BYTES], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
 }
 
 /// Contiguous part of a tensor in a box.

@@ -5,6 +5,7 @@
 
 use super::barrier::{Arrival, Barrier, ClusterBarrier, Release};
 use super::registers::RegisterPools;
+use super::tensor_maps::AcquiredMaps;
 use crate::asynchronous::{AsyncCopy, AsyncOperations, Reservations, Reserved};
 use crate::checks::races::RaceDetector;
 use crate::finding::Neighbour;
@@ -48,6 +49,7 @@ pub(crate) struct ClusterState {
     /// Mask, one bit per CTA rank, of the CTAs whose threads have all exited.
     pub(crate) exited: u32,
     pub(crate) shared: SharedMemory,
+    pub(crate) acquired_maps: AcquiredMaps,
     variables: Vec<PlacedVariable>,
     barriers: Vec<Barrier>,
     pub(crate) cluster_barrier: ClusterBarrier,
@@ -83,6 +85,7 @@ impl ClusterState {
             variables,
             barriers: (0..layout.ctas * BARRIERS).map(|_| Barrier::default()).collect(),
             cluster_barrier: ClusterBarrier::new(layout.ctas * warps),
+            acquired_maps: AcquiredMaps::default(),
             asynchronous: AsyncOperations::default(),
             registers: RegisterPools::default(),
             released: Vec::new(),
@@ -100,6 +103,7 @@ impl ClusterState {
         self.cluster_barrier.reset();
         self.shared.map.clear();
         self.shared.reservations.clear();
+        self.acquired_maps.clear();
         self.asynchronous.reset(self.warps);
         self.barriers.iter_mut().for_each(|barrier| *barrier = Barrier::default());
         self.released.clear();

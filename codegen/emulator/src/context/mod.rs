@@ -7,6 +7,7 @@ pub(crate) mod fault;
 mod independent;
 mod printed;
 pub(crate) mod registers;
+pub(crate) mod tensor_maps;
 pub(crate) mod uninitialised;
 pub(crate) mod warp;
 
@@ -20,6 +21,7 @@ use crate::code::operands::NEGATED;
 use crate::code::program::Program;
 use crate::context::cluster::ClusterState;
 use crate::context::fault::{Fault, Missing};
+use crate::context::tensor_maps::ChangedMaps;
 use crate::context::warp::Warp;
 use crate::finding::FindingKind;
 use crate::geometry::Geometry;
@@ -100,6 +102,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) grid_workspace: u64,
     /// Text that the threads have printed.
     pub(crate) printed: Printed,
+    /// Tensor maps in global memory that the launch has changed.
+    pub(crate) changed_maps: ChangedMaps,
     /// Accesses of the clusters that have ended, if races are checked.
     pub(crate) races: Option<GridDetector>,
     /// The launch's position in programmatic order, if that is checked.

@@ -15,7 +15,8 @@ use crate::code::value_flow::{Dependence, Elements};
 use crate::context::Exec;
 use crate::exec::{
     atomic, bits, cluster, collective, compare, control, convert, copy, float, float_special, half, integer,
-    load_store, load_store_256, matrix_move, mbarrier, mma, moves, print, remote, stack, wgmma, wmma,
+    load_store, load_store_256, matrix_move, mbarrier, mma, moves, print, remote, stack, tensor_maps, wgmma,
+    wmma,
 };
 use crate::load::ast::Instruction;
 use crate::load::error::ParseError;
@@ -178,6 +179,9 @@ const FAMILIES: &[Family] = &[
     family("cp", ANY, Memory, copy::decode)
         .traffic(TrafficKind::AsyncCopy)
         .requires(&[("async", since(80, (7, 0)))]),
+    family("tensormap", "replace", Memory, tensor_maps::decode)
+        .requires(&[(ANY, since(90, (8, 3)).specific())]),
+    family("tensormap", ANY, Memory, tensor_maps::decode).requires(&[(ANY, since(90, (8, 3)))]),
     // Control flow and synchronisation.
     family("bra", ANY, Control, control::decode).traffic(TrafficKind::Branch).depends(Dependence::Branch),
     family("ret|exit|trap|brkpt|nanosleep", ANY, Control, control::decode),
@@ -270,7 +274,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("cp", "reduce shared::cluster"),
     ("cp", "reduce min|max f16|bf16"),
     ("cp", "tile::gather4|tile::scatter4|im2col|im2col::w|im2col::w::128|im2col_no_offs"),
-    ("tensormap", ANY),
+    ("tensormap", "interleave_layout|swizzle_atomicity"),
     ("pmevent|clusterlaunchcontrol", ANY),
     ("redux", "f32"),
     ("mma", "sp|sp::ordered_metadata"),

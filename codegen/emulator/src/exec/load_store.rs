@@ -5,6 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::lane_loop::{NOP, lane_loop, op1, ops};
 use super::races;
 use super::resolve::resolve;
+use super::tensor_maps;
 use crate::checks::races::FenceKind;
 use crate::code::access::{
     Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace,
@@ -226,12 +227,9 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         "ld" | "ldu" => load_or_store(op, Access::Load),
         "st" => load_or_store(op, Access::Store),
         "fence" | "membar" => {
-            // Kernels cannot change tensor maps (`tensormap.replace` is not supported), so the fence orders nothing.
-            if op.take("tensormap::generic") && op.has("acquire") {
-                op.address(0)?;
-                if op.constant_operand(1)? != 128 {
-                    return Err(op.error("the size of the tensor map must be 128"));
-                }
+            if op.take("tensormap::generic") {
+                op.take("proxy");
+                return tensor_maps::decode_fence(op);
             }
             let kind = match (op.take("proxy"), op.take("mbarrier_init")) {
                 (true, _) if op.take("async") || op.take("async.global") => FenceKind::AsyncProxy,

@@ -60,6 +60,7 @@ pub(crate) mod rounding;
 mod shared_access;
 pub(crate) mod stack;
 mod tensor;
+pub(crate) mod tensor_maps;
 mod tensor_sum;
 pub(crate) mod uninitialised;
 pub(crate) mod wgmma;

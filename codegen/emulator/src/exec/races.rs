@@ -181,9 +181,18 @@ pub(crate) fn invalidate_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, ad
 
 /// Checks and records a write of an mbarrier's bytes by a lane; returns false if it races.
 fn write_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) -> bool {
+    access_range(cx, lane, (Space::Shared, Access::Store), (address, MBARRIER_BYTES))
+}
+
+/// Checks and records a weak access of a range by a lane; returns false if it races.
+pub(crate) fn access_range(
+    cx: &mut ExecutionContext<'_>,
+    lane: usize,
+    (space, access): (Space, Access),
+    (address, bytes): (u64, u64),
+) -> bool {
     let accessor = accessor(cx, 1 << lane);
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
-    let (space, access, bytes) = (Space::Shared, Access::Store, MBARRIER_BYTES);
     let what = MemoryAccess { space, access, addresses: LaneAddresses::Same(address), bytes };
     let Some(race) = races.access(accessor, None, &what, &|_| false) else { return true };
     report::race(cx, (space, access), bytes, race);

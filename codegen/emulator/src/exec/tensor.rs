@@ -6,6 +6,7 @@ use super::bulk::{BOX_ALIGNMENT, BulkPart, TensorBox, issue};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::reduction;
 use super::resolve::resolve_range;
+use super::tensor_maps;
 use crate::asynchronous::{Tile, TilePart};
 use crate::code::access::{Access, classify};
 use crate::code::cursor::{AddressWidth, InstructionCursor, quantity};
@@ -17,7 +18,7 @@ use crate::load::error::ParseError;
 use crate::load::types::Ty;
 use crate::profile::Counts;
 use crate::profile::requests::sectors_of_range;
-use crate::tensor_map::{BoxPart, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap};
+use crate::tensor_map::{BoxPart, NoTensorMap, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap};
 
 /// What an instruction does with a box.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,13 +144,20 @@ fn read_map(cx: &mut ExecutionContext<'_>, lane: usize, address: u64, rank: usiz
         // SAFETY: the range has been checked.
         unsafe { from.cast_const().copy_to_nonoverlapping(bytes.as_mut_ptr(), TENSOR_MAP_BYTES) };
     }
+    if space == Space::Global
+        && let Some(detail) = tensor_maps::unordered_change(cx, at)
+    {
+        cx.fault(FindingKind::ProxyFence, lane as u32, detail);
+        return None;
+    }
     let detail = match TensorMap::decode(&bytes) {
-        Some(map) if map.sizes.len() == rank => return Some(map),
-        Some(map) => format!(
+        Ok(map) if map.sizes.len() == rank => return Some(map),
+        Ok(map) => format!(
             "the tensor map at {address:#x} has {}, and the instruction {rank}",
             quantity(map.sizes.len(), "dimension")
         ),
-        None => format!(
+        Err(NoTensorMap::Invalid(what)) => format!("the tensor map at {address:#x} is invalid: {what}"),
+        Err(NoTensorMap::OtherBytes) => format!(
             "no tensor map is at {address:#x}: the address must be that of a parameter, constant or global variable that \
              holds a tensor map"
         ),

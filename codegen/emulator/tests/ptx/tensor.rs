@@ -557,6 +557,52 @@ fn maps_in_memory_are_read_and_prefetched() {
     }
 }
 
+/// A kernel that moves the map in global memory to another row, then loads a box with it.
+#[test]
+fn maps_in_global_memory_are_changed() {
+    let data = bytes(64 * 6);
+    let outcome = |fences: &str, value: &str| {
+        let device = Device::new(&data, 512);
+        let map =
+            TensorMap::dense(TensorType::U8, device.tensor, &[64, 5], &[32, 16]).encode().expect("valid");
+        let address = device.memory.alloc("map", 128);
+        device.memory.write(address, &map).expect("inside");
+        let change = format!(
+            "    bar.sync 0;\n    mov.b64 %map, {address};\n    mov.b64 %x2, {};\n    @%p {value};\n    {fences}\n",
+            device.tensor + 64
+        );
+        let text = load(2, "0, 0", 512).replace("    bar.sync 0;\n", &change);
+        let text = text.replace(".version 8.1\n.target sm_90", ".version 8.3\n.target sm_90a");
+        device
+            .run(&text, &[0; 128], 1)
+            .map(|()| device.read(device.out, 512))
+            .map_err(|found| (found.kind, found.detail))
+    };
+    let change = "tensormap.replace.tile.global_address.global.b1024.b64 [%map], %x2";
+    let (release, acquire) = (
+        "fence.proxy.tensormap::generic.release.gpu;",
+        "fence.proxy.tensormap::generic.acquire.gpu [%map], 128;",
+    );
+    let moved = window(&data[64..], 64, (0, 0), (32, 16), 0);
+    assert_eq!(outcome(&[release, acquire].concat(), change), Ok(moved));
+    for (fences, missing) in [(release, "acquire"), (acquire, "release"), ("", "release")] {
+        let (kind, detail) = outcome(fences, change).expect_err("a fence is missing");
+        assert_eq!(kind, FindingKind::ProxyFence);
+        assert!(
+            detail.contains(&format!("has executed no `fence.proxy.tensormap::generic.{missing}`")),
+            "{detail}"
+        );
+    }
+    let fences = [release, acquire].concat();
+    let invalid = change.replace("%x2", "8");
+    let (kind, detail) = outcome(&fences, &invalid).expect_err("an odd address");
+    assert_eq!(kind, FindingKind::TensorMap);
+    assert!(detail.contains("a tensor at 0x8: the address must be a multiple of 16"), "{detail}");
+    let (kind, detail) = outcome(&fences, &change.replace("[%map]", "[%out]")).expect_err("no map");
+    assert_eq!(kind, FindingKind::TensorMap);
+    assert!(detail.contains("are neither a tensor map nor zeros"), "{detail}");
+}
+
 #[test]
 fn maps_that_the_driver_refuses_are_refused() {
     let valid = TensorMap::dense(TensorType::F16, 0x1000, &[64, 8], &[64, 8]);
