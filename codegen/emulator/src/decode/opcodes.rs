@@ -14,9 +14,9 @@ use crate::code::cursor::InstructionCursor;
 use crate::code::value_flow::{Dependence, Elements};
 use crate::context::Exec;
 use crate::exec::{
-    atomic, bits, cluster, collective, compare, control, convert, copy, float, float_special, half, integer,
-    load_store, load_store_256, matrix_move, mbarrier, mma, moves, print, remote, stack, tensor_maps, wgmma,
-    wmma,
+    atomic, atomic_vector, bits, cluster, collective, compare, control, convert, copy, float, float_special,
+    half, integer, load_store, load_store_256, matrix_move, mbarrier, mma, moves, print, remote, stack,
+    tensor_maps, wgmma, wmma,
 };
 use crate::load::ast::Instruction;
 use crate::load::error::ParseError;
@@ -153,6 +153,9 @@ const FAMILIES: &[Family] = &[
     family("st", ANY, Memory, load_store::decode)
         .traffic(TrafficKind::Store)
         .requires(&[("shared::cta", since(75, (7, 8)))]),
+    family("atom|red", "v2|v4|v8", Memory, atomic_vector::decode)
+        .traffic(TrafficKind::Store)
+        .requires(&[(ANY, since(90, (8, 1)))]),
     family("atom|red", ANY, Memory, atomic::decode)
         .traffic(TrafficKind::Store)
         .requires(&[("shared::cta", since(75, (7, 8))), ("bf16|bf16x2", since(90, (7, 8)))]),
@@ -269,7 +272,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("isspacep", "const|param|param::entry|param::func"),
     ("ld|st", "v8 b8|u8|s8|b16|u16|s16"),
     ("st", "bulk"),
-    ("atom|red", "v2|v4|v8"),
     ("applypriority|discard|istypep|multimem", ANY),
     ("cp", "reduce shared::cluster"),
     ("cp", "reduce min|max f16|bf16"),

@@ -30,6 +30,8 @@ macro_rules! updates {
         }
     )* };
 }
+pub(super) use updates;
+
 updates! {
     Add(old, b, _c) old.wrapping_add(b);
     And(old, b, _c) old & b;
@@ -76,7 +78,7 @@ fn add_pair<F: Format>(a: u64, b: u64) -> u64 {
 }
 
 /// A word that atomic instructions update.
-trait Word: Pod {
+pub(super) trait Word: Pod {
     /// Replaces the word in memory by `update` of it, atomically, and returns the old word.
     ///
     /// # Safety
@@ -129,7 +131,7 @@ fn atomic<W: Word, U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-fn pointers(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64) -> Option<[*mut u8; 32]> {
+pub(super) fn pointers(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64) -> Option<[*mut u8; 32]> {
     match resolve(cx, i, bytes, Access::Atomic) {
         Resolved::Run(start) => Some(std::array::from_fn(|lane| start.wrapping_add(lane * bytes as usize))),
         Resolved::Same(start) => Some([start; 32]),

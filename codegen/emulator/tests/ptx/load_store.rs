@@ -65,6 +65,29 @@ fn vector_stores_of_wide_registers() {
 }
 
 #[test]
+fn atomics_on_vectors() {
+    // All 64 threads of two CTAs add to, and take the maximum of, the same vectors.
+    let body = "
+        mov.u32 %r0, %tid.x; cvt.rn.f32.u32 %f0, %r0; mov.f32 %f1, 0f3F800000;
+        red.global.add.v2.f32 [%data], {%f1, %f0};
+        cvt.rn.f16.f32 %h0, %f0; mov.b16 %h1, 0x3c00;
+        red.global.max.noftz.v4.f16 [%data+8], {%h0, %h1, %h0, %h1};
+        mul.wide.u32 %x0, %r0, 8; add.u64 %x0, %x0, %data;
+        atom.global.add.v2.f32 {%f2, _}, [%x0+16], {%f0, %f1}; st.global.f32 [%x0+20], %f2;";
+    let mut out = words(4 + 64, 0);
+    launch(&kernel("", body), LaunchConfig::linear(2, 32), &mut out).expect_err("a store beside atomics");
+    let body = body.replace("st.global.f32 [%x0+20], %f2;", "");
+    let mut out = words(4 + 64, 0);
+    launch(&kernel("", &body), LaunchConfig::linear(2, 32), &mut out).expect("runs");
+    let (sum, largest) = (2.0 * (0..32).sum::<u32>() as f32, 0x3c00_4fc0);
+    assert_eq!(out[..4], [64f32.to_bits(), sum.to_bits(), largest, largest]);
+    for lane in 0..32 {
+        let pair = [2.0 * lane as f32, 2.0].map(f32::to_bits);
+        assert_eq!(out[4 + 2 * lane as usize..][..2], pair, "lane {lane}");
+    }
+}
+
+#[test]
 fn cache_hints_and_memory_orders_do_not_change_values() {
     let body = "
         createpolicy.fractional.L2::evict_first.b64 %x1, 1.0;
