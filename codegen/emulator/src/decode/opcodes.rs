@@ -14,9 +14,9 @@ use crate::code::cursor::InstructionCursor;
 use crate::code::value_flow::{Dependence, Elements};
 use crate::context::Exec;
 use crate::exec::{
-    atomic, atomic_vector, bits, cluster, collective, compare, control, convert, copy, float, float_special,
-    half, integer, load_store, load_store_256, matrix_move, mbarrier, mma, moves, print, remote, stack,
-    tensor_maps, wgmma, wmma,
+    atomic, atomic_128, atomic_vector, bits, cluster, collective, compare, control, convert, copy, float,
+    float_special, half, integer, load_store, load_store_256, matrix_move, mbarrier, mma, moves, print,
+    remote, stack, tensor_maps, wgmma, wmma,
 };
 use crate::load::ast::Instruction;
 use crate::load::error::ParseError;
@@ -106,7 +106,7 @@ const FAMILIES: &[Family] = &[
     family("setp|set", ANY, Integer, compare::decode),
     family("selp|slct", ANY, Move, compare::decode),
     // Moves and conversion.
-    family("mov", ANY, Move, moves::decode),
+    family("mov", ANY, Move, moves::decode).requires(&[("b128", since(75, (8, 3)))]),
     family("cvta", ANY, Move, moves::decode)
         .depends(Dependence::Lane)
         .requires(&[("shared::cta", since(75, (7, 8)))]),
@@ -146,13 +146,20 @@ const FAMILIES: &[Family] = &[
     family("st", WIDE_V4, Memory, load_store_256::decode)
         .traffic(TrafficKind::Store)
         .requires(&[(ANY, since(100, (8, 8)))]),
-    family("ld|ldu", ANY, Memory, load_store::decode)
-        .traffic(TrafficKind::Load)
-        .requires(&[("shared::cta", since(75, (7, 8)))]),
+    family("ld|ldu", ANY, Memory, load_store::decode).traffic(TrafficKind::Load).requires(&[
+        ("shared::cta", since(75, (7, 8))),
+        ("b128", since(75, (8, 3))),
+        ("sys b128", since(75, (8, 4))),
+    ]),
     family("st|red", "async", Memory, remote::decode).requires(&[(ANY, since(90, (8, 1)))]),
-    family("st", ANY, Memory, load_store::decode)
+    family("st", ANY, Memory, load_store::decode).traffic(TrafficKind::Store).requires(&[
+        ("shared::cta", since(75, (7, 8))),
+        ("b128", since(75, (8, 3))),
+        ("sys b128", since(75, (8, 4))),
+    ]),
+    family("atom", "b128", Memory, atomic_128::decode)
         .traffic(TrafficKind::Store)
-        .requires(&[("shared::cta", since(75, (7, 8)))]),
+        .requires(&[(ANY, since(90, (8, 3))), ("sys", since(90, (8, 4)))]),
     family("atom|red", "v2|v4|v8", Memory, atomic_vector::decode)
         .traffic(TrafficKind::Store)
         .requires(&[(ANY, since(90, (8, 1)))]),

@@ -18,6 +18,7 @@
 
 mod addresses;
 pub(crate) mod atomic;
+pub(crate) mod atomic_128;
 pub(crate) mod atomic_vector;
 pub(crate) mod bits;
 pub(crate) mod bulk;

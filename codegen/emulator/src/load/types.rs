@@ -1,5 +1,8 @@
 //! Types of PTX operands.
 
+/// The type of registers of 128 bits, as a suffix without its dot. The parser replaces each by two registers of 64 bits.
+pub(crate) const WIDE: &str = "b128";
+
 /// Operand type, written as a suffix such as `.u32` or `.f16x2`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum Ty {

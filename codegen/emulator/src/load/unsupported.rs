@@ -8,7 +8,7 @@ use crate::load::ast::Instruction;
 use crate::load::error::ParseErrorKind;
 
 /// Types that the emulator supports in no instruction.
-const TYPES: &str = "b128 f32x2 e2m1x2 e2m3x2 e3m2x2 e2m1x4 e2m3x4 e3m2x4 e4m3x4 e5m2x4 ue8m0x2";
+const TYPES: &str = "f32x2 e2m1x2 e2m3x2 e3m2x2 e2m1x4 e2m3x4 e3m2x4 e4m3x4 e5m2x4 ue8m0x2";
 
 /// Opcodes of which the emulator supports only some forms.
 const PARTIALLY_SUPPORTED: &str = "\

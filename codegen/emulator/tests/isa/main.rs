@@ -78,12 +78,13 @@ fn module<'i>(target: &str, version: &str, instructions: impl IntoIterator<Item 
             true => "PROTOTYPE: .callprototype (.param .b32 _) _ (.param .b32 _);",
             false => "",
         };
+        let wide = if instruction.contains(".b128 ") { ".reg .b128 %w<4>;" } else { "" };
         let instruction = instruction.replace("call f, (%r0), PLAIN", "call g, (%r0)");
         let _ = writeln!(
             text,
             ".visible .entry k{number}(.param .u64 data)\n{{\n.reg .pred %p, %q;\n.reg .b16 %h<8>;\n\
              .reg .b32 %r<16>, %s;\n.reg .b64 %x<8>;\n.shared .align 16 .b8 tile[64];\n\
-             .shared .align 8 .b64 bar;\n.local .align 8 .b8 own[16];\n.param .b32 arg;\n{list}{prototype}\n\
+             .shared .align 8 .b64 bar;\n.local .align 8 .b8 own[16];\n.param .b32 arg;\n{wide}{list}{prototype}\n\
              {instruction};\nL:\nM:\nret;\n}}"
         );
     }

@@ -65,6 +65,25 @@ fn vector_stores_of_wide_registers() {
 }
 
 #[test]
+fn registers_of_128_bits() {
+    let body = "
+        .reg .b128 %w<4>, one; mov.u32 %r0, %tid.x; cvt.u64.u32 %x1, %r0; mad.wide.u32 %x0, %r0, 16, %data;
+        mov.b128 %w0, {%x1, 5}; st.global.b128 [%x0], %w0; ld.relaxed.gpu.global.b128 %w1, [%x0];
+        mov.b128 {%x2, %x3}, %w1; add.u64 %x2, %x2, 1; mov.b128 one, {%x2, %x3}; mov.b128 %w2, one;
+        atom.global.cas.b128 %w3, [%x0], %w1, %w2; atom.global.cas.b128 _, [%x0], %w1, %w0;
+        mov.b128 {%x4, %x5}, %w3; add.u64 %x5, %x4, %x5; mov.b128 %w3, {7, %x5};
+        setp.eq.u32 %p, %r0, 3; @%p atom.global.exch.b128 %w1, [%x0], %w3;";
+    let mut out = words(128, 0);
+    let text = kernel("", body).replace(".version 8.1", ".version 8.3");
+    launch(&text, LaunchConfig::linear(1, 32), &mut out).expect("runs");
+    for lane in 0..32 {
+        let at = 4 * lane as usize;
+        let expected = if lane == 3 { [7, 0, 8, 0] } else { [lane + 1, 0, 5, 0] };
+        assert_eq!(out[at..at + 4], expected, "lane {lane}");
+    }
+}
+
+#[test]
 fn atomics_on_vectors() {
     // All 64 threads of two CTAs add to, and take the maximum of, the same vectors.
     let body = "

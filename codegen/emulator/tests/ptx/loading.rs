@@ -62,6 +62,17 @@ fn kernels_without_errors_load() {
 
 #[test]
 fn wrong_operands() {
+    let wide = |instruction: &str| format!("    .reg .b128 %w<2>; {instruction}");
+    for instruction in
+        ["mov.b64 %x0, %w0;", "mov.b128 %w0, %x0;", "ld.global.b128 %x0, [%data];", "add.u64 %x0, %x0, %w1;"]
+    {
+        let text = kernel("", &wide(instruction)).replace(".version 8.1", ".version 8.3");
+        let error = Module::parse(&text).expect_err("registers of two widths");
+        assert!(
+            error.message.contains("with registers of other widths than its type"),
+            "{instruction}: {error}"
+        );
+    }
     refuses(
         "    add.u32 %r0, %r1, %x0;",
         expect!["operand: PTX line 13, column 5: `%x0` has 64 bits where `add.u32` needs 32"],

@@ -1,13 +1,13 @@
 //! Function bodies: scopes, labels and declarations.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::names::Names;
 use super::{Linkage, Parser};
 use crate::load::ast::{Function, Instruction, Location, Prototype, RegId, Register};
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
-use crate::load::types::Ty;
+use crate::load::types::{Ty, WIDE};
 
 /// Largest number of registers that a function may use.
 pub(super) const MAX_REGISTERS: usize = 1 << 20;
@@ -23,7 +23,7 @@ pub(super) struct Scope {
     pub(super) names: Names,
     registers: HashMap<String, RegId>,
     /// Register ranges such as `.reg .b32 %r<12>`: prefix to (type, count). A register is created at its first use.
-    ranges: HashMap<String, (Ty, u64)>,
+    ranges: HashMap<String, (RegisterType, u64)>,
     /// `.local` and `.param` variables: declared name to a name that is unique in the function.
     pub(super) variables: HashMap<String, String>,
     /// `.branchtargets` lists: label of the list to its target labels.
@@ -44,6 +44,16 @@ pub(super) struct Body<'p, 'a> {
     last_locations: HashMap<(u32, u32, u32), u32>,
     /// Number of instructions for which `brx.idx` instructions stand so far.
     pub(super) expanded: usize,
+    /// Low halves of the registers of 128 bits; the high half is the register after.
+    pub(super) wide: HashSet<RegId>,
+}
+
+/// Declared type of registers.
+#[derive(Clone, Copy)]
+enum RegisterType {
+    Plain(Ty),
+    /// 128 bits.
+    Wide,
 }
 
 /// Parses the body of a kernel or a device function. `names` are the names of the parameters.
@@ -69,6 +79,7 @@ pub(super) fn parse(
         source: None,
         last_locations: HashMap::new(),
         expanded: 0,
+        wide: HashSet::new(),
     };
     while !body.scopes.is_empty() {
         body.statement()?;
@@ -182,8 +193,10 @@ impl Body<'_, '_> {
         let p = &mut *self.parser;
         p.at += 1;
         let Token::Dot(word) = p.peek() else { return p.expected("the registers' type") };
-        let Some(ty) = Ty::parse(word) else {
-            return Err(p.unknown_word(&format!("register type `.{word}`"), word));
+        let ty = match Ty::parse(word) {
+            Some(ty) => RegisterType::Plain(ty),
+            None if word == WIDE => RegisterType::Wide,
+            None => return Err(p.unknown_word(&format!("register type `.{word}`"), word)),
         };
         p.at += 1;
         loop {
@@ -200,9 +213,8 @@ impl Body<'_, '_> {
             } else if let Err(error) = scope.names.declare("register", name, at) {
                 self.parser.report(error);
             } else {
-                let id = self.function.registers.len();
-                self.function.registers.push(Register { name: name.to_string(), ty });
-                scope.registers.insert(name.to_string(), id as RegId);
+                let id = add_register(self.function, &mut self.wide, name, ty);
+                scope.registers.insert(name.to_string(), id);
             }
             if self.function.registers.len() > MAX_REGISTERS {
                 return Err(self.parser.error_of(ParseErrorKind::Unsupported, "too many registers"));
@@ -291,12 +303,26 @@ impl Body<'_, '_> {
             if let (Some(&(ty, count)), Ok(index)) = (scope.ranges.get(prefix), index)
                 && index < count
             {
-                let id = self.function.registers.len() as RegId;
-                self.function.registers.push(Register { name: name.to_string(), ty });
+                let id = add_register(self.function, &mut self.wide, name, ty);
                 scope.registers.insert(name.to_string(), id);
                 return Some(id);
             }
         }
         None
     }
+}
+
+/// Adds a register to a function and returns its number.
+fn add_register(function: &mut Function, wide: &mut HashSet<RegId>, name: &str, ty: RegisterType) -> RegId {
+    let id = function.registers.len() as RegId;
+    let mut add = |name: String, ty: Ty| function.registers.push(Register { name, ty });
+    match ty {
+        RegisterType::Plain(ty) => add(name.to_string(), ty),
+        RegisterType::Wide => {
+            add(name.to_string(), Ty::B64);
+            add(format!("{name} (upper half)"), Ty::B64);
+            wide.insert(id);
+        }
+    }
+    id
 }

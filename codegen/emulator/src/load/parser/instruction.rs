@@ -75,7 +75,8 @@ impl Body<'_, '_> {
         if instruction.opcode == "brx" {
             return self.indexed_branch(instruction);
         }
-        self.function.body.push(instruction);
+        let split = self.split_wide(instruction)?;
+        self.function.body.extend(split);
         Ok(())
     }
 

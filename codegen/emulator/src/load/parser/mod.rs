@@ -10,6 +10,7 @@ mod instruction;
 mod names;
 mod tokens;
 mod variable;
+mod wide;
 
 use std::collections::HashMap;
 
