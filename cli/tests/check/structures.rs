@@ -43,7 +43,15 @@ fn wrong_addresses_are_refused() {
             "count = 8\npointers = [",
             "buffer `vectors`: `pointers` has a pointer at byte 8 of 8 bytes",
         ),
+        ("16 = \"y\"", "12 = \"y\"", "`pointers` has pointers at bytes 8 and 12, which overlap"),
+        ("16 = \"y\"", "08 = \"y\"", "`pointers` has pointers at bytes 8 and 8, which overlap"),
+        (
+            "of = [\"x\"]",
+            "of = [\"vectors\"]",
+            "`of`: `vectors` has `pointers`, which differ from run to run",
+        ),
         ("save = \"y.bin\"", "save = \"no/y.bin\"", "cannot write"),
+        ("pointers = [", "save = \"y.bin\"\npointers = [", "`save`: y.bin gets another buffer, too"),
     ] {
         let launches = grouped(&[(from, to)]);
         let ran = check(&["grouped.ptx", "--launches", launches.path()]);

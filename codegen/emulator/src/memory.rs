@@ -3,7 +3,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::finding::Neighbour;
@@ -242,6 +245,9 @@ impl Allocation {
     }
 }
 
+/// Held while bytes of full pages are marked as uninitialised.
+static UNMARKING: Mutex<()> = Mutex::new(());
+
 /// Bitmap of initialised bytes: one bit per byte, and one bit per page, set if the whole page is initialised.
 pub(crate) struct InitMap {
     bytes: u64,
@@ -278,7 +284,7 @@ impl InitMap {
     fn unset(&self, word: &AtomicU64, mask: u64) {
         match self.is_private {
             true => word.store(word.load(Relaxed) & !mask, Relaxed),
-            false => _ = word.fetch_and(!mask, Relaxed),
+            false => _ = word.fetch_and(!mask, Release),
         }
     }
 
@@ -289,7 +295,7 @@ impl InitMap {
 
     #[inline(always)]
     fn page_is_full(&self, page: u64) -> bool {
-        self.pages.word(page / 64).load(Relaxed) >> (page % 64) & 1 != 0
+        self.pages.word(page / 64).load(Acquire) >> (page % 64) & 1 != 0
     }
 
     #[inline(always)]
@@ -344,6 +350,8 @@ impl InitMap {
     /// Marks a range as uninitialised. No other thread may access the range at the same time.
     pub(crate) fn unmark(&self, offset: u64, bytes: u64) {
         let end = offset + bytes;
+        // Two threads must not both find the page full: the second would mark what the first unmarks.
+        let held = UNMARKING.lock().unwrap_or_else(PoisonError::into_inner);
         for page in offset / PAGE..end.div_ceil(PAGE) {
             if self.page_is_full(page) {
                 // The rest of the page stays initialised, also for other threads meanwhile.
@@ -354,6 +362,7 @@ impl InitMap {
                 self.unset(self.pages.word(page / 64), 1 << (page % 64));
             }
         }
+        drop(held);
         for (word, mask) in words(offset, bytes) {
             self.unset(self.bits.word(word), mask);
         }

@@ -31,7 +31,7 @@ pub struct Module {
 pub struct RefusedKernel {
     /// The kernel's name.
     pub name: String,
-    /// The errors, in the order of the text.
+    /// The errors, in the order of the text, up to [`Module::MAX_ERRORS`].
     pub errors: Vec<ParseError>,
 }
 
@@ -90,7 +90,7 @@ impl Module {
                     own.extend(outcome.err().unwrap_or_default());
                     own = in_order(own);
                     errors.extend(own.iter().cloned());
-                    refused.push(RefusedKernel { name: function.name.clone(), errors: own });
+                    refused.push(RefusedKernel { name: function.name.clone(), errors: first_errors(own) });
                 }
             }
         }

@@ -6,11 +6,8 @@ use bespoke_emulator::{Kernel, Memory};
 
 use super::CheckError;
 use super::expected::Prepared;
-use super::launches::{Argument, Launches, Pointer, Pointers};
+use super::launches::{Argument, Launches, POINTER, Pointer, Pointers};
 use super::values::{Element, Number, hex};
-
-/// Bytes of a pointer.
-pub(super) const POINTER: usize = 8;
 
 /// A buffer in the device's memory.
 pub(super) struct Placed {
@@ -53,11 +50,16 @@ pub(super) fn allocate<'a>(
 
 /// Offset and value of each pointer in a structure of `size` bytes.
 fn locate(pointers: &Pointers, size: u64, buffers: &Buffers<'_>) -> Result<Vec<(u64, u64)>, String> {
-    let mut located = Vec::new();
+    let mut located: Vec<(u64, u64)> = Vec::new();
     for (offset, pointer) in pointers.at()? {
-        match offset.checked_add(POINTER as u64).is_some_and(|end| end <= size) {
-            true => located.push((offset, address(pointer, buffers)?)),
-            false => return Err(format!("`pointers` has a pointer at byte {offset} of {size} bytes")),
+        if offset.checked_add(POINTER as u64).is_none_or(|end| end > size) {
+            return Err(format!("`pointers` has a pointer at byte {offset} of {size} bytes"));
+        }
+        match located.last() {
+            Some(&(before, _)) if before + POINTER as u64 > offset => {
+                return Err(format!("`pointers` has pointers at bytes {before} and {offset}, which overlap"));
+            }
+            _ => located.push((offset, address(pointer, buffers)?)),
         }
     }
     Ok(located)

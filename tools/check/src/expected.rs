@@ -6,8 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::CheckError;
-use super::arguments::POINTER;
-use super::launches::{Buffer, Content, Expectation, Function, Launches, Pointers};
+use super::launches::{Buffer, Content, Expectation, Function, Launches, POINTER, Pointers};
 use super::values::{Element, Number, hex, random};
 
 /// Size and initial content of a buffer.
@@ -306,6 +305,9 @@ fn wanted(
                 let buffer = launches.buffers.get(name).zip(first.get(name.as_str()));
                 let (buffer, prepared) =
                     buffer.ok_or_else(|| format!("`of`: there is no buffer `{name}`"))?;
+                if buffer.pointers.is_some() {
+                    return Err(format!("`of`: `{name}` has `pointers`, which differ from run to run"));
+                }
                 let content = prepared.content.as_ref();
                 let content = content.ok_or_else(|| format!("`of`: `{name}` has no initial content"))?;
                 operands.push((buffer.element, content));

@@ -9,6 +9,9 @@ use serde::Deserialize;
 use super::CheckError;
 use super::values::{Element, Number};
 
+/// Bytes of a pointer.
+pub(super) const POINTER: usize = 8;
+
 /// Version of the format of launch files.
 const VERSION: u32 = 1;
 
@@ -204,18 +207,23 @@ pub enum Pointers {
 }
 
 impl Pointers {
-    /// The pointers with their offsets in bytes.
+    /// The pointers with their offsets in bytes, in ascending order of the offsets.
     ///
     /// # Errors
     /// If an offset is no number.
     pub fn at(&self) -> Result<Vec<(u64, &Pointer)>, String> {
         match self {
-            Pointers::List(pointers) => Ok((0..).step_by(8).zip(pointers).collect()),
+            Pointers::List(pointers) => Ok((0..).step_by(POINTER).zip(pointers).collect()),
             Pointers::At(pointers) => {
-                let number = |offset: &String| {
-                    offset.parse().map_err(|_| format!("`pointers`: `{offset}` is no offset in bytes"))
+                let number = |offset: &str| {
+                    let digits = offset.bytes().all(|byte| byte.is_ascii_digit());
+                    let number = offset.parse().ok().filter(|_| digits);
+                    number.ok_or_else(|| format!("`pointers`: `{offset}` is no offset in bytes"))
                 };
-                pointers.iter().map(|(offset, pointer)| Ok((number(offset)?, pointer))).collect()
+                let at = pointers.iter().map(|(offset, pointer)| Ok((number(offset)?, pointer)));
+                let mut at = at.collect::<Result<Vec<_>, String>>()?;
+                at.sort_by_key(|&(offset, _)| offset);
+                Ok(at)
             }
         }
     }

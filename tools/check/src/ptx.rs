@@ -61,17 +61,19 @@ impl Loaded {
         self.module.kernels()
     }
 
-    /// Runs the launches in order under the checks of the options, and compares the buffers with their expected
-    /// contents.
+    /// Runs the launches in order under the checks of the options, compares the buffers with their expected contents, and
+    /// writes the buffers with a file ([`Buffer::save`](crate::Buffer::save)) to their files.
     ///
     /// A finding ends its launch, and the next launch runs. After a finding nothing is compared, since results are
-    /// incomplete.
+    /// incomplete, and nothing is written.
     ///
     /// # Errors
-    /// If a launch names an unknown kernel or buffer, or a kernel with errors, or if a buffer cannot be allocated.
+    /// If a launch names an unknown kernel or buffer, or a kernel with errors, if a buffer cannot be allocated, or if a file
+    /// cannot be written.
     pub fn check(&self, launches: &Launches, options: &Options) -> Result<Report, CheckError> {
         let journal = Journal::new(options.lints || options.profile);
         journal.loaded(self.kernels().map(Kernel::name), &self.text);
+        refuse_overwritten(launches)?;
         // A buffer's content is held twice: here, and in the memory of the device.
         let limit = device::emulator_memory() / 2;
         let first = prepare(launches, limit)?;
@@ -126,7 +128,6 @@ impl Loaded {
         if !report.findings.is_empty() {
             return Ok(report);
         }
-        save(launches, &buffers, &memory)?;
         for (name, expected) in &expected {
             let mut got = vec![0; expected.bytes()];
             let address = buffers[name].address;
@@ -134,6 +135,9 @@ impl Loaded {
             if let Some(text) = expected.difference(&got) {
                 report.findings.push(Finding::wrong_result("", format!("buffer `{name}`: {text}")));
             }
+        }
+        if report.findings.is_empty() {
+            save(launches, &buffers, &memory)?;
         }
         Ok(report)
     }
@@ -198,6 +202,25 @@ impl Loaded {
             format!("{} has no such kernel; its kernels: {}", self.name, names.join(", "))
         })
     }
+}
+
+/// Refuses files to which two buffers would be saved, and files that a buffer is read from.
+fn refuse_overwritten(launches: &Launches) -> Result<(), CheckError> {
+    for (name, buffer) in &launches.buffers {
+        let Some(path) = &buffer.save else { continue };
+        let others = launches.buffers.iter().filter(|(other, _)| *other != name);
+        let is_taken = others.clone().any(|(_, other)| other.save.as_ref() == Some(path));
+        let is_read = launches.buffers.values().any(|other| {
+            let expected = other.expect.as_ref().and_then(|expected| expected.file.as_ref());
+            other.file.as_ref() == Some(path) || expected == Some(path)
+        });
+        if is_taken || is_read {
+            let other = if is_read { "is read" } else { "gets another buffer, too" };
+            let what = format!("`save`: {} {other}; give another file", path.display());
+            return Err(CheckError::launches(format!("buffer `{name}`"), what));
+        }
+    }
+    Ok(())
 }
 
 /// Writes the buffers with a file to their files.

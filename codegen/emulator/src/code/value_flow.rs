@@ -8,23 +8,47 @@ use crate::load::types::{Ty, Width};
 /// How the results of an instruction depend on its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependence {
-    /// By bits, of any lane: a result bit that is the same whether some operand bits are all zeros or all ones does not depend
-    /// on these bits. Holds for moves, bitwise operations, shuffles and votes, and for matrix products, in which all ones are a NaN.
+    /// A result bit depends on one bit of each operand, in the same lane: moves and bitwise operations. Operands that select
+    /// ([`ValueFlow::selectors`]) determine the whole result.
     Bits,
+    /// As `Bits`, of operands in any lane: shuffles and votes.
+    Shuffle,
     /// Every result bit of a lane depends on every operand bit of that lane.
     Lane,
     /// Every result bit depends on every operand bit of all lanes.
     Warp,
+    /// A product of matrices of floats: a result depends on a row, on a column and on an accumulator.
+    Matrix,
     /// A load by each lane.
     Load(Elements),
     /// A store by each lane.
     Store(Elements),
     /// A load of 8 × 8 matrices by all lanes (`ldmatrix`).
     MatrixLoad,
+    /// A store of this number of 8 × 8 matrices by all lanes (`stmatrix`).
+    MatrixStore(usize),
     /// A branch, which depends on its guard.
     Branch,
     /// The operands determine an effect other than results: synchronisation, an atomic operation, a copy.
     Effect,
+}
+
+impl Dependence {
+    /// Whether the instruction only computes results in each lane.
+    pub(crate) fn is_of_lanes(self) -> bool {
+        matches!(self, Dependence::Bits | Dependence::Lane)
+    }
+}
+
+/// Index of the first operand in the text that selects what the result is, such as a shift amount, a predicate of `selp`, or
+/// the lane and the member mask of `shfl`.
+pub(crate) fn first_selector(opcode: &str) -> Option<usize> {
+    match opcode {
+        "elect" => Some(1),
+        "shl" | "shr" | "bfe" | "shfl" | "vote" | "match" | "redux" => Some(2),
+        "shf" | "bfi" | "prmt" | "selp" | "slct" => Some(3),
+        _ => None,
+    }
 }
 
 /// Elements that one lane loads or stores.
@@ -103,8 +127,13 @@ impl RegisterSlot {
 #[derive(Debug)]
 pub(crate) struct ValueFlow {
     pub(crate) dependence: Dependence,
-    /// Without the guard.
+    /// Without the guard, and without registers that are only selectors.
     pub(crate) reads: Box<[RegisterSlot]>,
+    /// Registers that select what the result is.
+    pub(crate) selectors: Box<[RegisterSlot]>,
+    /// Whether the carry flag is an operand, and whether it is a result.
+    pub(crate) reads_carry: bool,
+    pub(crate) writes_carry: bool,
     /// Registers that are read in the lanes in which the predicate at the slot `condition` holds.
     pub(crate) conditional_reads: Box<[RegisterSlot]>,
     pub(crate) condition: u32,

@@ -1,5 +1,7 @@
 //! The uninitialised bits of a warp's registers, with the reads that they come from.
 
+use std::collections::HashMap;
+
 use super::fault::Fault;
 use crate::code::value_flow::RegisterSlot;
 use crate::lanes::{LANES, RegisterFile, lanes_of};
@@ -17,10 +19,12 @@ pub(crate) struct UninitialisedBits {
     bits: RegisterFile,
     /// For each slot, the lanes whose bits are results of arithmetic, and not copies of uninitialised memory.
     computed: Vec<u32>,
-    /// For each slot, the read that its uninitialised bits come from: an index into `reads`.
-    origins: Vec<u32>,
-    /// Reads of uninitialised memory and registers, as the findings that they would be.
+    /// For each slot with uninitialised bits, the read that those of each lane come from: an index into `reads`.
+    origins: HashMap<u32, [u32; LANES]>,
+    /// The last read of uninitialised bits by each instruction that has read any, as the finding that it would be.
     reads: Vec<Fault>,
+    /// The lanes in which the carry flag is uninitialised, and the read that this comes from.
+    carry: (u32, u32),
     /// Instructions until the next search.
     until_search: u32,
 }
@@ -32,25 +36,22 @@ impl UninitialisedBits {
         UninitialisedBits {
             bits: RegisterFile::new(end),
             computed: vec![0; slots],
-            origins: vec![0; slots],
+            origins: HashMap::new(),
             reads: Vec::new(),
+            carry: (0, 0),
             until_search: SEARCH_INTERVAL,
         }
     }
 
-    /// Counts an instruction. Returns true if no register has uninitialised bits, which is found out from time to time.
+    /// Counts an instruction, and searches every [`SEARCH_INTERVAL`] instructions; returns true if no register has
+    /// uninitialised bits.
     pub(crate) fn count(&mut self) -> bool {
         self.until_search -= 1;
         if self.until_search > 0 {
             return false;
         }
         self.until_search = SEARCH_INTERVAL;
-        self.bits.is_zero()
-    }
-
-    /// Whether a slot belongs to a register, and not to a constant.
-    pub(crate) fn is_register(&self, slot: u32) -> bool {
-        (slot as usize / SLOT_BYTES) < self.computed.len()
+        self.bits.is_zero() && self.carry.0 == 0
     }
 
     /// The uninitialised bits of a register in each lane.
@@ -71,9 +72,11 @@ impl UninitialisedBits {
         self.computed[slot as usize / SLOT_BYTES]
     }
 
-    /// The read that the uninitialised bits of a register come from: an index for [`UninitialisedBits::read`].
-    pub(crate) fn origin(&self, slot: u32) -> u32 {
-        self.origins[slot as usize / SLOT_BYTES]
+    /// The read that the uninitialised bits of a register come from, in the first of `lanes` that has such bits: an index for
+    /// [`UninitialisedBits::read`].
+    pub(crate) fn origin(&self, register: RegisterSlot, lanes: u32) -> u32 {
+        let lane = (self.mask(register) & lanes).trailing_zeros() as usize % LANES;
+        self.origins.get(&register.slot).map_or(0, |origins| origins[lane])
     }
 
     /// The read with an index.
@@ -81,13 +84,15 @@ impl UninitialisedBits {
         self.reads.get(origin as usize)
     }
 
-    /// Adds a read, unless the same instruction has read uninitialised bits before; returns its index.
-    pub(crate) fn add_read(&mut self, pc: usize, read: impl FnOnce() -> Fault) -> u32 {
+    /// Adds a read in place of the last one by the same instruction; returns its index.
+    pub(crate) fn add_read(&mut self, pc: usize, read: Fault) -> u32 {
+        let read = read.at(pc);
         let known = self.reads.iter().position(|known| known.pc == Some(pc));
-        let index = known.unwrap_or_else(|| {
-            self.reads.push(read().at(pc));
-            self.reads.len() - 1
-        });
+        let index = known.unwrap_or(self.reads.len());
+        match known {
+            Some(index) => self.reads[index] = read,
+            None => self.reads.push(read),
+        }
         index as u32
     }
 
@@ -101,10 +106,12 @@ impl UninitialisedBits {
         (computed, origin): (u32, u32),
     ) {
         register.write(&mut self.bits, bits, active);
-        let index = register.slot as usize / SLOT_BYTES;
-        self.computed[index] = self.computed[index] & !active | computed & active;
-        if mask_of(bits) & active != 0 {
-            self.origins[index] = origin;
+        let uninitialised = mask_of(bits) & active;
+        let known = &mut self.computed[register.slot as usize / SLOT_BYTES];
+        *known = *known & !active | computed & uninitialised;
+        if uninitialised != 0 {
+            let origins = self.origins.entry(register.slot).or_insert([0; LANES]);
+            lanes_of(uninitialised).for_each(|lane| origins[lane] = origin);
         }
     }
 
@@ -119,6 +126,17 @@ impl UninitialisedBits {
         let all = all_bits(register.width);
         let bits = std::array::from_fn(|lane| if uninitialised >> lane & 1 != 0 { all } else { 0 });
         self.set(register, active, &bits, (computed, origin));
+    }
+
+    /// The lanes in which the carry flag is uninitialised, and the read that this comes from.
+    pub(crate) fn carry(&self) -> (u32, u32) {
+        self.carry
+    }
+
+    /// Sets whether the carry flag is uninitialised in the lanes of `active`.
+    pub(crate) fn set_carry(&mut self, active: u32, (uninitialised, origin): (u32, u32)) {
+        let lanes = self.carry.0 & !active | uninitialised & active;
+        self.carry = (lanes, if uninitialised != 0 { origin } else { self.carry.1 });
     }
 }
 

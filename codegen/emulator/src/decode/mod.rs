@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use crate::code::cursor::{FunctionTables, InstructionCursor, Operands, Symbol};
 use crate::code::operands::NONE;
 use crate::code::program::{RegisterCheck, WgmmaRegisters};
-use crate::code::value_flow::{RegisterSlot, ValueFlow};
+use crate::code::value_flow::{RegisterSlot, ValueFlow, first_selector};
 use crate::context::{Exec, Inst};
 use crate::load::ast::{Function, Instruction, Operand, RegId};
 use crate::load::control_flow::Cfg;
@@ -97,9 +97,30 @@ fn value_flow(instruction: &Instruction, effect: &Effects, layout: &Layout, widt
     };
     // The first register read is the guard.
     let operands = &effect.reads[usize::from(effect.guarded)..];
+    let selecting = first_selector(&instruction.opcode).and_then(|first| instruction.operands.get(first..));
+    let register = |operand: &Operand| match operand {
+        Operand::Reg(register) => Some(*register),
+        Operand::Not(inner) => match **inner {
+            Operand::Reg(register) => Some(register),
+            _ => None,
+        },
+        _ => None,
+    };
+    let registers = |operands: &[Operand]| -> Vec<RegId> { operands.iter().filter_map(register).collect() };
+    let selectors = selecting.map(registers).unwrap_or_default();
+    let data = registers(
+        &instruction.operands
+            [..first_selector(&instruction.opcode).unwrap_or(0).min(instruction.operands.len())],
+    );
+    let is_data = |register: &&RegId| !selectors.contains(register) || data.contains(register);
+    let operands: Vec<RegId> = operands.iter().filter(is_data).copied().collect();
+    let opcode = instruction.opcode.as_str();
     ValueFlow {
         dependence: opcodes::dependence(instruction),
-        reads: slots(operands),
+        reads: slots(&operands),
+        selectors: slots(&selectors),
+        reads_carry: matches!(opcode, "addc" | "subc" | "madc"),
+        writes_carry: instruction.has("cc"),
         conditional_reads: slots(&effect.conditional_reads),
         condition: effect.condition,
         writes: slots(&effect.writes),

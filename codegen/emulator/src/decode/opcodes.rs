@@ -223,6 +223,7 @@ const FAMILIES: &[Family] = &[
         ("shared::cluster", since(90, (8, 0))),
     ]),
     // Warps.
+    family("vote", "uni", Warp, collective::decode).depends(Dependence::Warp),
     family("shfl|vote|activemask", ANY, Warp, collective::decode),
     family("match", ANY, Warp, collective::decode).depends(Dependence::Warp),
     family("redux", ANY, Warp, collective::decode)
@@ -247,7 +248,9 @@ const FAMILIES: &[Family] = &[
     family("stmatrix", ANY, Memory, matrix_move::decode)
         .traffic(TrafficKind::MatrixRows)
         .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(90, (7, 8)))]),
-    family("movmatrix", ANY, Matrix, matrix_move::decode).requires(&[(ANY, since(75, (7, 8)))]),
+    family("movmatrix", ANY, Matrix, matrix_move::decode)
+        .depends(Dependence::Shuffle)
+        .requires(&[(ANY, since(75, (7, 8)))]),
     family("wmma", "load|store", Memory, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
     family("wgmma", "mma_async", Matrix, wgmma::decode::decode).depends(Dependence::Effect).requires(&[
         (ANY, since(90, (8, 0)).only()),
@@ -328,11 +331,19 @@ pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
     match (family.dependence, family.class) {
         (Some(dependence), _) => dependence,
         (None, Integer | Float) => Dependence::Lane,
-        (None, Move) if instruction.opcode == "cvt" && !truncates(instruction) => Dependence::Lane,
-        (None, Move | Warp | Matrix) => Dependence::Bits,
+        (None, Move) if instruction.opcode == "cvt" && !only_resizes_integer(instruction) => Dependence::Lane,
+        (None, Move) => Dependence::Bits,
+        (None, Warp) => Dependence::Shuffle,
+        // Integers have no value that marks a result like the NaN of floats.
+        (None, Matrix) if instruction.has("s32") || instruction.has("b1") => Dependence::Warp,
+        (None, Matrix) => Dependence::Matrix,
         (None, Memory) => match instruction.opcode.as_str() {
+            "stmatrix" => {
+                let count = [("x1", 1), ("x2", 2)].into_iter().find(|(name, _)| instruction.has(name));
+                Dependence::MatrixStore(count.map_or(4, |(_, count)| count))
+            }
             "ld" | "ldu" => Elements::of(instruction).map_or(Dependence::Effect, Dependence::Load),
-            "st" if !instruction.matches("async") => {
+            "st" if !instruction.has("async") => {
                 Elements::of(instruction).map_or(Dependence::Effect, Dependence::Store)
             }
             _ => Dependence::Effect,
@@ -342,7 +353,7 @@ pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
 }
 
 /// Whether a conversion only truncates or extends an integer.
-fn truncates(conversion: &Instruction) -> bool {
+fn only_resizes_integer(conversion: &Instruction) -> bool {
     let is_integer = |modifier: &String| Ty::parse(modifier).is_some_and(|ty| !ty.is_float());
     conversion.modifiers.iter().all(is_integer)
 }

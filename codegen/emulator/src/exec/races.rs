@@ -3,6 +3,8 @@
 //! The detector takes threads, spaces and addresses; it does not see the execution context. If races are not checked,
 //! there is no detector and every function here returns at once; most callers test that before the call.
 
+use std::cell::OnceCell;
+
 use super::addresses::{located, located_first};
 use super::race_report as report;
 use crate::asynchronous::{CompletedRead, MBARRIER_BYTES};
@@ -65,7 +67,11 @@ pub(crate) fn access(
     };
     let accessor = accessor(cx, cx.active);
     let (warp, launch) = (&*cx.warp, cx.launch);
-    let is_redundant = |lane: u32| writes_what_is_there((warp, launch), i, resolved, lane as usize);
+    let redundant = OnceCell::new();
+    let is_redundant = || {
+        let is_redundant = |lane| is_redundant((warp, launch), i, resolved, lane);
+        *redundant.get_or_init(|| lanes_of(accessor.lanes).all(is_redundant))
+    };
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     races.begin_access();
     let Some((space, addresses)) = at else { return true };
@@ -78,12 +84,7 @@ pub(crate) fn access(
 
 /// Whether a lane's store, which has not been executed yet, writes the bytes that memory already holds.
 #[cold]
-fn writes_what_is_there(
-    (warp, launch): (&Warp, &Launch<'_>),
-    i: &Inst,
-    resolved: &Resolved,
-    lane: usize,
-) -> bool {
+fn is_redundant((warp, launch): (&Warp, &Launch<'_>), i: &Inst, resolved: &Resolved, lane: usize) -> bool {
     let flow = &launch.program.value_flow[warp.pc];
     let Dependence::Store(elements) = flow.dependence else { return false };
     let (count, bytes) = (elements.count as usize, elements.bytes as usize);
@@ -194,7 +195,7 @@ pub(crate) fn access_range(
     let accessor = accessor(cx, 1 << lane);
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     let what = MemoryAccess { space, access, addresses: LaneAddresses::Same(address), bytes };
-    let Some(race) = races.access(accessor, None, &what, &|_| false) else { return true };
+    let Some(race) = races.access(accessor, None, &what, &|| false) else { return true };
     report::race(cx, (space, access), bytes, race);
     false
 }

@@ -12,6 +12,9 @@ use crate::lanes::LANES;
 /// Turns that each of the other warps has at most to reach the write. A warp may spin until the warp at fault goes on.
 const TURNS: usize = 4;
 
+/// Bytes of the largest load of a lane.
+const MOST_BYTES: u64 = 16;
+
 impl RunningCluster {
     /// Makes the fault of a warp that read shared memory before it was written a race, if another warp writes the bytes
     /// without waiting for the warp at fault: lets the other warps run until they wait, end or fault. Returns the warp at
@@ -54,8 +57,12 @@ impl RunningCluster {
         launch: &Launch<'_>,
     ) -> Option<Box<Fault>> {
         let line = launch.program.place(read).line;
-        let conflicts = |other: &OtherAccess| !other.writes && other.ptx_line == line;
-        let (warp, write) = faults.iter().find(|(_, fault)| fault.other.as_ref().is_some_and(conflicts))?;
+        let is_the_read = |other: &OtherAccess| !other.writes && other.ptx_line == line;
+        let conflicts = |fault: &Fault| {
+            let near = fault.address.zip(unwritten.address).is_some_and(|(a, b)| a.abs_diff(b) < MOST_BYTES);
+            near && fault.other.as_ref().is_some_and(is_the_read)
+        };
+        let (warp, write) = faults.iter().find(|(_, fault)| conflicts(fault))?;
         let (pc, thread) = (write.pc.unwrap_or(self.warps[*warp].pc), warp * LANES + write.lane as usize);
         let other = other_access(launch, self.state.index, (pc, true), (Some(thread), thread));
         Some(Box::new(Fault { kind: FindingKind::Race, other: Some(other), ..unwritten.clone() }))

@@ -507,6 +507,16 @@ fn stores_of_the_same_value() {
         WARPS,
         "setp.lt.u32 %q, %r0, 32; @%q st.shared.u32 [cell], 7; @!%q st.shared.u64 [cell], 0x100000007;",
     );
+    // The earlier store still counts for later ones: that of the first warp may come after the last.
+    let three = LaunchConfig { block: [96, 1, 1], ..WARPS };
+    let body = |last: &str| {
+        format!(
+            "setp.lt.u32 %p, %r0, 64; @%p st.shared.u32 [cell], 7; setp.ge.u32 %q, %r0, 32; @%q bar.sync 1, 64;
+             setp.ge.u32 %q, %r0, 64; {last}"
+        )
+    };
+    clean(three, &body(""));
+    races(three, &body("@%q st.shared.u32 [cell], 9;"));
     // The order of a write and a read matters even if the write repeats an earlier one.
     let read_and_repeat = "setp.lt.u32 %q, %r0, 32; @%q st.shared.u32 [cell], 7; BETWEEN; @%q ld.shared.u32 %r4, [cell]; @!%q st.shared.u32 [cell], 7;";
     races(WARPS, &read_and_repeat.replace("BETWEEN", "bar.sync 0"));

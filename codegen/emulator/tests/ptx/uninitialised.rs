@@ -92,7 +92,7 @@ fn uses() {
     reports(
         "atom.global.add.u32 %r3, [%x0], %r2;",
         expect![
-            "the value is an operand of an instruction (PTX line 17: `atom.global.add.u32 %r3, [%x0], %r2;`)"
+            "the value is an operand of an instruction with an effect (PTX line 17: `atom.global.add.u32 %r3, [%x0], %r2;`)"
         ],
     );
     reports(
@@ -128,18 +128,52 @@ fn memory_holds_uninitialised_bytes() {
         expect!["the value is stored to global memory (PTX line 18: `st.global.u32 [%x0], %r3;`)"],
     );
     accepts(&format!("{local} ld.local.u32 %r3, [copy]; {STORE}"), |lane| lane);
-    // Padding: a copy of a structure.
-    let padding = "mad.wide.u32 %x0, %r0, 4, %x0;\n    st.global.v2.u32 [%x0], {%r0, %r2};";
-    accepts(&format!("{padding} ld.global.u32 %r3, [%x0];"), |word| word / 2);
+    // Padding: a copy of a structure in local memory.
+    let padding = ".local .align 8 .b32 copy[2]; st.local.u32 [copy], %r0; ld.local.v2.u32 {%r0, %r2}, [copy]; mad.wide.u32 %x0, %r0, 4, %x0;\n    st.global.v2.u32 [%x0], {%r0, %r2};";
+    accepts(&format!("{padding} ld.global.u32 %r3, [%x0];"), |word| if word % 2 == 0 { word / 2 } else { 0 });
     // Global memory keeps its uninitialised bytes.
     reports(
         &format!("{padding} ld.global.u32 %r3, [%x0+4];\n    {STORE}"),
         expect!["the value is stored to global memory (PTX line 19: `st.global.u32 [%x0], %r3;`)"],
     );
-    // A result of arithmetic is no padding.
+    // An element of shared memory is no padding, nor is a result of arithmetic.
+    reports(
+        "mad.wide.u32 %x0, %r0, 4, %x0;\n    st.global.v2.u32 [%x0], {%r0, %r2};",
+        expect!["the value is stored to global memory (PTX line 18: `st.global.v2.u32 [%x0], {%r0, %r2};`)"],
+    );
     reports(
         "mad.wide.u32 %x0, %r0, 4, %x0; add.u32 %r3, %r2, 1;\n    st.global.v2.u32 [%x0], {%r0, %r3};",
         expect!["the value is stored to global memory (PTX line 18: `st.global.v2.u32 [%x0], {%r0, %r3};`)"],
+    );
+}
+
+/// Results that are the same for all zeros and all ones, and yet depend on the operands.
+#[test]
+fn results_that_depend_on_operands() {
+    let other = "ld.shared.u32 %r5, [%r1+128];";
+    for body in [
+        "xor.b32 %r3, %r2, %r5;",
+        "lop3.b32 %r3, %r2, %r5, 0, 0x3c;",
+        "setp.gt.u32 %q, %r2, 3; selp.b32 %r3, %r2, -1, %q;",
+        "setp.gt.u32 %q, %r2, 3; selp.b32 %r3, %r2, 0, !%q;",
+        "setp.gt.u32 %q, %r2, 3; vote.sync.uni.pred %q, %q, -1; selp.b32 %r3, 1, 2, %q;",
+        "shl.b32 %r3, 1, %r2; shr.u32 %r3, %r3, 1;",
+        "bfe.u32 %r3, 2, %r2, 1;",
+        "prmt.b32 %r3, 0, 0, %r2;",
+        "add.cc.u32 %r4, %r2, 1; addc.u32 %r3, 0, 0;",
+        "mov.u32 %r3, 5; add.u32 %r4, %r2, 1; @%p mov.u32 %r3, %r4; @!%p mov.u32 %r3, %r4;",
+    ] {
+        let (kind, detail) = run(&format!("{other} {body}\n    {STORE}")).expect_err(body);
+        assert_eq!(kind, FindingKind::Uninitialised, "{body}: {detail}");
+        assert!(detail.contains("the value is stored to global memory (PTX line 18"), "{body}: {detail}");
+    }
+    let (_, detail) = run("shfl.sync.idx.b32 %r3, %r0, %r2, 31, -1;").expect_err("no known lane");
+    assert!(detail.contains("the value is an operand of an instruction with an effect"), "{detail}");
+    accepts(&format!("{other} xor.b32 %r3, %r2, %r2; {STORE}"), |_| 0);
+    accepts(&format!("bar.red.popc.u32 %r2, 0, %p; add.u32 %r3, %r2, 0; {STORE}"), |_| 16);
+    accepts(
+        &format!("add.cc.u32 %r4, %r2, 1; add.cc.u32 %r4, %r0, 1; addc.u32 %r3, %r0, 0; {STORE}"),
+        |lane| lane,
     );
 }
 
@@ -166,13 +200,13 @@ fn parts_of_registers() {
 /// Rows of `A` from 4 on are uninitialised: those of the product depend on them, and no others.
 #[test]
 fn matrices() {
-    let product = ".reg .b32 %a<4>, %b<2>, %c<4>; mov.u32 %r6, tile;
+    let product = ".reg .b32 %a<4>, %b<2>, %c<4>; @%p st.shared.b32 [%r1], 0x3c003c00; bar.warp.sync -1; mov.u32 %r6, tile;
     ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%a0}, [%r6]; mov.b32 %a1, 0; mov.b32 %a2, 0; mov.b32 %a3, 0;
     mov.b32 %b0, 0x3c003c00; mov.b32 %b1, 0; mov.b32 %c0, 0; mov.b32 %c1, 0; mov.b32 %c2, 0; mov.b32 %c3, 0;
     mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%c0, %c1, %c2, %c3}, {%a0, %a1, %a2, %a3}, {%b0, %b1}, {%c0, %c1, %c2, %c3};
     cvt.rni.s32.f32 %r3, %c0;";
     let rows = product.replace("ldmatrix", "and.b32 %r5, %r0, 7; mad.lo.u32 %r6, %r5, 16, %r6; ldmatrix");
-    accepts(&format!("{rows} @%p st.global.u32 [%x0], %r3;"), |_| 0);
+    accepts(&format!("{rows} @%p st.global.u32 [%x0], %r3;"), |_| 8);
     reports(
         &format!("{rows}\n    {STORE}"),
         expect!["the value is stored to global memory (PTX line 22: `st.global.u32 [%x0], %r3;`)"],
@@ -182,6 +216,30 @@ fn matrices() {
     reports(
         &format!("{transposed}\n    @%p st.global.u32 [%x0], %r3;"),
         expect!["the value is stored to global memory (PTX line 22: `@%p st.global.u32 [%x0], %r3;`)"],
+    );
+    // Half of a pair of accumulators: column 1 of `B` is uninitialised.
+    let halves = rows.replace("f32.f16.f16.f32 {%c0, %c1, %c2, %c3}, ", "f16.f16.f16.f16 {%c0, %c1}, ");
+    let halves = halves.replace(
+        "{%c0, %c1, %c2, %c3};\n    cvt.rni.s32.f32 %r3, %c0;",
+        "{%c0, %c1};\n    mov.b32 %r3, %c0;",
+    );
+    reports(
+        &format!("{halves}\n    {STORE}"),
+        expect!["the value is stored to global memory (PTX line 22: `st.global.u32 [%x0], %r3;`)"],
+    );
+    // Integers: a row whose products cancel.
+    let integers = ".reg .b32 %c<4>; mov.b32 %c0, 0; mov.b32 %c1, 0; mov.b32 %c2, 0; mov.b32 %c3, 0;
+    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, {%r2, %r2}, {0x00ff0001}, {%c0, %c1, %c2, %c3}; mov.u32 %r3, %c0;";
+    reports(
+        &format!("{integers}\n    {STORE}"),
+        expect!["the value is stored to global memory (PTX line 19: `st.global.u32 [%x0], %r3;`)"],
+    );
+    // Matrices are stored with their uninitialised rows, which nothing reads.
+    let stored = rows.replace("mov.b32 %a1, 0;", "mov.b32 %a1, 0; add.u32 %r6, %r6, 128; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r6], {%a0}; bar.warp.sync -1; ld.shared.b32 %r4, [%r1+128];");
+    accepts(&format!("{stored} @%p st.global.u32 [%x0], %r4;"), |_| 0x3c00_3c00);
+    reports(
+        &format!("{stored}\n    st.global.u32 [%x0], %r4;"),
+        expect!["the value is stored to global memory (PTX line 22: `st.global.u32 [%x0], %r4;`)"],
     );
 }
 

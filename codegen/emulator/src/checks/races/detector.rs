@@ -1,5 +1,6 @@
 //! Race detector of a cluster.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
 use super::clock::{Time, VectorClock};
@@ -198,13 +199,13 @@ impl RaceDetector {
     }
 
     /// Checks and records an access. `order` is the memory order of a strong access, `None` for a weak one. `is_redundant`
-    /// returns whether a lane writes the bytes that memory already holds: such a write does not race with other writes.
+    /// returns whether the access writes only bytes that memory already holds: such an access does not race with other writes.
     pub(crate) fn access(
         &mut self,
         accessor: Accessor,
         order: Option<MemoryOrder>,
         what: &MemoryAccess<'_>,
-        is_redundant: &dyn Fn(u32) -> bool,
+        is_redundant: &dyn Fn() -> bool,
     ) -> Option<Race> {
         if what.access == Access::Prefetch {
             return None;
@@ -223,7 +224,7 @@ impl RaceDetector {
         &mut self,
         accessor: Accessor,
         what: &MemoryAccess<'_>,
-        is_redundant: &dyn Fn(u32) -> bool,
+        is_redundant: &dyn Fn() -> bool,
     ) -> Option<Conflict> {
         let first = match what.addresses {
             LaneAddresses::Each(addresses) => addresses[accessor.lanes.trailing_zeros() as usize % LANES],
@@ -245,7 +246,7 @@ impl RaceDetector {
         &mut self,
         accessor: Accessor,
         what: &MemoryAccess<'_>,
-        is_redundant: &dyn Fn(u32) -> bool,
+        is_redundant: &dyn Fn() -> bool,
     ) -> Option<Conflict> {
         match what.addresses {
             LaneAddresses::Each(addresses) => self.lines.set(accessor.lanes, addresses, what.bytes),
@@ -261,7 +262,7 @@ impl RaceDetector {
 
     /// Checks the access in `self.lines` against recorded accesses, without recording it.
     pub(super) fn check(&mut self, accessor: Accessor, space: Space, writes: bool) -> Option<Conflict> {
-        self.check_and_record::<false>(accessor, space, writes, &|_| false)
+        self.check_and_record::<false>(accessor, space, writes, &|| false)
     }
 
     /// Checks the access in `self.lines`; returns the lowest lane's conflict at the lowest address. If `RECORD`, also
@@ -271,7 +272,7 @@ impl RaceDetector {
         accessor: Accessor,
         space: Space,
         writes: bool,
-        is_redundant: &dyn Fn(u32) -> bool,
+        is_redundant: &dyn Fn() -> bool,
     ) -> Option<Conflict> {
         if RECORD && writes {
             self.keep_replaced(space);
@@ -292,15 +293,19 @@ impl RaceDetector {
                 let write = (conflict.address, conflict.stamp);
                 space == Space::Global && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
             };
+            let repeats = Cell::new(false);
             let is_excused = |conflict: &Conflict| {
-                let repeats = writes && conflict.writes && is_redundant(conflict.lane);
-                !conflict.stamp.is_copy() && (repeats || has_observed(conflict))
+                let is_repeated = writes && conflict.writes && !conflict.stamp.is_copy() && is_redundant();
+                repeats.set(repeats.get() || is_repeated);
+                is_repeated || !conflict.stamp.is_copy() && has_observed(conflict)
             };
             let conflict = shadow.check(part, writes, &clocks, &mut last_ordered, is_excused);
             let conflicts = first.into_iter().chain(conflict);
             first = conflicts.min_by_key(|conflict| (conflict.lane, conflict.address));
             match writes {
                 _ if !RECORD || first.is_some() => {}
+                // A write that changes nothing leaves the earlier write in force.
+                true if repeats.get() => shadow.record_read(part, &clocks),
                 true => shadow.record_write(part, clocks.stamp),
                 false => shadow.record_read(part, &clocks),
             }

@@ -1,9 +1,9 @@
 //! Loads and stores of a warp that tracks uninitialised bits.
 
-use super::{Usage, bits_of, find, first_uninitialised, has_finished, report, run};
+use super::{Usage, first_uninitialised, has_finished, report, run};
 use crate::code::access::{Access, FLAGS, StateSpace, WINDOW_BYTES, classify};
-use crate::code::operands::{ELEMENTS, NONE};
-use crate::code::value_flow::{Elements, RegisterSlot, ValueFlow};
+use crate::code::operands::{A, ELEMENTS, NONE};
+use crate::code::value_flow::{Elements, ValueFlow};
 use crate::context::fault::Fault;
 use crate::context::uninitialised::UninitialisedBits;
 use crate::context::{ExecutionContext, Flow, Inst};
@@ -94,9 +94,7 @@ fn add_read(
     }
     let first = reading.trailing_zeros() as usize % LANES;
     match refused(cx, first) {
-        Some(fault) if fault.kind == FindingKind::Uninitialised => {
-            Ok(tracked.add_read(cx.warp.pc, || *fault))
-        }
+        Some(fault) if fault.kind == FindingKind::Uninitialised => Ok(tracked.add_read(cx.warp.pc, *fault)),
         fault => {
             cx.worker.fault = fault;
             Err(Flow::Fault)
@@ -113,8 +111,8 @@ pub(super) fn load(
     tracked: &mut UninitialisedBits,
 ) -> Flow {
     let active = cx.active;
-    if let Some(slot) = first_uninitialised(&flow.reads, active, tracked) {
-        return report(cx, tracked, slot, Usage::Address);
+    if let Some(register) = first_uninitialised(&flow.reads, active, tracked) {
+        return report(cx, tracked, (register, active), Usage::Address);
     }
     let places = places(cx, inst);
     let outcome = run_load(cx, inst);
@@ -148,7 +146,7 @@ pub(super) fn load(
 /// The uninitialised bits of a loaded element, of whose bytes those of the mask are uninitialised.
 fn bits_of_element(bytes: u32, elements: Elements, width: Width) -> u64 {
     let mut bits = 0;
-    for (byte, _) in bits_of(bytes & ((1 << elements.bytes) - 1)) {
+    for byte in lanes_of(bytes & ((1 << elements.bytes) - 1)) {
         bits |= 0xff << (8 * byte);
     }
     let has_sign = elements.signed && bytes >> (elements.bytes - 1) & 1 != 0;
@@ -160,55 +158,80 @@ fn bits_of_element(bytes: u32, elements: Elements, width: Width) -> u64 {
 pub(super) fn store(
     cx: &mut ExecutionContext<'_>,
     inst: &Inst,
+    flow: &ValueFlow,
     elements: Elements,
     tracked: &mut UninitialisedBits,
 ) -> Flow {
-    let (active, pc) = (cx.active, cx.warp.pc);
-    let data = |slot: u32| (0..elements.count).any(|element| inst.slots[ELEMENTS[element as usize]] == slot);
-    let reads = &cx.launch.program.value_flow[pc].reads;
-    let others: Vec<RegisterSlot> = reads.iter().copied().filter(|read| !data(read.slot)).collect();
-    if let Some(slot) = first_uninitialised(&others, active, tracked) {
-        return report(cx, tracked, slot, Usage::Address);
+    let active = cx.active;
+    let data: Vec<u32> = (0..elements.count).map(|element| inst.slots[ELEMENTS[element as usize]]).collect();
+    let others = flow.reads.iter().copied().filter(|read| !data.contains(&read.slot));
+    if let Some(register) = first_uninitialised(&others.collect::<Vec<_>>(), active, tracked) {
+        return report(cx, tracked, (register, active), Usage::Address);
     }
     // Mask of the uninitialised bytes that each lane stores.
     let mut missing = [0u32; LANES];
-    let mut computed = 0;
-    let mut of_data = None;
-    for element in 0..elements.count {
-        let slot = inst.slots[ELEMENTS[element as usize]];
-        let Some(&register) = reads.iter().find(|read| read.slot == slot && tracked.is_register(slot)) else {
-            continue;
-        };
-        let bits = tracked.lanes(register);
-        for lane in lanes_of(active) {
+    // Lanes that store results of arithmetic, or elements of shared memory: no padding.
+    let mut used = 0;
+    let mut first = None;
+    for (element, slot) in data.iter().enumerate() {
+        let Some(&register) = flow.reads.iter().find(|read| read.slot == *slot) else { continue };
+        let (bits, lanes) = (tracked.lanes(register), tracked.mask(register) & active);
+        for lane in lanes_of(lanes) {
             for byte in 0..elements.bytes {
                 let is_missing = bits[lane] >> (8 * byte) & 0xff != 0;
-                missing[lane] |= u32::from(is_missing) << (element * elements.bytes + byte);
+                missing[lane] |= u32::from(is_missing) << (element as u32 * elements.bytes + byte);
             }
+            let read = tracked.read(tracked.origin(register, 1 << lane));
+            let of_shared = read.is_some_and(|read| read.space == Some(Space::Shared));
+            used |= u32::from(of_shared) << lane;
         }
-        let (found, _) = find(&[register], active, tracked);
-        computed |= found & tracked.computed(slot);
-        if found != 0 {
-            of_data.get_or_insert(slot);
+        used |= lanes & tracked.computed(*slot);
+        if lanes != 0 {
+            first.get_or_insert((register, lanes));
         }
     }
-    let Some(slot) = of_data else { return run(cx, inst) };
+    let Some(first) = first else { return run(cx, inst) };
     let places = places(cx, inst);
     let all = (1 << elements.total()) - 1;
-    let is_result = |lane: usize| missing[lane] == all || missing[lane] != 0 && computed >> lane & 1 != 0;
+    let is_result = |lane: usize| missing[lane] == all || missing[lane] != 0 && used >> lane & 1 != 0;
     if lanes_of(active).any(|lane| places[lane].0 == Space::Global && is_result(lane)) {
-        return report(cx, tracked, slot, Usage::Stored);
+        return report(cx, tracked, first, Usage::Stored);
     }
     let outcome = run(cx, inst);
     if has_finished(outcome) {
         // In lane order, as the store itself: the highest lane wins.
         for lane in lanes_of(active) {
-            let Some((map, offset)) = map_at(cx, lane, places[lane]) else { continue };
-            map.mark(offset, elements.total().into());
-            bits_of(missing[lane]).for_each(|(byte, _)| map.unmark(offset + byte as u64, 1));
+            mark_stored(cx, lane, places[lane], elements.total(), missing[lane]);
         }
     }
     outcome
+}
+
+/// Marks the bytes that a lane has stored as initialised, but for those of the mask.
+fn mark_stored(cx: &ExecutionContext<'_>, lane: usize, place: (Space, u64), bytes: u32, missing: u32) {
+    if let Some((map, offset)) = map_at(cx, lane, place) {
+        map.mark(offset, bytes.into());
+        lanes_of(missing).for_each(|byte| map.unmark(offset + byte as u64, 1));
+    }
+}
+
+/// The lanes that give the addresses of the rows of `matrices` matrices.
+fn addressing_lanes(matrices: usize) -> u32 {
+    u32::MAX >> (LANES - matrices * MATRIX_ROWS)
+}
+
+/// The instruction with an address offset only in `imm`.
+fn without_transposition(inst: &Inst) -> Inst {
+    Inst { imm: inst.imm & !TRANSPOSED, ..*inst }
+}
+
+/// Row and column of the halves that a lane holds of a matrix.
+fn halves_of(lane: usize, inst: &Inst) -> [(usize, usize); 2] {
+    let (outer, inner) = (lane / 4, 2 * (lane % 4));
+    match inst.imm & TRANSPOSED {
+        0 => [(outer, inner), (outer, inner + 1)],
+        _ => [(inner, outer), (inner + 1, outer)],
+    }
 }
 
 /// Executes a load of matrices.
@@ -218,21 +241,21 @@ pub(super) fn load_matrices(
     flow: &ValueFlow,
     tracked: &mut UninitialisedBits,
 ) -> Flow {
-    if let Some(slot) = first_uninitialised(&flow.reads, cx.active, tracked) {
-        return report(cx, tracked, slot, Usage::Address);
+    let addressing = addressing_lanes(flow.writes.len());
+    if let Some(register) = first_uninitialised(&flow.reads, addressing, tracked) {
+        return report(cx, tracked, (register, addressing), Usage::Address);
     }
-    let plain = Inst { imm: inst.imm & !TRANSPOSED, ..*inst };
-    let places = places(cx, &plain);
+    let places = places(cx, &without_transposition(inst));
     let outcome = run_load(cx, inst);
     if !has_finished(outcome) {
         return outcome;
     }
-    let rows = flow.writes.len() * MATRIX_ROWS;
     let mut missing = [0u32; LANES];
-    for (lane, place) in places.iter().enumerate().take(rows) {
-        missing[lane] = uninitialised_bytes(cx, lane, *place, ROW_BYTES as u32);
+    for lane in lanes_of(addressing) {
+        missing[lane] = uninitialised_bytes(cx, lane, places[lane], ROW_BYTES as u32);
     }
-    let reading = (0..rows).filter(|&lane| missing[lane] != 0).fold(0u32, |mask, lane| mask | 1 << lane);
+    let reading = lanes_of(addressing).filter(|&lane| missing[lane] != 0);
+    let reading = reading.fold(0u32, |mask, lane| mask | 1 << lane);
     let mut origin = 0;
     if reading != 0 {
         origin = match add_read(cx, tracked, reading, &places, ROW_BYTES as u32) {
@@ -242,21 +265,55 @@ pub(super) fn load_matrices(
     }
     for (matrix, &write) in flow.writes.iter().enumerate() {
         let rows = &missing[matrix * MATRIX_ROWS..][..MATRIX_ROWS];
-        // Half `column` of a row: its two bytes, as bits of a 16-bit number.
-        let half = |row: usize, column: usize| match rows[row] >> (2 * column) & 3 {
+        // The bits of a half of which one or both bytes are uninitialised.
+        let bits = |(row, column): (usize, usize)| match rows[row] >> (2 * column) & 3 {
             0 => 0,
             1 => 0x00ff,
             2 => 0xff00,
             _ => 0xffff,
         };
         let bits = std::array::from_fn(|lane| {
-            let (outer, inner) = (lane / 4, 2 * (lane % 4));
-            match inst.imm & TRANSPOSED {
-                0 => half(outer, inner) | half(outer, inner + 1) << 16,
-                _ => half(inner, outer) | half(inner + 1, outer) << 16,
-            }
+            let [low, high] = halves_of(lane, inst).map(bits);
+            low | high << 16
         });
         tracked.set(write, u32::MAX, &bits, (0, origin));
+    }
+    outcome
+}
+
+/// Executes a store of matrices.
+pub(super) fn store_matrices(
+    cx: &mut ExecutionContext<'_>,
+    inst: &Inst,
+    flow: &ValueFlow,
+    matrices: usize,
+    tracked: &mut UninitialisedBits,
+) -> Flow {
+    let addressing = addressing_lanes(matrices);
+    let register = |slot: u32| flow.reads.iter().copied().find(|read| read.slot == slot);
+    let address = register(inst.slots[A]).filter(|address| tracked.mask(*address) & addressing != 0);
+    if let Some(address) = address {
+        return report(cx, tracked, (address, addressing), Usage::Address);
+    }
+    let places = places(cx, &without_transposition(inst));
+    let mut missing = [0u32; LANES];
+    for matrix in 0..matrices {
+        let Some(data) = register(inst.slots[ELEMENTS[matrix]]) else { continue };
+        let bits = tracked.lanes(data);
+        for lane in 0..LANES {
+            for (half, (row, column)) in halves_of(lane, inst).into_iter().enumerate() {
+                for byte in 0..2 {
+                    let is_missing = bits[lane] >> (16 * half + 8 * byte) & 0xff != 0;
+                    missing[matrix * MATRIX_ROWS + row] |= u32::from(is_missing) << (2 * column + byte);
+                }
+            }
+        }
+    }
+    let outcome = run(cx, inst);
+    if has_finished(outcome) && missing != [0; LANES] {
+        for lane in lanes_of(addressing) {
+            mark_stored(cx, lane, places[lane], ROW_BYTES as u32, missing[lane]);
+        }
     }
     outcome
 }
