@@ -28,6 +28,18 @@ fn structures_and_buffers_hold_addresses() {
 }
 
 #[test]
+fn expected_values_must_have_been_written() {
+    let expected = ("save = \"y.bin\"", "expect = { fn = \"add\", of = [\"x\", \"x\"] }");
+    let launches = grouped(&[expected]);
+    output(0, &["grouped.ptx", "--launches", launches.path()]);
+    // The kernel writes 99 of the 100 numbers.
+    let launches = grouped(&[expected, ("\"64000000", "\"63000000")]);
+    let report = json(1, &["grouped.ptx", "--launches", launches.path()]);
+    let message = "buffer `y`: element 99 is uninitialised, but has an expected value";
+    assert_eq!(report["findings"][0]["message"], message);
+}
+
+#[test]
 fn wrong_addresses_are_refused() {
     for (from, to, message) in [
         ("16 = \"y\"", "17 = \"y\"", "`pointers` has a pointer at byte 17 of 24 bytes"),

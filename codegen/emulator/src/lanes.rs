@@ -114,11 +114,6 @@ impl RegisterFile {
         }
     }
 
-    /// Whether all bits are zeros.
-    pub(crate) fn is_zero(&self) -> bool {
-        self.lines.iter().all(|line| line.0.iter().all(|&byte| byte == 0))
-    }
-
     /// Copies the register image (constants and fixed special registers) to byte offset `start`.
     pub(crate) fn load_image(&mut self, start: u32, image: &[u8]) {
         let bytes = self.lines.as_mut_ptr().cast::<u8>();

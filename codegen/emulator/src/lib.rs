@@ -137,7 +137,7 @@
 //! - the start and the end of the kernel.
 //!
 //! Lanes of one instruction, and threads of a cluster, may store the same value to one address: a store that leaves memory as
-//! it is does not race with other writes. Whether it does may depend on the order of the warps' turns; apart from that races are
+//! it is does not race with earlier accesses. Whether it does may depend on the order of the warps' turns; apart from that races are
 //! found by happens-before and not by timing, and a run has the same findings in whatever order its warps took turns, unless that
 //! order changes what the kernel does. Bulk copies need a proxy fence after writes by instructions, and a fence after the initialisation of
 //! their mbarrier ([`FindingKind::ProxyFence`]).

@@ -133,6 +133,20 @@ impl Memory {
         Ok(())
     }
 
+    /// The first byte of a range that is uninitialised: nothing has written it, or a kernel has copied an uninitialised byte
+    /// to it. Returns its offset in the range.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfBounds`] if the range is not inside one allocation.
+    pub fn first_uninitialised(&self, address: u64, bytes: u64) -> Result<Option<u64>, MemoryError> {
+        let allocation = self.range(address, bytes)?;
+        let start = address - allocation.base;
+        if allocation.is_initialised(start, bytes) {
+            return Ok(None);
+        }
+        Ok((0..bytes).find(|offset| !allocation.is_initialised(start + offset, 1)))
+    }
+
     /// Sets `bytes` bytes from `address` to `byte` and marks them as initialised.
     ///
     /// # Errors

@@ -166,6 +166,11 @@ impl Expected {
         self.values.len() * self.element.bytes()
     }
 
+    /// Size of an element in bytes.
+    pub(super) fn element_bytes(&self) -> u64 {
+        self.element.bytes() as u64
+    }
+
     /// Compares with the bytes of the elements: describes what differs, or `None`.
     pub(super) fn difference(&self, got: &[u8]) -> Option<String> {
         if let Some(exact) = &self.exact {

@@ -3,7 +3,8 @@
 use bespoke::device::{self, Journal};
 use bespoke_emulator as emulator;
 use emulator::{
-    FindingKind, Kernel, LaunchConfig, Memory, Module, ParseError, ProgrammaticOrder, RefusedKernel,
+    FindingKind, Kernel, LaunchConfig, Memory, MemoryError, Module, ParseError, ProgrammaticOrder,
+    RefusedKernel,
 };
 
 use super::arguments::{Buffers, Placed, allocate, encode_all};
@@ -130,8 +131,17 @@ impl Loaded {
         }
         for (name, expected) in &expected {
             let mut got = vec![0; expected.bytes()];
-            let address = buffers[name].address;
-            memory.read(address, &mut got).map_err(|error| CheckError::Nothing(error.to_string()))?;
+            let (address, failed) =
+                (buffers[name].address, |error: MemoryError| CheckError::Nothing(error.to_string()));
+            let unwritten = memory.first_uninitialised(address, got.len() as u64).map_err(failed)?;
+            if let (Some(byte), true) = (unwritten, options.checks.memory) {
+                let element = byte / expected.element_bytes();
+                let text =
+                    format!("buffer `{name}`: element {element} is uninitialised, but has an expected value");
+                report.findings.push(Finding::wrong_result("", text));
+                continue;
+            }
+            memory.read(address, &mut got).map_err(failed)?;
             if let Some(text) = expected.difference(&got) {
                 report.findings.push(Finding::wrong_result("", format!("buffer `{name}`: {text}")));
             }

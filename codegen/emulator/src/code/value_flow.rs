@@ -15,6 +15,10 @@ pub(crate) enum Dependence {
     Shuffle,
     /// Every result bit of a lane depends on every operand bit of that lane.
     Lane,
+    /// As `Lane`, for the two halves of registers separately: packed arithmetic and conversions of pairs.
+    Halves,
+    /// As `Lane`, of two operands: the upper half of the result depends on the first, the lower half on the second.
+    PackedPair,
     /// Every result bit depends on every operand bit of all lanes.
     Warp,
     /// A product of matrices of floats: a result depends on a row, on a column and on an accumulator.
@@ -36,7 +40,7 @@ pub(crate) enum Dependence {
 impl Dependence {
     /// Whether the instruction only computes results in each lane.
     pub(crate) fn is_of_lanes(self) -> bool {
-        matches!(self, Dependence::Bits | Dependence::Lane)
+        matches!(self, Dependence::Bits | Dependence::Lane | Dependence::Halves | Dependence::PackedPair)
     }
 }
 

@@ -3,7 +3,10 @@
 //! A worker runs one cluster at a time; a launch without clusters has clusters of one CTA. Warps are numbered through
 //! all CTAs of the cluster.
 
+use std::collections::HashMap;
+
 use super::barrier::{Arrival, Barrier, ClusterBarrier, Release};
+use super::fault::Fault;
 use super::registers::RegisterPools;
 use super::tensor_maps::AcquiredMaps;
 use crate::asynchronous::{AsyncCopy, AsyncOperations, Reservations, Reserved};
@@ -50,6 +53,8 @@ pub(crate) struct ClusterState {
     pub(crate) exited: u32,
     pub(crate) shared: SharedMemory,
     pub(crate) acquired_maps: AcquiredMaps,
+    /// The reads that uninitialised bytes come from which instructions have stored in shared memory, by address.
+    pub(crate) stored_uninitialised: HashMap<u64, Fault>,
     variables: Vec<PlacedVariable>,
     barriers: Vec<Barrier>,
     pub(crate) cluster_barrier: ClusterBarrier,
@@ -86,6 +91,7 @@ impl ClusterState {
             barriers: (0..layout.ctas * BARRIERS).map(|_| Barrier::default()).collect(),
             cluster_barrier: ClusterBarrier::new(layout.ctas * warps),
             acquired_maps: AcquiredMaps::default(),
+            stored_uninitialised: HashMap::new(),
             asynchronous: AsyncOperations::default(),
             registers: RegisterPools::default(),
             released: Vec::new(),
@@ -104,6 +110,7 @@ impl ClusterState {
         self.shared.map.clear();
         self.shared.reservations.clear();
         self.acquired_maps.clear();
+        self.stored_uninitialised.clear();
         self.asynchronous.reset(self.warps);
         self.barriers.iter_mut().for_each(|barrier| *barrier = Barrier::default());
         self.released.clear();

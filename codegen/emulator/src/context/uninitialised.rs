@@ -17,6 +17,8 @@ const SEARCH_INTERVAL: u32 = 1 << 12;
 pub(crate) struct UninitialisedBits {
     /// Bits that are set are uninitialised in the register at the same slot.
     bits: RegisterFile,
+    /// For each slot, the lanes with uninitialised bits.
+    masks: Vec<u32>,
     /// For each slot, the lanes whose bits are results of arithmetic, and not copies of uninitialised memory.
     computed: Vec<u32>,
     /// For each slot with uninitialised bits, the read that those of each lane come from: an index into `reads`.
@@ -35,6 +37,7 @@ impl UninitialisedBits {
         let slots = end as usize / SLOT_BYTES;
         UninitialisedBits {
             bits: RegisterFile::new(end),
+            masks: vec![0; slots],
             computed: vec![0; slots],
             origins: HashMap::new(),
             reads: Vec::new(),
@@ -51,7 +54,7 @@ impl UninitialisedBits {
             return false;
         }
         self.until_search = SEARCH_INTERVAL;
-        self.bits.is_zero() && self.carry.0 == 0
+        self.carry.0 == 0 && self.masks.iter().all(|&mask| mask == 0)
     }
 
     /// The uninitialised bits of a register in each lane.
@@ -61,10 +64,7 @@ impl UninitialisedBits {
 
     /// The lanes in which a register has uninitialised bits.
     pub(crate) fn mask(&self, register: RegisterSlot) -> u32 {
-        match register.width {
-            Width::Predicate => self.bits.mask(register.slot),
-            _ => mask_of(&self.lanes(register)),
-        }
+        self.masks[register.slot as usize / SLOT_BYTES]
     }
 
     /// The lanes in which the uninitialised bits of a register are results of arithmetic.
@@ -105,10 +105,15 @@ impl UninitialisedBits {
         bits: &[u64; LANES],
         (computed, origin): (u32, u32),
     ) {
-        register.write(&mut self.bits, bits, active);
+        let index = register.slot as usize / SLOT_BYTES;
         let uninitialised = mask_of(bits) & active;
-        let known = &mut self.computed[register.slot as usize / SLOT_BYTES];
-        *known = *known & !active | computed & uninitialised;
+        let mask = &mut self.masks[index];
+        if (*mask & active) | uninitialised == 0 {
+            return;
+        }
+        *mask = *mask & !active | uninitialised;
+        register.write(&mut self.bits, bits, active);
+        self.computed[index] = self.computed[index] & !active | computed & uninitialised;
         if uninitialised != 0 {
             let origins = self.origins.entry(register.slot).or_insert([0; LANES]);
             lanes_of(uninitialised).for_each(|lane| origins[lane] = origin);
@@ -123,6 +128,9 @@ impl UninitialisedBits {
         uninitialised: u32,
         (computed, origin): (u32, u32),
     ) {
+        if (self.mask(register) & active) | uninitialised & active == 0 {
+            return;
+        }
         let all = all_bits(register.width);
         let bits = std::array::from_fn(|lane| if uninitialised >> lane & 1 != 0 { all } else { 0 });
         self.set(register, active, &bits, (computed, origin));

@@ -330,8 +330,9 @@ pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
     let Some(family) = find(instruction) else { return Dependence::Effect };
     match (family.dependence, family.class) {
         (Some(dependence), _) => dependence,
+        (None, Integer | Float) if is_packed(instruction) => Dependence::Halves,
         (None, Integer | Float) => Dependence::Lane,
-        (None, Move) if instruction.opcode == "cvt" && !only_resizes_integer(instruction) => Dependence::Lane,
+        (None, Move) if instruction.opcode == "cvt" => dependence_of_conversion(instruction),
         (None, Move) => Dependence::Bits,
         (None, Warp) => Dependence::Shuffle,
         // Integers have no value that marks a result like the NaN of floats.
@@ -352,10 +353,26 @@ pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
     }
 }
 
-/// Whether a conversion only truncates or extends an integer.
-fn only_resizes_integer(conversion: &Instruction) -> bool {
-    let is_integer = |modifier: &String| Ty::parse(modifier).is_some_and(|ty| !ty.is_float());
-    conversion.modifiers.iter().all(is_integer)
+/// Whether the instruction computes each half of its result from halves of its operands.
+fn is_packed(instruction: &Instruction) -> bool {
+    let of_halves = ["add", "sub", "mul", "fma", "min", "max", "neg", "abs", "ex2", "tanh"];
+    of_halves.contains(&instruction.opcode.as_str()) && instruction.matches("f16x2|bf16x2|u16x2|s16x2")
+}
+
+fn dependence_of_conversion(conversion: &Instruction) -> Dependence {
+    let mut types = conversion.modifiers.iter().filter_map(|modifier| Ty::parse(modifier));
+    let is_pair = |ty: Ty| matches!(ty, Ty::F16x2 | Ty::Bf16x2 | Ty::E4m3x2 | Ty::E5m2x2);
+    match (types.next(), types.next()) {
+        (Some(target), Some(source)) if is_pair(target) && is_pair(source) => Dependence::Halves,
+        (Some(target), Some(_)) if is_pair(target) && conversion.operands.len() > 2 => Dependence::PackedPair,
+        // Truncates or extends an integer.
+        (Some(target), Some(source))
+            if !target.is_float() && !source.is_float() && !conversion.has("sat") =>
+        {
+            Dependence::Bits
+        }
+        _ => Dependence::Lane,
+    }
 }
 
 /// Looks up an opcode with its modifiers: whether it is unsupported, and its requirements.

@@ -44,7 +44,7 @@ fn reports(config: LaunchConfig, body: &str, expected: Expect) {
 /// Body in which every thread writes its word, executes `between`, and reads the word of thread `%r0 ^ mask`.
 fn exchange(between: &str, mask: u32) -> String {
     format!(
-        "st.shared.u32 [%r1], %r0; bar.sync 0;\n.loc 1 21 1\nst.shared.u32 [%r1], %r0;\n{between}\n.loc 1 22 1\nxor.b32 %r2, %r0, {mask}; mov.u32 %r3, cell;
+        "add.u32 %r9, %r0, 1; st.shared.u32 [%r1], %r0; bar.sync 0;\n.loc 1 21 1\nst.shared.u32 [%r1], %r9;\n{between}\n.loc 1 22 1\nxor.b32 %r2, %r0, {mask}; mov.u32 %r3, cell;
         mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];\n"
     )
 }
@@ -61,14 +61,14 @@ fn barriers_order_their_participants() {
         WARPS,
         &exchange("", 32),
         expect![
-            "race in kernel `kernel` at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r0;`) by thread (32, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x80: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r9;`) by thread (32, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x80: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     reports(
         WARP,
         &exchange("", 1),
         expect![
-            "race in kernel `kernel` at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory around 0x4: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory around 0x4: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r9;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
 }
@@ -161,7 +161,7 @@ fn shuffles_and_votes_do_not_order_memory() {
 fn a_write_after_reads_needs_a_barrier() {
     let body = |between: &str| {
         format!(
-            "@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell]; {between} @%p st.shared.u32 [cell], %r0;"
+            "mov.u32 %r9, 77; @%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell]; {between} @%p st.shared.u32 [cell], %r9;"
         )
     };
     clean(WARPS, &body("bar.sync 0;"));
@@ -169,7 +169,7 @@ fn a_write_after_reads_needs_a_barrier() {
         WARPS,
         &body(""),
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `mov.u32 %r9, 77; @%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r9;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 17: `mov.u32 %r9, 77; @%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r9;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     // The race with an earlier reader is found, not only a race with the last reader.
@@ -517,7 +517,23 @@ fn stores_of_the_same_value() {
     };
     clean(three, &body(""));
     races(three, &body("@%q st.shared.u32 [cell], 9;"));
-    // The order of a write and a read matters even if the write repeats an earlier one.
-    let read_and_repeat = "setp.lt.u32 %q, %r0, 32; @%q st.shared.u32 [cell], 7; BETWEEN; @%q ld.shared.u32 %r4, [cell]; @!%q st.shared.u32 [cell], 7;";
-    races(WARPS, &read_and_repeat.replace("BETWEEN", "bar.sync 0"));
+    // So may a store that repeats what another thread reads; the order matters to a store of another value.
+    let read_and_store = |value: u32| {
+        format!(
+            "setp.lt.u32 %q, %r0, 32; @%q st.shared.u32 [cell], 7; bar.sync 0; @%q ld.shared.u32 %r4, [cell];
+             @!%q st.shared.u32 [cell], {value};"
+        )
+    };
+    clean(WARPS, &read_and_store(7));
+    races(WARPS, &read_and_store(8));
+    // An atomic operation on the value is another matter.
+    races(
+        WARPS,
+        "setp.lt.u32 %q, %r0, 32; @%q st.shared.u32 [cell], 1; bar.sync 0; @%p red.shared.add.u32 [cell], 0; @!%q st.shared.u32 [cell], 1;",
+    );
+    // Eight warps, as in Triton's histogram.
+    clean(
+        LaunchConfig { block: [256, 1, 1], ..WARPS },
+        "and.b32 %r5, %r0, 63; mad.lo.u32 %r6, %r5, 4, cell; st.shared.u32 [%r6], 0;",
+    );
 }

@@ -121,6 +121,9 @@ fn memory_holds_uninitialised_bytes() {
         &format!("{swap}\n    {STORE}"),
         expect!["the value is stored to global memory (PTX line 18: `st.global.u32 [%x0], %r3;`)"],
     );
+    // The finding is the first read, not that of the copy.
+    let (_, detail) = run(&format!("{swap} {STORE}")).expect_err("a use");
+    assert!(detail.starts_with("4-byte load from shared memory at 0x40,"), "{detail}");
     accepts(&format!("{swap} @!%p st.global.u32 [%x0+-64], %r3;"), |lane| lane);
     let local = ".local .align 8 .b32 copy[2]; st.local.v2.u32 [copy], {%r0, %r2};";
     reports(
@@ -188,6 +191,21 @@ fn parts_of_registers() {
         &format!("{halves} prmt.b32 %r3, %r3, 0, 0x4432; add.u32 %r3, %r3, 0;\n    {STORE}"),
         expect!["the value is stored to global memory (PTX line 18: `st.global.u32 [%x0], %r3;`)"],
     );
+    // Packed arithmetic and conversions of pairs.
+    for body in [
+        "add.rn.f16x2 %r3, %r3, %r3;",
+        "fma.rn.bf16x2 %r3, %r3, %r3, %r3;",
+        "max.s16x2 %r3, %r3, 0;",
+        "cvt.rn.satfinite.e4m3x2.f16x2 %h4, %r3; cvt.rn.f16x2.e4m3x2 %r3, %h4;",
+        "cvt.rn.f32.u32 %f0, %r2; cvt.rn.f32.u32 %f1, %r0; cvt.rn.f16x2.f32 %r3, %f0, %f1;",
+        "cvt.rn.f32.u32 %f0, %r2; cvt.rn.bf16x2.f32 %r3, %f0, 0f3F800000;",
+    ] {
+        let low = format!("{halves} {body} and.b32 %r4, %r3, 0xffff; st.global.u32 [%x0], %r4;");
+        run(&low).unwrap_or_else(|(_, detail)| panic!("{body}: {detail}"));
+        let (_, detail) =
+            run(&format!("{halves} {body} shr.u32 %r3, %r3, 16;\n    {STORE}")).expect_err(body);
+        assert!(detail.contains("the value is stored to global memory (PTX line 18"), "{body}: {detail}");
+    }
     // The sign of a byte.
     let byte = "sub.u32 %r3, 0, %r0; st.shared.u8 [%r1+128], %r3; ld.shared.";
     accepts(&format!("{byte}s8 %r3, [%r1+128]; {STORE}"), |lane| lane.wrapping_neg());

@@ -199,7 +199,7 @@ impl RaceDetector {
     }
 
     /// Checks and records an access. `order` is the memory order of a strong access, `None` for a weak one. `is_redundant`
-    /// returns whether the access writes only bytes that memory already holds: such an access does not race with other writes.
+    /// returns whether the access writes only bytes that memory already holds: such an access does not race with earlier ones.
     pub(crate) fn access(
         &mut self,
         accessor: Accessor,
@@ -295,7 +295,7 @@ impl RaceDetector {
             };
             let repeats = Cell::new(false);
             let is_excused = |conflict: &Conflict| {
-                let is_repeated = writes && conflict.writes && !conflict.stamp.is_copy() && is_redundant();
+                let is_repeated = writes && conflict.stamp.is_weak() && is_redundant();
                 repeats.set(repeats.get() || is_repeated);
                 is_repeated || !conflict.stamp.is_copy() && has_observed(conflict)
             };
@@ -304,7 +304,8 @@ impl RaceDetector {
             first = conflicts.min_by_key(|conflict| (conflict.lane, conflict.address));
             match writes {
                 _ if !RECORD || first.is_some() => {}
-                // A write that changes nothing leaves the earlier write in force.
+                // A write that changes nothing is as good as a read: a recorded read has read the same bytes, since no write
+                // came after it, and an earlier write stays in force.
                 true if repeats.get() => shadow.record_read(part, &clocks),
                 true => shadow.record_write(part, clocks.stamp),
                 false => shadow.record_read(part, &clocks),

@@ -55,6 +55,11 @@ impl Stamp {
         self.origin & COPY != 0
     }
 
+    /// Whether a thread made the access, and the access is weak.
+    pub(super) fn is_weak(self) -> bool {
+        self.origin & (COPY | IN_ASYNC_PROXY | STRONG | STRONG_IN_GRID) == 0
+    }
+
     /// Whether a copy made the access in the async proxy.
     pub(super) fn is_in_async_proxy(self) -> bool {
         self.origin & (COPY | IN_ASYNC_PROXY) != 0

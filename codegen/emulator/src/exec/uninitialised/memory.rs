@@ -93,6 +93,14 @@ fn add_read(
         }
     }
     let first = reading.trailing_zeros() as usize % LANES;
+    let (space, address) = places[first];
+    let stored = match space {
+        Space::Shared => (address..address + bytes).find_map(|at| cx.cluster.stored_uninitialised.get(&at)),
+        _ => None,
+    };
+    if let Some(origin) = stored {
+        return Ok(tracked.add_read(origin.pc.unwrap_or(cx.warp.pc), origin.clone()));
+    }
     match refused(cx, first) {
         Some(fault) if fault.kind == FindingKind::Uninitialised => Ok(tracked.add_read(cx.warp.pc, *fault)),
         fault => {
@@ -173,6 +181,7 @@ pub(super) fn store(
     // Lanes that store results of arithmetic, or elements of shared memory: no padding.
     let mut used = 0;
     let mut first = None;
+    let mut origins = [None; LANES];
     for (element, slot) in data.iter().enumerate() {
         let Some(&register) = flow.reads.iter().find(|read| read.slot == *slot) else { continue };
         let (bits, lanes) = (tracked.lanes(register), tracked.mask(register) & active);
@@ -181,8 +190,9 @@ pub(super) fn store(
                 let is_missing = bits[lane] >> (8 * byte) & 0xff != 0;
                 missing[lane] |= u32::from(is_missing) << (element as u32 * elements.bytes + byte);
             }
-            let read = tracked.read(tracked.origin(register, 1 << lane));
-            let of_shared = read.is_some_and(|read| read.space == Some(Space::Shared));
+            let origin = tracked.origin(register, 1 << lane);
+            origins[lane].get_or_insert(origin);
+            let of_shared = tracked.read(origin).is_some_and(|read| read.space == Some(Space::Shared));
             used |= u32::from(of_shared) << lane;
         }
         used |= lanes & tracked.computed(*slot);
@@ -202,6 +212,13 @@ pub(super) fn store(
         // In lane order, as the store itself: the highest lane wins.
         for lane in lanes_of(active) {
             mark_stored(cx, lane, places[lane], elements.total(), missing[lane]);
+            let (space, address) = places[lane];
+            if let (Space::Shared, Some(read)) =
+                (space, origins[lane].and_then(|origin| tracked.read(origin)))
+            {
+                let at = address + u64::from(missing[lane].trailing_zeros());
+                cx.cluster.stored_uninitialised.insert(at, read.clone());
+            }
         }
     }
     outcome

@@ -92,6 +92,8 @@ fn execute_with(cx: &mut ExecutionContext<'_>, inst: &Inst, tracked: &mut Uninit
         Dependence::Shuffle => results::of_warp(cx, inst, flow, tracked, results::by_bits),
         Dependence::Matrix => results::of_warp(cx, inst, flow, tracked, results::of_matrices),
         Dependence::Lane => results::by_lanes(cx, inst, flow, tracked),
+        Dependence::Halves => results::by_halves(cx, inst, flow, tracked, |_, found| found),
+        Dependence::PackedPair => results::by_halves(cx, inst, flow, tracked, results::pack),
         Dependence::Warp => results::of_warp(cx, inst, flow, tracked, results::by_lanes),
         Dependence::Load(elements) => memory::load(cx, inst, flow, elements, tracked),
         Dependence::Store(elements) => memory::store(cx, inst, flow, elements, tracked),

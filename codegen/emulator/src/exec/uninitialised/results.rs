@@ -1,6 +1,7 @@
 //! Results of instructions that only compute: which of their bits depend on uninitialised bits of the operands.
 
 use super::{Usage, first_uninitialised, has_finished, report, run};
+use crate::code::operands::{A, B};
 use crate::code::value_flow::{Dependence, RegisterSlot, ValueFlow};
 use crate::context::uninitialised::UninitialisedBits;
 use crate::context::{ExecutionContext, Flow, Inst};
@@ -64,6 +65,51 @@ pub(super) fn by_lanes(
         }
     }
     outcome
+}
+
+/// Executes an instruction whose result has two halves. `depends` maps an operand, and whether its upper and its lower half have
+/// uninitialised bits, to the halves of the result that depend on these.
+pub(super) fn by_halves(
+    cx: &mut ExecutionContext<'_>,
+    inst: &Inst,
+    flow: &ValueFlow,
+    tracked: &mut UninitialisedBits,
+    depends: fn(bool, [bool; 2]) -> [bool; 2],
+) -> Flow {
+    let active = cx.active;
+    let (found, origin) = find(&flow.reads, active, tracked);
+    // Upper and lower half of the result in each lane.
+    let mut halves = [[false; 2]; LANES];
+    for read in flow.reads.iter().filter(|read| tracked.mask(**read) & active != 0) {
+        let (bits, half) = (tracked.lanes(*read), read.width.bits() / 2);
+        for (lane, halves) in halves.iter_mut().enumerate() {
+            let found = [bits[lane] >> half != 0, bits[lane] & ((1 << half) - 1) != 0];
+            let first = depends(true, found);
+            let second = depends(false, found);
+            // The same register may be both operands.
+            let uses = [inst.slots[A] == read.slot, inst.slots[A] != read.slot || inst.slots[B] == read.slot];
+            for (result, half) in halves.iter_mut().enumerate() {
+                *half |= uses[0] && first[result] || uses[1] && second[result];
+            }
+        }
+    }
+    let outcome = run_unchecked(cx, inst, found);
+    if has_finished(outcome) {
+        for &write in &flow.writes {
+            let half = write.width.bits() / 2;
+            let ones = (1u64 << half) - 1;
+            let bits =
+                halves.map(|[upper, lower]| u64::from(upper) * (ones << half) | u64::from(lower) * ones);
+            tracked.set(write, active, &bits, (u32::MAX, origin));
+        }
+    }
+    outcome
+}
+
+/// The halves of a packed pair that depend on its first operand, or on the second.
+pub(super) fn pack(is_first: bool, found: [bool; 2]) -> [bool; 2] {
+    let is_found = found[0] || found[1];
+    [is_first && is_found, !is_first && is_found]
 }
 
 /// Runs an instruction; without numeric checks if operands are uninitialised in lanes of `found`.
@@ -167,7 +213,7 @@ fn dependent_bits(
                 _ => combination >> index & 1 != 0,
             };
             let fill = u64::from(has_ones);
-            let values = std::array::from_fn(|lane| old[lane] & !bits[lane] | bits[lane] * fill);
+            let values = std::array::from_fn(|lane| old[lane] & !bits[lane] | (bits[lane] * fill));
             register.write(&mut cx.warp.regs, &values, u32::MAX);
         }
         let outcome = run(cx, plain);
