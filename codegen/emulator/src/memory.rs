@@ -365,7 +365,7 @@ impl InitMap {
     pub(crate) fn unmark(&self, offset: u64, bytes: u64) {
         let end = offset + bytes;
         // Two threads must not both find the page full: the second would mark what the first unmarks.
-        let held = UNMARKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = (!self.is_private).then(|| UNMARKING.lock().unwrap_or_else(PoisonError::into_inner));
         for page in offset / PAGE..end.div_ceil(PAGE) {
             if self.page_is_full(page) {
                 // The rest of the page stays initialised, also for other threads meanwhile.

@@ -3,8 +3,6 @@
 //! The detector takes threads, spaces and addresses; it does not see the execution context. If races are not checked,
 //! there is no detector and every function here returns at once; most callers test that before the call.
 
-use std::cell::OnceCell;
-
 use super::addresses::{located, located_first};
 use super::race_report as report;
 use crate::asynchronous::{CompletedRead, MBARRIER_BYTES};
@@ -66,18 +64,16 @@ pub(crate) fn access(
         }
     };
     let accessor = accessor(cx, cx.active);
-    let (warp, launch) = (&*cx.warp, cx.launch);
-    let redundant = OnceCell::new();
-    let is_redundant = || {
-        let is_redundant = |lane| is_redundant((warp, launch), i, resolved, lane);
-        *redundant.get_or_init(|| lanes_of(accessor.lanes).all(is_redundant))
-    };
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     races.begin_access();
     let Some((space, addresses)) = at else { return true };
     let order = memory_order(i.slots[FLAGS], access);
     let what = MemoryAccess { space, access, addresses, bytes };
-    let Some(race) = races.access(accessor, order, &what, &is_redundant) else { return true };
+    let Some(race) = races.access(accessor, order, &what) else { return true };
+    let is_redundant = |lane| is_redundant((&*cx.warp, cx.launch), i, resolved, lane);
+    if lanes_of(cx.active).all(is_redundant) && races.repeats(accessor, order, &what) {
+        return true;
+    }
     report::race(cx, (space, access), bytes, race);
     false
 }
@@ -195,7 +191,7 @@ pub(crate) fn access_range(
     let accessor = accessor(cx, 1 << lane);
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     let what = MemoryAccess { space, access, addresses: LaneAddresses::Same(address), bytes };
-    let Some(race) = races.access(accessor, None, &what, &|| false) else { return true };
+    let Some(race) = races.access(accessor, None, &what) else { return true };
     report::race(cx, (space, access), bytes, race);
     false
 }

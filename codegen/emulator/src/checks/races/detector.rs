@@ -1,6 +1,5 @@
 //! Race detector of a cluster.
 
-use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
 use super::clock::{Time, VectorClock};
@@ -198,20 +197,18 @@ impl RaceDetector {
         self.stores_are_disjoint = false;
     }
 
-    /// Checks and records an access. `order` is the memory order of a strong access, `None` for a weak one. `is_redundant`
-    /// returns whether the access writes only bytes that memory already holds: such an access does not race with earlier ones.
+    /// Checks and records an access. `order` is the memory order of a strong access, `None` for a weak one.
     pub(crate) fn access(
         &mut self,
         accessor: Accessor,
         order: Option<MemoryOrder>,
         what: &MemoryAccess<'_>,
-        is_redundant: &dyn Fn() -> bool,
     ) -> Option<Race> {
         if what.access == Access::Prefetch {
             return None;
         }
         let strength = order.map_or(0, |order| self.strength_of(order, accessor.warp));
-        let mut conflict = self.access_memory(Accessor { strength, ..accessor }, what, is_redundant);
+        let mut conflict = self.access_memory(Accessor { strength, ..accessor }, what);
         if what.space == Space::Global && conflict.is_none() && self.copies.may_conflict(what.access) {
             let addresses = what.addresses.to_array(what.bytes);
             conflict = self.find_copy_conflict(accessor, what.access, &addresses, what.bytes);
@@ -219,13 +216,36 @@ impl RaceDetector {
         conflict.map(Race::new)
     }
 
-    /// Checks an access against recorded accesses, and records the access.
-    pub(super) fn access_memory(
+    /// Checks and records a write that [`RaceDetector::access`] has refused, and that leaves memory as it is. It does not race
+    /// with weak accesses by threads: a recorded read has read the same bytes, since no write came after it. It is recorded as
+    /// a read, so that the earlier write stays in force. Returns false if it races.
+    #[cold]
+    pub(crate) fn repeats(
         &mut self,
         accessor: Accessor,
+        order: Option<MemoryOrder>,
         what: &MemoryAccess<'_>,
-        is_redundant: &dyn Fn() -> bool,
-    ) -> Option<Conflict> {
+    ) -> bool {
+        let strength = order.map_or(0, |order| self.strength_of(order, accessor.warp));
+        self.set_lines(accessor, what);
+        let shadow = if what.space == Space::Shared { &mut self.shared } else { &mut self.global };
+        let clocks = self.sync.accessor(accessor.warp, accessor.lanes, accessor.pc, strength);
+        let is_weak = |conflict: &Conflict| conflict.stamp.is_weak();
+        for (position, line) in self.lines.lines.iter().enumerate() {
+            let part = (self.lines.unit, (line, self.lines.lane_map(position)));
+            if shadow.check(part, true, &clocks, &mut LastOrdered::default(), is_weak).is_some() {
+                return false;
+            }
+            shadow.record_read(part, &clocks);
+        }
+        let addresses = what.addresses.to_array(what.bytes);
+        what.space != Space::Global
+            || !self.copies.may_conflict(what.access)
+            || self.find_copy_conflict(accessor, what.access, &addresses, what.bytes).is_none()
+    }
+
+    /// Checks an access against recorded accesses, and records the access.
+    pub(super) fn access_memory(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) -> Option<Conflict> {
         let first = match what.addresses {
             LaneAddresses::Each(addresses) => addresses[accessor.lanes.trailing_zeros() as usize % LANES],
             LaneAddresses::Run(address) | LaneAddresses::Same(address) => address,
@@ -237,32 +257,32 @@ impl RaceDetector {
         }
         let last = self.last_accesses[index].take().unwrap_or_default();
         let lines = std::mem::replace(&mut self.lines, last);
-        let conflict = self.access_lines(accessor, what, is_redundant);
+        let conflict = self.access_lines(accessor, what);
         self.last_accesses[index] = Some(std::mem::replace(&mut self.lines, lines));
         conflict
     }
 
-    fn access_lines(
-        &mut self,
-        accessor: Accessor,
-        what: &MemoryAccess<'_>,
-        is_redundant: &dyn Fn() -> bool,
-    ) -> Option<Conflict> {
+    /// Splits an access into `self.lines`.
+    fn set_lines(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) {
         match what.addresses {
             LaneAddresses::Each(addresses) => self.lines.set(accessor.lanes, addresses, what.bytes),
             LaneAddresses::Run(start) => self.lines.set_run(start, what.bytes),
             LaneAddresses::Same(address) => self.lines.set_range(accessor.lanes, address, what.bytes),
         }
         self.locate_lines(what.space);
+    }
+
+    fn access_lines(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) -> Option<Conflict> {
+        self.set_lines(accessor, what);
         let writes = what.access != Access::Load;
         let lane_bytes = what.bytes * accessor.lanes.count_ones() as u64;
         self.stores_are_disjoint = writes && self.lines.byte_count() == lane_bytes;
-        self.check_and_record::<true>(accessor, what.space, writes, is_redundant)
+        self.check_and_record::<true>(accessor, what.space, writes)
     }
 
     /// Checks the access in `self.lines` against recorded accesses, without recording it.
     pub(super) fn check(&mut self, accessor: Accessor, space: Space, writes: bool) -> Option<Conflict> {
-        self.check_and_record::<false>(accessor, space, writes, &|| false)
+        self.check_and_record::<false>(accessor, space, writes)
     }
 
     /// Checks the access in `self.lines`; returns the lowest lane's conflict at the lowest address. If `RECORD`, also
@@ -272,7 +292,6 @@ impl RaceDetector {
         accessor: Accessor,
         space: Space,
         writes: bool,
-        is_redundant: &dyn Fn() -> bool,
     ) -> Option<Conflict> {
         if RECORD && writes {
             self.keep_replaced(space);
@@ -289,24 +308,17 @@ impl RaceDetector {
                 continue;
             }
             // A thread may have observed a strong write without synchronising with it.
-            let has_observed = |conflict: &Conflict| {
-                let write = (conflict.address, conflict.stamp);
-                space == Space::Global && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
-            };
-            let repeats = Cell::new(false);
             let is_excused = |conflict: &Conflict| {
-                let is_repeated = writes && conflict.stamp.is_weak() && is_redundant();
-                repeats.set(repeats.get() || is_repeated);
-                is_repeated || !conflict.stamp.is_copy() && has_observed(conflict)
+                let write = (conflict.address, conflict.stamp);
+                space == Space::Global
+                    && !conflict.stamp.is_copy()
+                    && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
             };
             let conflict = shadow.check(part, writes, &clocks, &mut last_ordered, is_excused);
             let conflicts = first.into_iter().chain(conflict);
             first = conflicts.min_by_key(|conflict| (conflict.lane, conflict.address));
             match writes {
                 _ if !RECORD || first.is_some() => {}
-                // A write that changes nothing is as good as a read: a recorded read has read the same bytes, since no write
-                // came after it, and an earlier write stays in force.
-                true if repeats.get() => shadow.record_read(part, &clocks),
                 true => shadow.record_write(part, clocks.stamp),
                 false => shadow.record_read(part, &clocks),
             }

@@ -130,7 +130,7 @@ fn end_of_cluster_that_stores(grid: &GridDetector, cluster: u64, addresses: &[u6
     for &address in addresses {
         let addresses = LaneAddresses::Same(address);
         let what = MemoryAccess { space: Space::Global, access: Access::Store, addresses, bytes: 4 };
-        assert!(detector.access_memory(Accessor::new(0, 1, 0), &what, &|| false).is_none());
+        assert!(detector.access_memory(Accessor::new(0, 1, 0), &what).is_none());
     }
     grid.finish(&mut detector).is_some()
 }
@@ -186,7 +186,7 @@ proptest! {
                         let access = if *writes { Access::Store } else { Access::Load };
                         let lane_addresses = std::array::from_fn(|lane| addresses[lane]);
                         let what = MemoryAccess { space, access, addresses: LaneAddresses::Each(&lane_addresses), bytes: *bytes };
-                        let found = detector.access_memory(accessor, &what, &|| false);
+                        let found = detector.access_memory(accessor, &what);
                         let expected = model.access(*warp, *lanes, *writes, *bytes, addresses);
                         prop_assert_eq!(found.is_some(), expected, "step {}: {:?}", index, found);
                         if expected {
@@ -215,7 +215,7 @@ proptest! {
                 let addresses_of = LaneAddresses::Each(&lane_addresses);
                 let what =
                     MemoryAccess { space: Space::Global, access, addresses: addresses_of, bytes: *bytes };
-                prop_assert!(detector.access_memory(accessor, &what, &|| false).is_none());
+                prop_assert!(detector.access_memory(accessor, &what).is_none());
                 (0..WARPS).for_each(|warp| detector.sync.arrive_at_barrier(warp, 0));
                 detector.sync.complete_barrier(0, 0..WARPS);
                 for byte in lanes_of(*lanes).flat_map(|lane| addresses[lane]..addresses[lane] + bytes) {

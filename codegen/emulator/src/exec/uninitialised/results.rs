@@ -99,7 +99,7 @@ pub(super) fn by_halves(
             let half = write.width.bits() / 2;
             let ones = (1u64 << half) - 1;
             let bits =
-                halves.map(|[upper, lower]| u64::from(upper) * (ones << half) | u64::from(lower) * ones);
+                halves.map(|[upper, lower]| (u64::from(upper) * (ones << half)) | (u64::from(lower) * ones));
             tracked.set(write, active, &bits, (u32::MAX, origin));
         }
     }
