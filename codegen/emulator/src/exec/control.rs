@@ -1,7 +1,7 @@
 //! Branches, exits, traps, barriers and `griddepcontrol`.
 
 use super::fragment::whole_warp;
-use super::{collective, programmatic, races};
+use super::{collective, print, programmatic, races};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, B, C, D, NONE};
 use crate::context::barrier::{Arrival, Reduction};
@@ -164,6 +164,11 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             Ok(exit)
         }
         "exit" => Ok(exit),
+        "trap" if op.has("assert") && op.operand_count() > 0 => {
+            op.take("assert");
+            op.slots[A] = op.src(0, Ty::B64)?;
+            Ok(print::failed_assertion)
+        }
         "trap" => {
             let made = TRAPS.iter().find(|&&(modifier, ..)| op.take(modifier));
             op.imm = made.map_or(0, |trap| trap.2);

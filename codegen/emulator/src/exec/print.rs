@@ -1,4 +1,4 @@
-//! `vprintf`: the call that compilers emit for `printf`.
+//! `vprintf`, the call that compilers emit for `printf`, and the texts of failed assertions.
 //!
 //! The arguments are in memory, each aligned to its size. The text is that of the cluster, in the order in which its
 //! threads print; a launch returns the texts of all clusters in the order of the grid.
@@ -10,6 +10,7 @@ use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, B, D};
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::{FindingKind, Space};
+use crate::lanes::LANES;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
@@ -86,6 +87,19 @@ fn print(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     cx.warp.regs.write(i.slots[D], &counts, cx.active);
     Flow::Next
+}
+
+/// A failed assertion; the register at slot A has the address of its text.
+pub(super) fn failed_assertion(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let lane = cx.active.trailing_zeros() as usize % LANES;
+    let address = cx.warp.regs.lanes::<u64>(i.slots[A])[lane];
+    let text = LaneArguments { cx, lane, next: 0 }.string(address);
+    // An address without a text is a fault of its own, which says less.
+    let detail = match text {
+        Ok(text) if !text.is_empty() => format!("an assertion of the kernel failed: {text}"),
+        _ => "an assertion of the kernel failed".to_string(),
+    };
+    cx.fault(FindingKind::Trap, lane as u32, detail)
 }
 
 /// Decodes `call.vprintf count, format, values`, to which the loader expands a call of `vprintf`.

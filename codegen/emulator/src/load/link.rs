@@ -164,8 +164,10 @@ impl Inliner<'_> {
             return print(caller, &call);
         }
         if call.name == "__assertfail" {
-            let assert = Instruction { guard: at.guard, ..call.instruction("trap", &["assert"], Vec::new()) };
-            caller.body.push(assert);
+            // The first argument is the address of the assertion's text.
+            let text = call.arguments.first().map(|argument| loaded(caller, &call, argument));
+            let trap = call.instruction("trap", &["assert"], text.into_iter().collect());
+            caller.body.push(Instruction { guard: at.guard, ..trap });
             return Ok(());
         }
         let callee = match self.ast.device.get(call.name) {
@@ -247,6 +249,18 @@ fn register(function: &mut Function, ty: Ty) -> RegId {
     function.registers.len() as RegId - 1
 }
 
+/// A register with the value of an argument of 64 bits; adds the instruction that loads it.
+fn loaded(caller: &mut Function, call: &Call<'_>, argument: &Operand) -> Operand {
+    let loaded = Operand::Reg(register(caller, Ty::B64));
+    let (opcode, modifiers, source) = match argument {
+        Operand::Symbol(name, 0) => ("ld", &["param", "b64"][..], address(name.clone())),
+        value => ("mov", &["b64"][..], value.clone()),
+    };
+    let load = call.instruction(opcode, modifiers, vec![loaded.clone(), source]);
+    caller.body.push(Instruction { guard: call.at.guard, ..load });
+    loaded
+}
+
 /// Adds the instructions for a call of `vprintf`: its arguments are the address of the format and the address of the
 /// values.
 fn print(caller: &mut Function, call: &Call<'_>) -> Result<(), ParseError> {
@@ -254,19 +268,8 @@ fn print(caller: &mut Function, call: &Call<'_>) -> Result<(), ParseError> {
         let message = "`vprintf` has 2 parameters and 1 result";
         return Err(call.at.error(ParseErrorKind::Operand, message));
     };
-    let mut operands = Vec::new();
-    for argument in [format, values] {
-        let loaded = Operand::Reg(register(caller, Ty::B64));
-        let (opcode, modifiers, source) = match argument {
-            Operand::Symbol(name, 0) => ("ld", &["param", "b64"][..], address(name.clone())),
-            value => ("mov", &["b64"][..], value.clone()),
-        };
-        let load = call.instruction(opcode, modifiers, vec![loaded.clone(), source]);
-        caller.body.push(Instruction { guard: call.at.guard, ..load });
-        operands.push(loaded);
-    }
     let count = Operand::Reg(register(caller, Ty::B32));
-    operands.insert(0, count.clone());
+    let operands = vec![count.clone(), loaded(caller, call, format), loaded(caller, call, values)];
     caller
         .body
         .push(Instruction { guard: call.at.guard, ..call.instruction("call", &["vprintf"], operands) });

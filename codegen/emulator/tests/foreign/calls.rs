@@ -47,6 +47,22 @@ fn a_launch_with_a_finding_has_what_was_printed_before() {
 }
 
 #[test]
+fn a_failed_assertion_is_shown_with_its_text() {
+    let device = Device::load(PTX);
+    let y = device.output::<u32>(64);
+    let mut x: Vec<u32> = (0..64).map(|i| i % 30).collect();
+    device.run("asserts", LaunchConfig::linear(1, 64), &[device.buffer(&x), y]);
+    assert_eq!(device.read::<u32>(y, 64), x.iter().map(|x| 2 * x).collect::<Vec<_>>());
+    x[40] = 30;
+    let arguments = [device.buffer(&x), y];
+    let finding =
+        device.try_run("asserts", LaunchConfig::linear(1, 64), &arguments).expect_err("a large number");
+    assert_eq!((finding.kind, finding.thread), (FindingKind::Trap, [40, 0, 0]));
+    let text = "an assertion of the kernel failed: x[threadIdx.x] < 30 && \"a small number\"";
+    assert_eq!(finding.detail, text);
+}
+
+#[test]
 fn a_grid_synchronises_in_a_cooperative_launch() {
     let (device, n) = (Device::load(PTX), 5000);
     let x: Vec<f32> = singles(n, 3);

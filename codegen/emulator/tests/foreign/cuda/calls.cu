@@ -1,8 +1,9 @@
-// Kernels that print, synchronise as a grid, allocate on the stack, and call functions through pointers.
+// Kernels that print, assert, synchronise as a grid, allocate on the stack, and call functions through pointers.
 //
 // calls.ptx: nvcc -std=c++17 -arch=sm_90 -ptx calls.cu (CUDA 13.0)
 
 #include <alloca.h>
+#include <cassert>
 #include <cooperative_groups.h>
 #include <cstdio>
 
@@ -103,4 +104,13 @@ extern "C" __global__ void areas(const float *x, float *y, void *memory) {
     shape->b = i;
     __syncwarp();
     y[i] = shape->area();
+}
+
+// Doubles numbers, which must be less than 30.
+extern "C" __global__ void asserts(const unsigned *x, unsigned *y) {
+    __shared__ unsigned tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    assert(x[threadIdx.x] < 30 && "a small number");
+    __syncthreads();
+    y[threadIdx.x] = 2 * tile[threadIdx.x];
 }
