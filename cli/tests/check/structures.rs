@@ -28,6 +28,15 @@ fn structures_and_buffers_hold_addresses() {
 }
 
 #[test]
+fn a_null_pointer_is_an_address() {
+    let launches = grouped(&[("[\"first\",", "[0,")]);
+    let report = json(1, &["grouped.ptx", "--launches", launches.path()]);
+    assert_eq!(report["findings"][0]["kind"], "out-of-bounds");
+    let message = report["findings"][0]["message"].as_str().unwrap();
+    assert!(message.contains("global memory at 0x0;"), "{message}");
+}
+
+#[test]
 fn expected_values_must_have_been_written() {
     let expected = ("save = \"y.bin\"", "expect = { fn = \"add\", of = [\"x\", \"x\"] }");
     let launches = grouped(&[expected]);
@@ -77,6 +86,8 @@ fn only_launched_kernels_must_be_supported() {
     let report = json(2, &["grouped.ptx", "--launches", launches.path()]);
     let problems = report["error"]["problems"].as_array().unwrap();
     assert_eq!(problems.len(), 1, "{report:#}");
+    let message = "grouped.ptx: launch 2 (`sample`): 1 unsupported feature";
+    assert_eq!(report["error"]["message"], message);
     assert_eq!(problems[0]["message"], "the emulator does not support `tex.1d.v4.f32.f32`");
     // Without launches, all problems are shown.
     assert!(output(2, &["grouped.ptx"]).ends_with("grouped.ptx: 1 unsupported feature\n"));

@@ -70,6 +70,7 @@ fn address(pointer: &Pointer, buffers: &Buffers<'_>) -> Result<u64, String> {
     let (name, offset) = match pointer {
         Pointer::Buffer(name) => (name, 0),
         Pointer::Within(within) => (&within.buffer, within.offset),
+        Pointer::Address(address) => return Ok(*address),
     };
     let Some(Placed { address, bytes }) = buffers.get(name.as_str()) else {
         let known = buffers.keys().copied().collect::<Vec<_>>().join(", ");

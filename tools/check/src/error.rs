@@ -29,12 +29,15 @@ pub enum CheckError {
         source: std::io::Error,
     },
     /// The PTX text has errors, or features that the emulator does not support: all of them.
-    #[error("{name}: {}", count(problems))]
+    #[error("{name}: {}{}", launch.as_ref().map_or(String::new(), |launch| format!("{launch}: ")), count(problems))]
     Ptx {
         /// The file's name.
         name: String,
         /// Text of the PTX file.
         text: String,
+        /// The launch that needs a kernel with the problems, such as ``launch 2 (`vector_add`)``; `None` if they are those of
+        /// the whole text.
+        launch: Option<String>,
         /// Errors and unsupported features, in the order of the text.
         problems: Vec<ParseError>,
     },

@@ -188,12 +188,14 @@ pub enum Argument {
 
 /// An address in memory.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "expected a buffer's name or { buffer = \"…\", offset = … }")]
+#[serde(untagged, expecting = "expected a buffer's name, { buffer = \"…\", offset = … } or an address")]
 pub enum Pointer {
     /// The address of a buffer.
     Buffer(String),
     /// An address in a buffer.
     Within(Within),
+    /// An address as a number: 0 for a null pointer.
+    Address(u64),
 }
 
 /// Pointers in a structure or a buffer.

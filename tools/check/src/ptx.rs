@@ -33,6 +33,7 @@ impl Loaded {
         let refused = |problems: Vec<ParseError>| CheckError::Ptx {
             name: name.to_owned(),
             text: text.to_owned(),
+            launch: None,
             problems,
         };
         let module = Module::load_partly(text).map_err(refused)?;
@@ -49,12 +50,13 @@ impl Loaded {
     pub fn without_problems(self) -> Result<Loaded, CheckError> {
         match self.module.problems() {
             [] => Ok(self),
-            problems => Err(self.refused(problems)),
+            problems => Err(self.refused(None, problems)),
         }
     }
 
-    fn refused(&self, problems: &[ParseError]) -> CheckError {
-        CheckError::Ptx { name: self.name.clone(), text: self.text.clone(), problems: problems.to_vec() }
+    fn refused(&self, launch: Option<String>, problems: &[ParseError]) -> CheckError {
+        let (name, text) = (self.name.clone(), self.text.clone());
+        CheckError::Ptx { name, text, launch, problems: problems.to_vec() }
     }
 
     /// Kernels of the file that can be launched, in the order of the text.
@@ -92,7 +94,7 @@ impl Loaded {
             let place = || format!("launch {}{name}", index + 1);
             let with_errors = |kernel: &&RefusedKernel| Some(&kernel.name) == launched;
             if let Some(kernel) = self.module.refused().iter().find(with_errors) {
-                return Err(self.refused(&kernel.errors));
+                return Err(self.refused(Some(place()), &kernel.errors));
             }
             let launch = match &metadata {
                 Some(metadata) => self.bind_triton(launch, metadata, &buffers, &memory),
