@@ -7,9 +7,12 @@ use std::sync::Arc;
 use super::operands::{NEGATED, NONE};
 use super::value_flow::ValueFlow;
 use crate::finding::SourceLine;
-use crate::load::ast::{Location, RegId};
-use crate::load::layout::Layout;
+use crate::load::ast::{Location, RegId, Special};
+use crate::load::layout::{Layout, Uniform};
 use crate::memory::PlacedVariable;
+
+/// Bytes of a CTA's shared memory that are reserved for the system, as on devices since sm_80. On a device they come first.
+pub(crate) const RESERVED_SHARED: u64 = 1024;
 
 /// Position of an instruction in the PTX text and in the kernel's own source.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +133,21 @@ impl Program {
         address >= self.stack || variable.is_some_and(|v| address + bytes <= v.offset + v.bytes)
     }
 
+    /// Offset in a CTA's shared memory of the memory that is reserved for the system, if the kernel uses it, for a launch with
+    /// `dynamic_bytes` of dynamic shared memory.
+    pub(crate) fn reserved_shared(&self, dynamic_bytes: u32) -> Option<u64> {
+        let is_about_it = |uniform: Uniform| matches!(uniform, Uniform::Special(Special::ReservedShared(_)));
+        let is_used = self.layout.uniforms().any(|(uniform, ..)| is_about_it(uniform));
+        let end = self.guarded_shared + u64::from(dynamic_bytes);
+        is_used.then(|| (end + RESERVED_SHARED).next_multiple_of(RESERVED_SHARED))
+    }
+
+    /// Bytes of a CTA's shared memory, with guard zones, for a launch with `dynamic_bytes` of dynamic shared memory.
+    pub(crate) fn shared_bytes(&self, dynamic_bytes: u32) -> u64 {
+        let reserved = self.reserved_shared(dynamic_bytes).map(|offset| offset + RESERVED_SHARED);
+        reserved.unwrap_or(self.guarded_shared + u64::from(dynamic_bytes))
+    }
+
     /// Every shared variable, for a launch with `dynamic_bytes` of dynamic shared memory.
     pub(crate) fn shared_variables(&self, dynamic_bytes: u32) -> Vec<PlacedVariable> {
         let dynamic = self.dynamic_shared.clone().map(|(name, offset)| PlacedVariable {
@@ -137,7 +155,12 @@ impl Program {
             offset,
             bytes: dynamic_bytes as u64,
         });
-        self.shared.iter().cloned().chain(dynamic).collect()
+        let reserved = self.reserved_shared(dynamic_bytes).map(|offset| PlacedVariable {
+            name: "shared memory reserved for the system".to_string(),
+            offset,
+            bytes: RESERVED_SHARED,
+        });
+        self.shared.iter().cloned().chain(dynamic).chain(reserved).collect()
     }
 
     /// Position of instruction `pc`, or of the last instruction if `pc` is past the end.

@@ -11,6 +11,7 @@ use super::registers::RegisterPools;
 use super::tensor_maps::AcquiredMaps;
 use crate::asynchronous::{AsyncCopy, AsyncOperations, Reservations, Reserved};
 use crate::checks::races::RaceDetector;
+use crate::code::program::RESERVED_SHARED;
 use crate::finding::Neighbour;
 use crate::geometry::{BARRIERS, SharedLayout};
 use crate::lanes::LANES;
@@ -133,6 +134,16 @@ impl ClusterState {
             let base = self.layout.base(rank);
             let reserved = &mut self.asynchronous_and_shared(true).1;
             guards.iter().for_each(|&(start, end)| reserved.reserve(base + start, end - start, false));
+        }
+    }
+
+    /// Fills the memory that is reserved for the system, at an offset in each CTA's shared memory, with zeros.
+    pub(crate) fn clear_reserved(&mut self, offset: u64) {
+        for rank in 0..self.layout.ctas {
+            let at = self.layout.base(rank) + offset;
+            // SAFETY: the reserved memory is inside the CTA's shared memory, which only this thread accesses.
+            unsafe { self.shared.pointer(at).write_bytes(0, RESERVED_SHARED as usize) };
+            self.shared.map.mark(at, RESERVED_SHARED);
         }
     }
 

@@ -37,11 +37,26 @@ pub(crate) enum Special {
     IsExplicitCluster,
     /// `%envreg0` to `%envreg31`.
     Envreg(u8),
+    /// A register about the shared memory that is reserved for the system.
+    ReservedShared(ReservedShared),
     Clock,
     Clock64,
     GlobalTimer,
     WarpSize,
 }
+
+/// What a register about reserved shared memory has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ReservedShared {
+    /// The first address; also that of the region that cooperative groups use.
+    Begin,
+    End,
+    /// The size in bytes.
+    Capacity,
+}
+
+/// First part of the names of the registers about reserved shared memory.
+const RESERVED: &str = "%reserved_smem_offset_";
 
 impl Special {
     /// Finds a special register by its name and component, such as `%tid` and `x`.
@@ -82,6 +97,14 @@ impl Special {
             ("%clock64", None) => Special::Clock64,
             ("%globaltimer" | "%globaltimer_lo", None) => Special::GlobalTimer,
             ("WARP_SZ", None) => Special::WarpSize,
+            (name, None) if name.starts_with(RESERVED) => {
+                Special::ReservedShared(match name.strip_prefix(RESERVED)? {
+                    "begin" | "0" | "1" => ReservedShared::Begin,
+                    "end" => ReservedShared::End,
+                    "cap" => ReservedShared::Capacity,
+                    _ => return None,
+                })
+            }
             (name, None) => {
                 let number = name.strip_prefix("%envreg")?;
                 Special::Envreg(number.parse().ok().filter(|&number: &u8| number < 32)?)

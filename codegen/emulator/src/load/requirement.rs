@@ -234,6 +234,10 @@ fn operand_requirements(instruction: &Instruction) -> Vec<Requirement> {
     if instruction.operands.iter().any(is_cluster_register) {
         requirements.push(CLUSTERS);
     }
+    let is_reserved = |operand: &Operand| matches!(operand, Operand::Special(Special::ReservedShared(_)));
+    if instruction.operands.iter().any(is_reserved) {
+        requirements.push(since(80, (7, 6)));
+    }
     if instruction.opcode == "mbarrier" && (instruction.has("arrive") || instruction.has("arrive_drop")) {
         if instruction.operands.first() == Some(&Operand::Sink) {
             requirements.push(since(80, (7, 1)));

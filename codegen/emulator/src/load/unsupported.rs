@@ -40,8 +40,7 @@ const DIRECTIVES: &str = "\
 
 /// Unsupported special registers, without the digits at the end of some names.
 const SPECIAL_REGISTERS: &str = "\
-    %aggr_smem_size %current_graph_exec %globaltimer_hi %pm %reserved_smem_offset_ \
-    %reserved_smem_offset_begin %reserved_smem_offset_cap %reserved_smem_offset_end";
+    %aggr_smem_size %current_graph_exec %globaltimer_hi %pm";
 
 fn contains(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|known| known == word)

@@ -72,7 +72,7 @@ impl RunningCluster {
     pub(crate) fn new(launch: &Launch<'_>) -> RunningCluster {
         let program = launch.program;
         let (ctas, warps) = (launch.geometry.cluster_size(), launch.geometry.warps());
-        let shared = program.guarded_shared + launch.dynamic_shared as u64;
+        let shared = program.shared_bytes(launch.dynamic_shared);
         let (start, image) = program.layout.image();
         let warp = |index| {
             let mut warp =
@@ -96,6 +96,9 @@ impl RunningCluster {
         }
         if launch.checks {
             self.state.reserve_guards();
+        }
+        if let Some(offset) = launch.program.reserved_shared(launch.dynamic_shared) {
+            self.state.clear_reserved(offset);
         }
         self.state.at.iter_mut().enumerate().for_each(|(rank, at)| *at = geometry.cta_at(index, rank));
         (self.charged, self.waits) = (0, false);

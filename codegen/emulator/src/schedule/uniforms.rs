@@ -1,10 +1,11 @@
 //! Values of special registers and variable addresses that are known when a warp starts.
 
+use crate::code::program::RESERVED_SHARED;
 use crate::context::Launch;
 use crate::context::cluster::ClusterState;
 use crate::context::warp::Warp;
 use crate::lanes::LANES;
-use crate::load::ast::Special;
+use crate::load::ast::{ReservedShared, Special};
 use crate::load::layout::Uniform;
 use crate::load::types::Width;
 
@@ -72,6 +73,14 @@ fn value(launch: &Launch<'_>, cluster: &ClusterState, uniform: Uniform, (rank, t
         Uniform::SharedAddress(offset) => return offset.wrapping_add(cluster.layout.base(rank)),
         Uniform::Special(special) => special,
     };
+    if let Special::ReservedShared(what) = special {
+        let offset = launch.program.reserved_shared(launch.dynamic_shared).unwrap_or(0);
+        return match what {
+            ReservedShared::Begin => cluster.layout.base(rank) + offset,
+            ReservedShared::End => cluster.layout.base(rank) + offset + RESERVED_SHARED,
+            ReservedShared::Capacity => RESERVED_SHARED,
+        };
+    }
     let value = match special {
         Special::Ntid(axis) => geometry.block[axis as usize],
         Special::Ctaid(axis) => cluster.at[rank][axis as usize],

@@ -47,6 +47,16 @@ fn a_launch_with_a_finding_has_what_was_printed_before() {
 }
 
 #[test]
+fn tiles_of_two_warps_reduce_in_reserved_shared_memory() {
+    let device = Device::load(PTX);
+    let y = device.output::<u32>(256);
+    let x: Vec<u32> = (0..256).map(|i| i * i).collect();
+    device.run("tile_sums", LaunchConfig::linear(1, 256), &[device.buffer(&x), y]);
+    let sums: Vec<u32> = x.chunks(64).flat_map(|tile| vec![tile.iter().sum(); 64]).collect();
+    assert_eq!(device.read::<u32>(y, 256), sums);
+}
+
+#[test]
 fn a_failed_assertion_is_shown_with_its_text() {
     let device = Device::load(PTX);
     let y = device.output::<u32>(64);

@@ -5,6 +5,7 @@
 #include <alloca.h>
 #include <cassert>
 #include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
 #include <cstdio>
 
 namespace cg = cooperative_groups;
@@ -113,4 +114,11 @@ extern "C" __global__ void asserts(const unsigned *x, unsigned *y) {
     assert(x[threadIdx.x] < 30 && "a small number");
     __syncthreads();
     y[threadIdx.x] = 2 * tile[threadIdx.x];
+}
+
+// Sums of 64 numbers by tiles of two warps, which use shared memory that is reserved for the system.
+extern "C" __global__ void tile_sums(const unsigned *x, unsigned *y) {
+    auto block = cg::this_thread_block();
+    auto tile = cg::tiled_partition<64>(block);
+    y[block.thread_rank()] = cg::reduce(tile, x[block.thread_rank()], cg::plus<unsigned>());
 }
