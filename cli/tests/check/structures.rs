@@ -72,7 +72,11 @@ fn wrong_addresses_are_refused() {
             "`of`: `vectors` has `pointers`, which differ from run to run",
         ),
         ("save = \"y.bin\"", "save = \"no/y.bin\"", "cannot write"),
-        ("pointers = [", "save = \"y.bin\"\npointers = [", "`save`: y.bin gets another buffer, too"),
+        (
+            "pointers = [",
+            "save = \"./y.bin\"\npointers = [",
+            "`save`: ./y.bin is the `save` file of buffer `y`, too",
+        ),
     ] {
         let launches = grouped(&[(from, to)]);
         let ran = check(&["grouped.ptx", "--launches", launches.path()]);

@@ -102,7 +102,8 @@
 //! with an effect, or are stored to global memory. A store to global memory may copy uninitialised bytes beside initialised
 //! ones, unless they are of shared memory; they stay uninitialised. Arithmetic makes its whole result uninitialised; moves,
 //! shuffles and bitwise operations only the bits, products of matrices of floats only the results that depend on such bits.
-//! Instructions of 256 bits, `wmma.load`, `vprintf` and `wgmma` are findings at once.
+//! Instructions of 256 bits, `wmma.load`, `vprintf` and `wgmma` report uninitialised operands even if nothing
+//! depends on them.
 //!
 //! # Products of warpgroups
 //!
@@ -137,7 +138,7 @@
 //! - the start and the end of the kernel.
 //!
 //! Lanes of one instruction, and threads of a cluster, may store the same value to one address: a store that leaves memory as
-//! it is does not race with earlier accesses. Whether it does may depend on the order of the warps' turns; apart from that races are
+//! it is does not race with earlier weak stores. Whether a store is redundant may depend on the order of turns; apart from that races are
 //! found by happens-before and not by timing, and a run has the same findings in whatever order its warps took turns, unless that
 //! order changes what the kernel does. Bulk copies need a proxy fence after writes by instructions, and a fence after the initialisation of
 //! their mbarrier ([`FindingKind::ProxyFence`]).

@@ -246,11 +246,15 @@ impl TensorMap {
         }
         let get = |field: MapField, dimension: usize| field.get(bytes, dimension);
         let rank = get(MapField::Rank, 0) as usize + 1;
+        if rank > MAX_RANK {
+            let what = format!("a tensor of {rank} dimensions: there must be 1 to {MAX_RANK}");
+            return Err(NoTensorMap::Invalid(what));
+        }
         let known = (
             TensorType::ALL.get(get(MapField::Element, 0) as usize),
             Swizzle::ALL.get(get(MapField::Swizzle, 0) as usize),
         );
-        let (Some(&element), Some(&swizzle), true) = (known.0, known.1, rank <= MAX_RANK) else {
+        let (Some(&element), Some(&swizzle)) = known else {
             return Err(NoTensorMap::OtherBytes);
         };
         let list = |field: MapField, count: usize| (0..count).map(move |dimension| get(field, dimension));
@@ -404,6 +408,8 @@ pub(crate) enum MapField {
     Swizzle,
     /// Whether elements outside the tensor are NaN.
     Fill,
+    /// The interleaved layout; always 0.
+    Interleave,
     /// Elements of the tensor along a dimension.
     Size,
     /// Bytes between neighbours along the dimension after.
@@ -423,6 +429,7 @@ impl MapField {
             MapField::Element => (17, 1),
             MapField::Swizzle => (18, 1),
             MapField::Fill => (19, 1),
+            MapField::Interleave => (20, 1),
             MapField::Size => (24, 4),
             MapField::Stride => (48, 8),
             MapField::BoxSize => (80, 2),
@@ -453,17 +460,27 @@ impl MapField {
         put(bytes, first + dimension * size, &value.to_le_bytes()[..size]);
     }
 
-    /// Sets the field's value for a dimension in an encoded map, or in 128 zeros, which become a map. Returns false if the
-    /// bytes are neither.
-    pub(crate) fn replace(self, bytes: &mut [u8; TENSOR_MAP_BYTES], dimension: usize, value: u64) -> bool {
+    /// Sets the field's value for a dimension in an encoded map, or in 128 zeros, which become a map.
+    ///
+    /// # Errors
+    /// If the bytes are neither, or the value does not fit the field.
+    pub(crate) fn replace(
+        self,
+        bytes: &mut [u8; TENSOR_MAP_BYTES],
+        dimension: usize,
+        value: u64,
+    ) -> Result<(), String> {
         if *bytes == [0; TENSOR_MAP_BYTES] {
             put(bytes, 0, &MAGIC);
         }
-        let is_map = bytes.starts_with(&MAGIC);
-        if is_map {
-            self.set(bytes, dimension, value);
+        if !bytes.starts_with(&MAGIC) {
+            return Err(format!("its {TENSOR_MAP_BYTES} bytes are neither a tensor map nor zeros"));
         }
-        is_map
+        self.set(bytes, dimension, value);
+        match self.get(bytes, dimension) == value {
+            true => Ok(()),
+            false => Err(format!("{value} is no value of its field `{self:?}`")),
+        }
     }
 }
 

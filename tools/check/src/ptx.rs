@@ -1,5 +1,7 @@
 //! A PTX file and its launches, on the emulator.
 
+use std::path::{Component, Path, PathBuf};
+
 use bespoke::device::{self, Journal};
 use bespoke_emulator as emulator;
 use emulator::{
@@ -218,19 +220,27 @@ impl Loaded {
 
 /// Refuses files to which two buffers would be saved, and files that a buffer is read from.
 fn refuse_overwritten(launches: &Launches) -> Result<(), CheckError> {
+    // `x.bin` and `./x.bin` are the same file.
+    let same = |one: &Path, other: &Path| {
+        let parts = |path: &Path| -> PathBuf {
+            path.components().filter(|part| !matches!(part, Component::CurDir)).collect()
+        };
+        parts(one) == parts(other)
+    };
     for (name, buffer) in &launches.buffers {
         let Some(path) = &buffer.save else { continue };
-        let others = launches.buffers.iter().filter(|(other, _)| *other != name);
-        let is_taken = others.clone().any(|(_, other)| other.save.as_ref() == Some(path));
+        let is_path = |other: &Option<PathBuf>| other.as_ref().is_some_and(|other| same(path, other));
+        let mut others = launches.buffers.iter().filter(|(other, _)| *other != name);
         let is_read = launches.buffers.values().any(|other| {
-            let expected = other.expect.as_ref().and_then(|expected| expected.file.as_ref());
-            other.file.as_ref() == Some(path) || expected == Some(path)
+            is_path(&other.file) || other.expect.as_ref().is_some_and(|expected| is_path(&expected.file))
         });
-        if is_taken || is_read {
-            let other = if is_read { "is read" } else { "gets another buffer, too" };
-            let what = format!("`save`: {} {other}; give another file", path.display());
-            return Err(CheckError::launches(format!("buffer `{name}`"), what));
-        }
+        let other = match others.find(|(_, other)| is_path(&other.save)) {
+            _ if is_read => "is the content of a buffer".to_owned(),
+            Some((other, _)) => format!("is the `save` file of buffer `{other}`, too"),
+            None => continue,
+        };
+        let what = format!("`save`: {} {other}; give another file", path.display());
+        return Err(CheckError::launches(format!("buffer `{name}`"), what));
     }
     Ok(())
 }

@@ -136,8 +136,8 @@ impl Program {
     /// Offset in a CTA's shared memory of the memory that is reserved for the system, if the kernel uses it, for a launch with
     /// `dynamic_bytes` of dynamic shared memory.
     pub(crate) fn reserved_shared(&self, dynamic_bytes: u32) -> Option<u64> {
-        let is_about_it = |uniform: Uniform| matches!(uniform, Uniform::Special(Special::ReservedShared(_)));
-        let is_used = self.layout.uniforms().any(|(uniform, ..)| is_about_it(uniform));
+        let is_reserved = |uniform: Uniform| matches!(uniform, Uniform::Special(Special::ReservedShared(_)));
+        let is_used = self.layout.uniforms().any(|(uniform, ..)| is_reserved(uniform));
         let end = self.guarded_shared + u64::from(dynamic_bytes);
         is_used.then(|| (end + RESERVED_SHARED).next_multiple_of(RESERVED_SHARED))
     }

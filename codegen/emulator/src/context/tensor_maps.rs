@@ -18,7 +18,15 @@ struct Change {
 
 /// The changes of a launch, which all CTAs see.
 #[derive(Debug, Default)]
-pub(crate) struct ChangedMaps(Mutex<HashMap<u64, Change>>);
+pub(crate) struct ChangedMaps(Mutex<Changes>);
+
+#[derive(Debug, Default)]
+struct Changes {
+    /// The last change of the map at each address.
+    last: HashMap<u64, Change>,
+    /// Number of changes so far.
+    count: u64,
+}
 
 /// Why a use of a tensor map is not ordered after the last change of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,20 +36,21 @@ pub(crate) enum MissingFence {
 }
 
 impl ChangedMaps {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Change>> {
+    fn lock(&self) -> MutexGuard<'_, Changes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a change of the map at `address`; `is_released` if the instruction is a release fence, too.
     pub(crate) fn change(&self, address: u64, by: CtaId, is_released: bool) {
         let mut changes = self.lock();
-        let number = changes.values().map(|change| change.number).max().unwrap_or(0) + 1;
-        changes.insert(address, Change { number, by, is_released });
+        changes.count += 1;
+        let change = Change { number: changes.count, by, is_released };
+        changes.last.insert(address, change);
     }
 
     /// Records a release fence of a CTA.
     pub(crate) fn release(&self, by: CtaId) {
-        for change in self.lock().values_mut().filter(|change| change.by == by) {
+        for change in self.lock().last.values_mut().filter(|change| change.by == by) {
             change.is_released = true;
         }
     }
@@ -58,7 +67,7 @@ impl AcquiredMaps {
 
     /// Records an acquire fence for the map at `address` by the CTA of a rank.
     pub(crate) fn acquire(&mut self, changed: &ChangedMaps, rank: usize, address: u64) {
-        if let Some(change) = changed.lock().get(&address) {
+        if let Some(change) = changed.lock().last.get(&address) {
             self.0.insert((rank, address), change.number);
         }
     }
@@ -70,7 +79,7 @@ impl AcquiredMaps {
         rank: usize,
         address: u64,
     ) -> Option<MissingFence> {
-        let change = *changed.lock().get(&address)?;
+        let change = *changed.lock().last.get(&address)?;
         if !change.is_released {
             return Some(MissingFence::Release);
         }

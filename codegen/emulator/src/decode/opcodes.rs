@@ -286,7 +286,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("cp", "reduce shared::cluster"),
     ("cp", "reduce min|max f16|bf16"),
     ("cp", "tile::gather4|tile::scatter4|im2col|im2col::w|im2col::w::128|im2col_no_offs"),
-    ("tensormap", "interleave_layout|swizzle_atomicity"),
+    ("tensormap", "swizzle_atomicity"),
     ("pmevent|clusterlaunchcontrol", ANY),
     ("redux", "f32"),
     ("mma", "sp|sp::ordered_metadata"),

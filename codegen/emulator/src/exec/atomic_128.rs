@@ -1,5 +1,7 @@
-//! `atom.cas` and `atom.exch` of 128 bits.
+//! `atom.cas` and `atom.exch` of 128 bits. They are atomic among each other; another access of the same memory while one is
+//! executed, by a CTA that another host thread runs, may see one half of the new value.
 
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use super::atomic::pointers;
@@ -32,15 +34,19 @@ fn atomic(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     };
     let (results, operands) = list.split_at(2);
     let (compared, new) = operands.split_at(operands.len() - 2);
+    let mut first = None;
     for lane in lanes_of(cx.active) {
         let _held = UPDATE.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = pointers[lane].cast::<u128>();
+        let at = pointers[lane].cast::<u64>();
         // SAFETY: `resolve` checked bounds and alignment; other threads access the memory by raw pointers or atomics.
-        let old = unsafe { at.read_unaligned() };
+        let halves = [0, 1].map(|half| unsafe { AtomicU64::from_ptr(at.wrapping_add(half)) });
+        let old = u128::from(halves[0].load(SeqCst)) | u128::from(halves[1].load(SeqCst)) << 64;
         if compared.is_empty() || value(cx, compared, lane) == old {
-            // SAFETY: as above.
-            unsafe { at.write_unaligned(value(cx, new, lane)) };
+            let new = value(cx, new, lane);
+            halves[0].store(new as u64, SeqCst);
+            halves[1].store((new >> 64) as u64, SeqCst);
         }
+        first.get_or_insert(old);
         for (half, &slot) in results.iter().enumerate().filter(|&(_, &slot)| slot != NONE) {
             cx.warp.regs.lanes_mut::<u64>(slot)[lane] = (old >> (64 * half)) as u64;
         }
@@ -48,7 +54,11 @@ fn atomic(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if cx.cluster.races.is_some() {
         races::acquire_at(cx, i, Access::Atomic, turn);
     }
-    Flow::Next
+    let old = first.unwrap_or(0);
+    match cx.warp.polls(old as u64 ^ (old >> 64) as u64) {
+        true => Flow::Yield,
+        false => Flow::Next,
+    }
 }
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
@@ -60,7 +70,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
     let mut list = Vec::new();
     match op.operand(0)? {
-        Operand::Vector(halves) => {
+        Operand::Vector(halves) if halves.len() == 2 => {
             for half in halves {
                 let Operand::Reg(register) = half else {
                     return Err(op.error("a result must be a register"));
@@ -68,12 +78,16 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
                 list.push(op.write_register(*register, Width::W64)?);
             }
         }
-        _ => list.extend([NONE; 2]),
+        Operand::Sink => list.extend([NONE; 2]),
+        _ => return Err(op.unsupported()),
     }
     address_operand(op, 1, space, flags)?;
     let last = 2 + usize::from(compares);
     for index in 2..=last {
-        let Operand::Vector(halves) = op.operand(index)? else { return Err(op.unsupported()) };
+        let halves = match op.operand(index)? {
+            Operand::Vector(halves) if halves.len() == 2 => halves,
+            _ => return Err(op.unsupported()),
+        };
         for half in halves {
             list.push(op.value(half, Ty::B64)?);
         }

@@ -34,6 +34,8 @@ fn atomic_vector<W: Word, U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) ->
     let list = cx.launch.program.list(i.slots[LIST].into());
     let (results, sources) = list.split_at(list.len() / 2);
     let bytes = size_of::<W>();
+    // The old values of the first lane, for the detection of loops that wait.
+    let mut first = 0u64;
     let Some(pointers) = pointers(cx, i, (sources.len() * bytes) as u64) else { return Flow::Fault };
     let turn = if cx.cluster.races.is_some() { races::release_at(cx, i, Access::Atomic) } else { None };
     for (element, (&result, &source)) in results.iter().zip(sources).enumerate() {
@@ -44,14 +46,18 @@ fn atomic_vector<W: Word, U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) ->
             // SAFETY: `resolve` checked the whole vector; other threads access the memory by raw pointers or atomics.
             d[lane] = unsafe { W::update(at, |old| U::update(old, b[lane].bits(), 0)) };
         }
+        first = first.rotate_left(16) ^ d[cx.active.trailing_zeros() as usize % LANES].bits();
         if result != NONE {
             cx.warp.regs.write(result, &d, cx.active);
         }
     }
-    if results.iter().any(|&result| result != NONE) && cx.cluster.races.is_some() {
+    if results.iter().all(|&result| result == NONE) {
+        return Flow::Next;
+    }
+    if cx.cluster.races.is_some() {
         races::acquire_at(cx, i, Access::Atomic, turn);
     }
-    Flow::Next
+    if cx.warp.polls(first) { Flow::Yield } else { Flow::Next }
 }
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {

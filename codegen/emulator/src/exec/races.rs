@@ -71,7 +71,12 @@ pub(crate) fn access(
     let what = MemoryAccess { space, access, addresses, bytes };
     let Some(race) = races.access(accessor, order, &what) else { return true };
     let is_redundant = |lane| is_redundant((&*cx.warp, cx.launch), i, resolved, lane);
-    if lanes_of(cx.active).all(is_redundant) && races.repeats(accessor, order, &what) {
+    // Without an earlier write, the bytes may be uninitialised.
+    let follows_write = race.earlier.writes && access == Access::Store;
+    if follows_write
+        && lanes_of(cx.active).all(is_redundant)
+        && races.check_and_record_redundant(accessor, order, &what)
+    {
         return true;
     }
     report::race(cx, (space, access), bytes, race);

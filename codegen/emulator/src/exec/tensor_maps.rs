@@ -2,7 +2,7 @@
 //!
 //! A map in global memory is used by another proxy than the one that changes it. A use must come after a release fence of
 //! the CTA that made the change, and after an acquire fence of the CTA that uses the map; the emulator does not check which
-//! threads of these CTAs execute the fences.
+//! threads of these CTAs execute the fences, nor whether a change comes after an unordered use.
 
 use super::fragment::whole_warp;
 use super::operand_list::{ADDRESS, listed, push_address};
@@ -32,12 +32,13 @@ const SLOT_32: u32 = 1;
 const SLOT_64: u32 = 2;
 
 /// Fields by number.
-const FIELDS: [MapField; 9] = [
+const FIELDS: [MapField; 10] = [
     MapField::Address,
     MapField::Rank,
     MapField::Element,
     MapField::Swizzle,
     MapField::Fill,
+    MapField::Interleave,
     MapField::Size,
     MapField::Stride,
     MapField::BoxSize,
@@ -90,8 +91,8 @@ fn replace(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         let mut bytes = [0; TENSOR_MAP_BYTES];
         // SAFETY: the range has been checked.
         unsafe { map.cast_const().copy_to_nonoverlapping(bytes.as_mut_ptr(), TENSOR_MAP_BYTES) };
-        if !field.replace(&mut bytes, list[DIMENSION] as usize, value) {
-            let detail = format!("the {BYTES} bytes at {at:#x} are neither a tensor map nor zeros");
+        if let Err(what) = field.replace(&mut bytes, list[DIMENSION] as usize, value) {
+            let detail = format!("the tensor map at {at:#x}: {what}");
             return cx.fault(FindingKind::TensorMap, lane as u32, detail);
         }
         // SAFETY: as above.
@@ -153,8 +154,9 @@ fn cta(cx: &ExecutionContext<'_>) -> CtaId {
     (cx.cluster.index, cx.cluster.rank(cx.warp.index))
 }
 
-/// Why a use of the map at an address in global memory does not see the launch's last change of the map.
+/// Why a use of the map at an address in global memory does not see the launch's last change of the map; checked with races.
 pub(super) fn unordered_change(cx: &ExecutionContext<'_>, at: u64) -> Option<String> {
+    cx.cluster.races.as_ref()?;
     let rank = cx.cluster.rank(cx.warp.index);
     let missing = cx.cluster.acquired_maps.missing_fence(&cx.launch.changed_maps, rank, at)?;
     let fence = match missing {
@@ -210,6 +212,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         ("elemtype", (MapField::Element, Ty::B32)),
         ("swizzle_mode", (MapField::Swizzle, Ty::B32)),
         ("fill_mode", (MapField::Fill, Ty::B32)),
+        ("interleave_layout", (MapField::Interleave, Ty::B32)),
         ("global_dim", (MapField::Size, Ty::B32)),
         ("global_stride", (MapField::Stride, Ty::B64)),
         ("box_dim", (MapField::BoxSize, Ty::B32)),
@@ -232,7 +235,9 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
     let number = FIELDS.iter().position(|&other| other == field).unwrap_or_default() as u32;
     let (value, form) = match field {
-        MapField::Element | MapField::Swizzle | MapField::Fill => (mode(op, field, at)?, IMMEDIATE),
+        MapField::Element | MapField::Swizzle | MapField::Fill | MapField::Interleave => {
+            (mode(op, field, at)?, IMMEDIATE)
+        }
         _ => (op.src(at, ty)?, if ty == Ty::B64 { SLOT_64 } else { SLOT_32 }),
     };
     list.extend([space, number, dimension as u32, value, form]);
@@ -246,11 +251,11 @@ fn mode(op: &mut InstructionCursor<'_, '_>, field: MapField, at: usize) -> Resul
     let known = match field {
         MapField::Element => ELEMENTS.get(given as usize).copied().flatten().map(|element| element as u32),
         MapField::Swizzle => Swizzle::ALL.get(given as usize).map(|&swizzle| swizzle as u32),
-        _ => (given < 2).then_some(given as u32),
+        MapField::Fill => (given < 2).then_some(given as u32),
+        // Other layouts are interleaved.
+        _ => (given == 0).then_some(0),
     };
-    known.ok_or_else(|| {
-        op.error(format!("the emulator does not support the value {given} of `{}`", op.text()))
-    })
+    known.ok_or_else(|| op.unsupported())
 }
 
 fn decode_copy(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {

@@ -48,7 +48,7 @@ pub(crate) enum Special {
 /// What a register about reserved shared memory has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ReservedShared {
-    /// The first address; also that of the region that cooperative groups use.
+    /// The first address, which is that of region 1, too: cooperative groups use it.
     Begin,
     End,
     /// The size in bytes.
@@ -99,7 +99,7 @@ impl Special {
             ("WARP_SZ", None) => Special::WarpSize,
             (name, None) if name.starts_with(RESERVED) => {
                 Special::ReservedShared(match name.strip_prefix(RESERVED)? {
-                    "begin" | "0" | "1" => ReservedShared::Begin,
+                    "begin" | "1" => ReservedShared::Begin,
                     "end" => ReservedShared::End,
                     "cap" => ReservedShared::Capacity,
                     _ => return None,

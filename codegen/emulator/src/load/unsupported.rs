@@ -12,14 +12,14 @@ const TYPES: &str = "f32x2 e2m1x2 e2m3x2 e3m2x2 e2m1x4 e2m3x4 e3m2x4 e4m3x4 e5m2
 
 /// Opcodes of which the emulator supports only some forms.
 const PARTIALLY_SUPPORTED: &str = "\
-    atom cp createpolicy cvt cvta fence ld ldmatrix ldu mma prefetch prefetchu red st stmatrix wmma";
+    atom cp createpolicy cvt cvta fence ld ldmatrix ldu mma prefetch prefetchu red st stmatrix tensormap wmma";
 
 /// Modifiers of the partially supported opcodes.
 const MODIFIERS: &str = "\
     1d 2d 3d 4d 5d L1 L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged L1::no_allocate L2 \
     L2::128B L2::256B L2::64B L2::cache_hint L2::evict_first L2::evict_last L2::evict_normal \
     L2::evict_unchanged a acq_rel acquire add address alias aligned all and any arrive arrive_drop async \
-    async::generic b b1 b16 b32 b4x16_p64 b64 b6x16_p32 b8 b8x16 bf16 bf16x2 block_scale bulk bulk_group c \
+    async::generic b b1 b1024 b16 b32 b4x16_p64 b64 b6x16_p32 b8 b8x16 bf16 bf16x2 block_scale bulk bulk_group c \
     ca cas cg cluster col commit_group complete_tx const cp_mask cs cta cta_group::1 cta_group::2 cv cvt d \
     dec e2m1 e2m3 e3m2 e4m3 e4m3x2 e5m2 e5m2x2 exch expect_tx f16 f16x2 f32 f64 fractional ftz generic gl \
     global gpu ignore_oob im2col inc init inval kind::f8f6f4 kind::mxf4 kind::mxf4nvf4 kind::mxf8f6f4 \
@@ -31,7 +31,7 @@ const MODIFIERS: &str = "\
     s16 s2 s32 s4 s64 s8 sat satfinite sc scale_vec::1X scale_vec::2X scale_vec::4X scaled shared \
     shared::cluster shared::cta sp store sync sync_restrict sys tensor tensormap tensormap::generic \
     test_wait tex tf32 tile to trans trap try_wait u16 u2 u32 u4 u64 u8 ue4m3 ue8m0 unified v2 v4 v8 \
-    volatile wait wait_all wait_group warp wb weak wt x1 x2 x4 xor";
+    elemtype fill_mode interleave_layout replace swizzle_mode volatile wait wait_all wait_group warp wb weak wt x1 x2 x4 xor";
 
 /// Unsupported directives, and unsupported attributes of declarations.
 const DIRECTIVES: &str = "\
@@ -40,7 +40,8 @@ const DIRECTIVES: &str = "\
 
 /// Unsupported special registers, without the digits at the end of some names.
 const SPECIAL_REGISTERS: &str = "\
-    %aggr_smem_size %current_graph_exec %globaltimer_hi %pm";
+    %aggr_smem_size %current_graph_exec %globaltimer_hi %pm \
+    %reserved_smem_offset_";
 
 fn contains(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|known| known == word)

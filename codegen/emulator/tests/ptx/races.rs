@@ -517,15 +517,17 @@ fn stores_of_the_same_value() {
     };
     clean(three, &body(""));
     races(three, &body("@%q st.shared.u32 [cell], 9;"));
-    // So may a store that repeats what another thread reads; the order matters to a store of another value.
+    // A store that repeats what another thread reads races with the read, as does a store of another value.
     let read_and_store = |value: u32| {
         format!(
             "setp.lt.u32 %q, %r0, 32; @%q st.shared.u32 [cell], 7; bar.sync 0; @%q ld.shared.u32 %r4, [cell];
              @!%q st.shared.u32 [cell], {value};"
         )
     };
-    clean(WARPS, &read_and_store(7));
+    races(WARPS, &read_and_store(7));
     races(WARPS, &read_and_store(8));
+    // Memory that nothing has written holds zeros here, and anything on a device.
+    races(WARPS, "setp.lt.u32 %q, %r0, 32; @%q ld.shared.u32 %r4, [cell]; @!%q st.shared.u32 [cell], 0;");
     // An atomic operation on the value is another matter.
     races(
         WARPS,

@@ -102,6 +102,20 @@ impl LaneAddresses<'_> {
     }
 }
 
+/// Whether the lane of a warp has observed the conflicting strong write, without synchronising with its thread.
+fn is_observed(
+    space: Space,
+    observed: &[ObservedWrites],
+    sync: &SyncState,
+    conflict: &Conflict,
+    warp: usize,
+) -> bool {
+    let write = (conflict.address, conflict.stamp);
+    space == Space::Global
+        && !conflict.stamp.is_copy()
+        && has_observed(observed, sync, write, (warp, conflict.lane))
+}
+
 impl RaceDetector {
     /// Creates a detector for clusters with `shared_bytes` bytes of shared memory.
     pub(crate) fn new(shared_bytes: u64) -> RaceDetector {
@@ -216,11 +230,11 @@ impl RaceDetector {
         conflict.map(Race::new)
     }
 
-    /// Checks and records a write that [`RaceDetector::access`] has refused, and that leaves memory as it is. It does not race
-    /// with weak accesses by threads: a recorded read has read the same bytes, since no write came after it. It is recorded as
-    /// a read, so that the earlier write stays in force. Returns false if it races.
+    /// Checks and records a write that [`RaceDetector::access`] has refused because of an earlier write, and that leaves memory
+    /// as it is. It does not race with weak accesses by threads: a recorded read has read the same bytes, since no write came
+    /// after it. It is recorded as a read, so that the earlier write stays in force. Returns false if it races.
     #[cold]
-    pub(crate) fn repeats(
+    pub(crate) fn check_and_record_redundant(
         &mut self,
         accessor: Accessor,
         order: Option<MemoryOrder>,
@@ -228,12 +242,15 @@ impl RaceDetector {
     ) -> bool {
         let strength = order.map_or(0, |order| self.strength_of(order, accessor.warp));
         self.set_lines(accessor, what);
-        let shadow = if what.space == Space::Shared { &mut self.shared } else { &mut self.global };
-        let clocks = self.sync.accessor(accessor.warp, accessor.lanes, accessor.pc, strength);
-        let is_weak = |conflict: &Conflict| conflict.stamp.is_weak();
-        for (position, line) in self.lines.lines.iter().enumerate() {
-            let part = (self.lines.unit, (line, self.lines.lane_map(position)));
-            if shadow.check(part, true, &clocks, &mut LastOrdered::default(), is_weak).is_some() {
+        let RaceDetector { sync, shared, global, lines, observed, .. } = self;
+        let shadow = if what.space == Space::Shared { shared } else { global };
+        let clocks = sync.accessor(accessor.warp, accessor.lanes, accessor.pc, strength);
+        for (position, line) in lines.lines.iter().enumerate() {
+            let part = (lines.unit, (line, lines.lane_map(position)));
+            let is_excused = |conflict: &Conflict| {
+                conflict.stamp.is_weak() || is_observed(what.space, observed, sync, conflict, accessor.warp)
+            };
+            if shadow.check(part, true, &clocks, &mut LastOrdered::default(), is_excused).is_some() {
                 return false;
             }
             shadow.record_read(part, &clocks);
@@ -307,13 +324,8 @@ impl RaceDetector {
             if RECORD && !writes && shadow.repeats_read(part, clocks.stamp) {
                 continue;
             }
-            // A thread may have observed a strong write without synchronising with it.
-            let is_excused = |conflict: &Conflict| {
-                let write = (conflict.address, conflict.stamp);
-                space == Space::Global
-                    && !conflict.stamp.is_copy()
-                    && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
-            };
+            let is_excused =
+                |conflict: &Conflict| is_observed(space, observed, sync, conflict, accessor.warp);
             let conflict = shadow.check(part, writes, &clocks, &mut last_ordered, is_excused);
             let conflicts = first.into_iter().chain(conflict);
             first = conflicts.min_by_key(|conflict| (conflict.lane, conflict.address));

@@ -69,16 +69,18 @@ fn run_load(cx: &mut ExecutionContext<'_>, inst: &Inst) -> Flow {
     outcome
 }
 
-/// Records that the lanes of `reading` read uninitialised bytes; returns the index of the read. The error is a fault, if the
+/// Records a read of uninitialised bytes, those of each lane's mask in `missing`; returns the index of the read. The error is a fault, if the
 /// bytes are not simply uninitialised: an asynchronous copy may write them.
 fn add_read(
     cx: &mut ExecutionContext<'_>,
     tracked: &mut UninitialisedBits,
-    reading: u32,
+    missing: &[u32; LANES],
     places: &Places,
     bytes: u32,
 ) -> Result<u32, Flow> {
     let bytes = u64::from(bytes);
+    let reading = lanes_of(u32::MAX).filter(|&lane| missing[lane] != 0);
+    let reading = reading.fold(0u32, |mask, lane| mask | 1 << lane);
     let refused = |cx: &mut ExecutionContext<'_>, lane: usize| -> Option<Box<Fault>> {
         let (space, address) = places[lane];
         let refused = RefusedAccess { lane, address, bytes, alignment: bytes };
@@ -95,7 +97,8 @@ fn add_read(
     let first = reading.trailing_zeros() as usize % LANES;
     let (space, address) = places[first];
     let stored = match space {
-        Space::Shared => (address..address + bytes).find_map(|at| cx.cluster.stored_uninitialised.get(&at)),
+        Space::Shared => lanes_of(missing[first])
+            .find_map(|byte| cx.cluster.stored_uninitialised.get(&(address + byte as u64))),
         _ => None,
     };
     if let Some(origin) = stored {
@@ -131,10 +134,9 @@ pub(super) fn load(
     for lane in lanes_of(active) {
         missing[lane] = uninitialised_bytes(cx, lane, places[lane], elements.total());
     }
-    let reading = lanes_of(active).filter(|&lane| missing[lane] != 0).fold(0, |mask, lane| mask | 1 << lane);
     let mut origin = 0;
-    if reading != 0 {
-        origin = match add_read(cx, tracked, reading, &places, elements.total()) {
+    if missing != [0; LANES] {
+        origin = match add_read(cx, tracked, &missing, &places, elements.total()) {
             Ok(origin) => origin,
             Err(flow) => return flow,
         };
@@ -216,8 +218,9 @@ pub(super) fn store(
             if let (Space::Shared, Some(read)) =
                 (space, origins[lane].and_then(|origin| tracked.read(origin)))
             {
-                let at = address + u64::from(missing[lane].trailing_zeros());
-                cx.cluster.stored_uninitialised.insert(at, read.clone());
+                for byte in lanes_of(missing[lane]) {
+                    cx.cluster.stored_uninitialised.insert(address + byte as u64, read.clone());
+                }
             }
         }
     }
@@ -271,11 +274,9 @@ pub(super) fn load_matrices(
     for lane in lanes_of(addressing) {
         missing[lane] = uninitialised_bytes(cx, lane, places[lane], ROW_BYTES as u32);
     }
-    let reading = lanes_of(addressing).filter(|&lane| missing[lane] != 0);
-    let reading = reading.fold(0u32, |mask, lane| mask | 1 << lane);
     let mut origin = 0;
-    if reading != 0 {
-        origin = match add_read(cx, tracked, reading, &places, ROW_BYTES as u32) {
+    if missing != [0; LANES] {
+        origin = match add_read(cx, tracked, &missing, &places, ROW_BYTES as u32) {
             Ok(origin) => origin,
             Err(flow) => return flow,
         };

@@ -207,7 +207,11 @@ fn dependent_bits(
     let mut dependent = vec![[0; LANES]; flow.writes.len()];
     for combination in 0..combinations {
         for (index, (register, old)) in filled.iter().zip(&operands).enumerate() {
-            let bits = tracked.lanes(*register);
+            let mut bits = tracked.lanes(*register);
+            if flow.dependence == Dependence::Matrix {
+                // Only whole elements of ones are a NaN.
+                bits = bits.map(|bits| if bits == 0 { 0 } else { u64::MAX });
+            }
             let has_ones = match combinations {
                 2 => combination == 1,
                 _ => combination >> index & 1 != 0,

@@ -48,7 +48,8 @@ impl Body<'_, '_> {
                     operands: vec![target.clone(), source.clone()],
                     ..instruction.clone()
                 };
-                Ok(target.iter().zip(source).map(half).collect())
+                let is_written = |(target, _): &(&Operand, &Operand)| **target != Operand::Sink;
+                Ok(target.iter().zip(source).filter(is_written).map(half).collect())
             }
             ("ld" | "st", _) => {
                 let at = instruction.modifiers.iter().position(|modifier| modifier == WIDE);
