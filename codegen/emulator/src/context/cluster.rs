@@ -54,7 +54,7 @@ pub(crate) struct ClusterState {
     pub(crate) exited: u32,
     pub(crate) shared: SharedMemory,
     pub(crate) acquired_maps: AcquiredMaps,
-    /// The reads that uninitialised bytes come from which instructions have stored in shared memory, by address.
+    /// For each address of shared memory at which an uninitialised byte was stored, the read that the byte comes from.
     pub(crate) stored_uninitialised: HashMap<u64, Fault>,
     variables: Vec<PlacedVariable>,
     barriers: Vec<Barrier>,

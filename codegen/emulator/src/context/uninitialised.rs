@@ -23,7 +23,7 @@ pub(crate) struct UninitialisedBits {
     computed: Vec<u32>,
     /// For each slot with uninitialised bits, the read that those of each lane come from: an index into `reads`.
     origins: HashMap<u32, [u32; LANES]>,
-    /// The last read of uninitialised bits by each instruction that has read any, as the finding that it would be.
+    /// For each instruction that has read uninitialised bits, the finding at its last such read.
     reads: Vec<Fault>,
     /// The lanes in which the carry flag is uninitialised, and the read that this comes from.
     carry: (u32, u32),
@@ -32,7 +32,7 @@ pub(crate) struct UninitialisedBits {
 }
 
 impl UninitialisedBits {
-    /// No uninitialised bits in registers that end at byte `end` of the register file.
+    /// A state without uninitialised bits, for registers that end at byte `end` of the register file.
     pub(crate) fn new(end: u32) -> UninitialisedBits {
         let slots = end as usize / SLOT_BYTES;
         UninitialisedBits {

@@ -94,7 +94,7 @@ pub(super) fn failed_assertion(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow 
     let lane = cx.active.trailing_zeros() as usize % LANES;
     let address = cx.warp.regs.lanes::<u64>(i.slots[A])[lane];
     let text = LaneArguments { cx, lane, next: 0 }.string(address);
-    // An address without a text is a fault of its own, which says less.
+    // The fault of an unreadable text would say less than the failed assertion.
     let detail = match text {
         Ok(text) if !text.is_empty() => format!("an assertion of the kernel failed: {text}"),
         _ => "an assertion of the kernel failed".to_string(),

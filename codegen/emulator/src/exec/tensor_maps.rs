@@ -63,7 +63,7 @@ const ELEMENTS: [Option<TensorType>; 13] = [
     None,
 ];
 
-/// Bytes of a map, as a number of bytes in memory.
+/// Bytes of a tensor map.
 const BYTES: u64 = TENSOR_MAP_BYTES as u64;
 
 fn replace(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {

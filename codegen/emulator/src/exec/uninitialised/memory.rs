@@ -69,8 +69,8 @@ fn run_load(cx: &mut ExecutionContext<'_>, inst: &Inst) -> Flow {
     outcome
 }
 
-/// Records a read of uninitialised bytes, those of each lane's mask in `missing`; returns the index of the read. The error is a fault, if the
-/// bytes are not simply uninitialised: an asynchronous copy may write them.
+/// Records a read of the uninitialised bytes in each lane's mask in `missing`; returns the index of the read. The error is a
+/// fault: the bytes belong to an asynchronous copy in flight, or to no variable.
 fn add_read(
     cx: &mut ExecutionContext<'_>,
     tracked: &mut UninitialisedBits,
@@ -153,7 +153,7 @@ pub(super) fn load(
     outcome
 }
 
-/// The uninitialised bits of a loaded element, of whose bytes those of the mask are uninitialised.
+/// The uninitialised bits of a register that holds a loaded element; `bytes` is the mask of the element's uninitialised bytes.
 fn bits_of_element(bytes: u32, elements: Elements, width: Width) -> u64 {
     let mut bits = 0;
     for byte in lanes_of(bytes & ((1 << elements.bytes) - 1)) {
