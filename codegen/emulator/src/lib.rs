@@ -97,13 +97,13 @@
 //!
 //! A read of uninitialised memory, or of a register that nothing has written, is no finding by itself: compilers copy the
 //! padding of structures, and shuffle registers of lanes that nothing reads. The uninitialised bits are followed through
-//! registers, shared and local memory. The finding, [`FindingKind::Uninitialised`] at the read, is reported when they decide a branch
-//! or whether an instruction executes, are part of an address, are operands of an atomic, asynchronous or other instruction
-//! with an effect, or are stored to global memory. A store to global memory may copy uninitialised bytes beside initialised
-//! ones, unless they are of shared memory; they stay uninitialised. Arithmetic makes its whole result uninitialised; moves,
-//! shuffles and bitwise operations only the bits, products of matrices of floats only the results that depend on such bits.
-//! Instructions of 256 bits, `wmma.load`, `vprintf` and `wgmma` report uninitialised operands even if nothing
-//! depends on them.
+//! registers, shared and local memory. The finding, [`FindingKind::Uninitialised`] at the read, is reported when they
+//! decide a branch or whether an instruction executes, are part of an address, are operands of an atomic, asynchronous or
+//! other instruction with an effect, or are stored to global memory. A store to global memory may copy uninitialised bytes
+//! beside initialised ones, unless they are of shared memory; they stay uninitialised. Arithmetic makes its whole result
+//! uninitialised; moves, shuffles and bitwise operations only the bits, products of matrices of floats only the results
+//! that depend on such bits. Instructions of 256 bits, `wmma.load`, `vprintf` and `wgmma` report uninitialised operands
+//! even if nothing depends on them.
 //!
 //! # Products of warpgroups
 //!
@@ -137,11 +137,11 @@
 //!   thread acquires after the fence, at a barrier for example, needs another fence;
 //! - the start and the end of the kernel.
 //!
-//! Lanes of one instruction, and threads of a cluster, may store the same value to one address: a store that leaves memory as
-//! it is does not race with earlier weak stores. Whether a store is redundant may depend on the order of turns; apart from that races are
-//! found by happens-before and not by timing, and a run has the same findings in whatever order its warps took turns, unless that
-//! order changes what the kernel does. Bulk copies need a proxy fence after writes by instructions, and a fence after the initialisation of
-//! their mbarrier ([`FindingKind::ProxyFence`]).
+//! Lanes of one instruction, and threads of a cluster, may store the same value to one address: a store that leaves memory
+//! as it is does not race with earlier weak stores. Whether a store is redundant may depend on the order of turns; apart
+//! from that races are found by happens-before and not by timing, and a run has the same findings in whatever order its
+//! warps took turns, unless that order changes what the kernel does. Bulk copies need a proxy fence after writes by
+//! instructions, and a fence after the initialisation of their mbarrier ([`FindingKind::ProxyFence`]).
 //!
 //! Two races are missed: only the last strong write to an address is remembered, and the source of an asynchronous copy
 //! is compared with writes of its own CTA only.
