@@ -306,7 +306,7 @@ fn mutants_of_kernels_are_found() {
         expect one more arrival                 42        42          0      0        0
         flip an mbarrier's parity               42        40          2      0        0
         invert a branch                         59        38         11     10        0
-        invert a comparison                     57        36         15      6        0
+        invert a comparison                     57        34         15      8        0
         load the next word                      60        30         29      1        0
         min instead of max                      43         7         30      6        0
         move a barrier before accesses           6         2          0      4        0
@@ -314,13 +314,13 @@ fn mutants_of_kernels_are_found() {
         move an mbarrier wait behind            32        24          1      7        0
         narrow a shuffle's mask                 40        40          0      0        0
         narrow an atomic operation               4         3          0      1        0
-        shift by one more bit                   60        33         26      1        0
+        shift by one more bit                   60        30         29      1        0
         store to the next word                  60        59          1      0        0
         swap operands                           55        26         25      4        0
         swap selected values                    57        28         29      0        0
         wait for one wgmma group less           16         0          2     14        0
         wait without a loop                     42        32          2      8        0
-        all                                   1068       735        224    109        0
+        all                                   1068       730        227    111        0
 
         Survivors:
     "#]]

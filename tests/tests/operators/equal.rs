@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.
-pub const KERNELS: [Equal; 65] = [
+pub const KERNELS: [Equal; 67] = [
     [
         "gemv, stacked",
         "wait without a loop",
@@ -364,6 +364,18 @@ pub const KERNELS: [Equal; 65] = [
         "invert a comparison",
         "attention/append.rs: let appends = first_head % shape.group() == 0;",
         "The CTA of the other of two heads appends the same key and value.",
+    ],
+    [
+        "halve",
+        "invert a comparison",
+        "gemm/halve.rs: if first_unit == 0 {",
+        "The other threads of the token have the same factor, and store it.",
+    ],
+    [
+        "choose_sampled",
+        "invert a comparison",
+        "sample/choose.rs: if thread_index() == 0 {",
+        "The other threads compute the same random number, and store it.",
     ],
 ];
 
