@@ -75,7 +75,7 @@ fn wrong_addresses_are_refused() {
         (
             "pointers = [",
             "save = \"./y.bin\"\npointers = [",
-            "`save`: ./y.bin is the `save` file of buffer `y`, too",
+            "`save`: ./y.bin is also the `save` file of buffer `y`",
         ),
     ] {
         let launches = grouped(&[(from, to)]);

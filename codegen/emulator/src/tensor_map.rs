@@ -469,17 +469,17 @@ impl MapField {
         bytes: &mut [u8; TENSOR_MAP_BYTES],
         dimension: usize,
         value: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoTensorMap> {
         if *bytes == [0; TENSOR_MAP_BYTES] {
             put(bytes, 0, &MAGIC);
         }
         if !bytes.starts_with(&MAGIC) {
-            return Err(format!("its {TENSOR_MAP_BYTES} bytes are neither a tensor map nor zeros"));
+            return Err(NoTensorMap::OtherBytes);
         }
         self.set(bytes, dimension, value);
         match self.get(bytes, dimension) == value {
             true => Ok(()),
-            false => Err(format!("{value} is no value of its field `{self:?}`")),
+            false => Err(NoTensorMap::Invalid(format!("{value} does not fit"))),
         }
     }
 }

@@ -23,6 +23,7 @@ mod ptx;
 mod report;
 mod residency;
 mod rows;
+mod saved;
 mod template;
 pub mod text;
 mod triton;

@@ -1,7 +1,5 @@
 //! A PTX file and its launches, on the emulator.
 
-use std::path::{Component, Path, PathBuf};
-
 use bespoke::device::{self, Journal};
 use bespoke_emulator as emulator;
 use emulator::{
@@ -9,11 +7,12 @@ use emulator::{
     RefusedKernel,
 };
 
-use super::arguments::{Buffers, Placed, allocate, encode_all};
+use super::arguments::{Buffers, allocate, encode_all};
 use super::expected::{expected, prepare};
 use super::launches::{Extent, Launch, Launches};
 use super::report::{Finding, Report};
 use super::residency::Multiprocessors;
+use super::saved::{refuse_overwritten, save};
 use super::triton::Metadata;
 use super::{CheckError, Options};
 
@@ -135,8 +134,8 @@ impl Loaded {
         }
         for (name, expected) in &expected {
             let mut got = vec![0; expected.bytes()];
-            let (address, failed) =
-                (buffers[name].address, |error: MemoryError| CheckError::Nothing(error.to_string()));
+            let address = buffers[name].address;
+            let failed = |error: MemoryError| CheckError::Nothing(error.to_string());
             let unwritten = memory.first_uninitialised(address, got.len() as u64).map_err(failed)?;
             if let (Some(byte), true) = (unwritten, options.checks.memory) {
                 let element = byte / expected.element_bytes();
@@ -216,46 +215,6 @@ impl Loaded {
             format!("{} has no such kernel; its kernels: {}", self.name, names.join(", "))
         })
     }
-}
-
-/// Refuses files to which two buffers would be saved, and files that a buffer is read from.
-fn refuse_overwritten(launches: &Launches) -> Result<(), CheckError> {
-    // `x.bin` and `./x.bin` are the same file.
-    let same = |one: &Path, other: &Path| {
-        let parts = |path: &Path| -> PathBuf {
-            path.components().filter(|part| !matches!(part, Component::CurDir)).collect()
-        };
-        parts(one) == parts(other)
-    };
-    for (name, buffer) in &launches.buffers {
-        let Some(path) = &buffer.save else { continue };
-        let is_path = |other: &Option<PathBuf>| other.as_ref().is_some_and(|other| same(path, other));
-        let mut others = launches.buffers.iter().filter(|(other, _)| *other != name);
-        let is_read = launches.buffers.values().any(|other| {
-            is_path(&other.file) || other.expect.as_ref().is_some_and(|expected| is_path(&expected.file))
-        });
-        let other = match others.find(|(_, other)| is_path(&other.save)) {
-            _ if is_read => "is the content of a buffer".to_owned(),
-            Some((other, _)) => format!("is the `save` file of buffer `{other}`, too"),
-            None => continue,
-        };
-        let what = format!("`save`: {} {other}; give another file", path.display());
-        return Err(CheckError::launches(format!("buffer `{name}`"), what));
-    }
-    Ok(())
-}
-
-/// Writes the buffers with a file to their files.
-fn save(launches: &Launches, buffers: &Buffers<'_>, memory: &Memory) -> Result<(), CheckError> {
-    for (name, buffer) in &launches.buffers {
-        let Some(path) = &buffer.save else { continue };
-        let Placed { address, bytes } = buffers[name.as_str()];
-        let mut content = vec![0; bytes as usize];
-        memory.read(address, &mut content).map_err(|error| CheckError::Nothing(error.to_string()))?;
-        let path = launches.folder.join(path);
-        std::fs::write(&path, content).map_err(|source| CheckError::Write { path, source })?;
-    }
-    Ok(())
 }
 
 fn axes(extent: &Extent, what: &str) -> Result<[u32; 3], String> {

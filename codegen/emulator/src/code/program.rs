@@ -133,8 +133,8 @@ impl Program {
         address >= self.stack || variable.is_some_and(|v| address + bytes <= v.offset + v.bytes)
     }
 
-    /// Offset in a CTA's shared memory of the memory that is reserved for the system, if the kernel uses it, for a launch with
-    /// `dynamic_bytes` of dynamic shared memory.
+    /// Offset of the memory reserved for the system in a CTA's shared memory; `None` if the kernel does not use it.
+    /// `dynamic_bytes` is the size of the launch's dynamic shared memory.
     pub(crate) fn reserved_shared(&self, dynamic_bytes: u32) -> Option<u64> {
         let is_reserved = |uniform: Uniform| matches!(uniform, Uniform::Special(Special::ReservedShared(_)));
         let is_used = self.layout.uniforms().any(|(uniform, ..)| is_reserved(uniform));
@@ -142,7 +142,7 @@ impl Program {
         is_used.then(|| (end + RESERVED_SHARED).next_multiple_of(RESERVED_SHARED))
     }
 
-    /// Bytes of a CTA's shared memory, with guard zones, for a launch with `dynamic_bytes` of dynamic shared memory.
+    /// Bytes of a CTA's shared memory, with guard zones and `dynamic_bytes` of dynamic shared memory.
     pub(crate) fn shared_bytes(&self, dynamic_bytes: u32) -> u64 {
         let reserved = self.reserved_shared(dynamic_bytes).map(|offset| offset + RESERVED_SHARED);
         reserved.unwrap_or(self.guarded_shared + u64::from(dynamic_bytes))

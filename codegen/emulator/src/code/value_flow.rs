@@ -1,5 +1,4 @@
-//! Flow of values through an instruction: the registers that it reads and writes, and how the written values depend on those
-//! read.
+//! Definitions and uses of an instruction: the registers that it reads and writes, and how its results depend on its operands.
 
 use crate::lanes::{LANES, RegisterFile, lanes_of};
 use crate::load::ast::Instruction;
@@ -138,7 +137,7 @@ pub(crate) struct ValueFlow {
     /// Whether the carry flag is an operand, and whether it is a result.
     pub(crate) reads_carry: bool,
     pub(crate) writes_carry: bool,
-    /// Registers that are read in the lanes in which the predicate at the slot `condition` holds.
+    /// Registers that are read only in lanes in which the predicate at the slot `condition` is true.
     pub(crate) conditional_reads: Box<[RegisterSlot]>,
     pub(crate) condition: u32,
     pub(crate) writes: Box<[RegisterSlot]>,

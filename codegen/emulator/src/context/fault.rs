@@ -1,4 +1,4 @@
-//! Faults: findings before their places in the source are known.
+//! Faults: findings without source positions.
 
 use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
 

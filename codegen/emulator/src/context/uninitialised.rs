@@ -12,8 +12,8 @@ const SLOT_BYTES: usize = 4;
 /// Instructions between two searches for uninitialised bits.
 const SEARCH_INTERVAL: u32 = 1 << 12;
 
-/// The uninitialised bits of a warp's registers. A warp has them from its first read of uninitialised memory, or of an
-/// uninitialised register, until no register has such bits any more.
+/// The uninitialised bits of a warp's registers, with their origins: the reads of uninitialised memory or registers that they
+/// come from. A warp has this state from its first such read until no register has uninitialised bits any more.
 pub(crate) struct UninitialisedBits {
     /// Bits that are set are uninitialised in the register at the same slot.
     bits: RegisterFile,
@@ -21,11 +21,11 @@ pub(crate) struct UninitialisedBits {
     masks: Vec<u32>,
     /// For each slot, the lanes whose bits are results of arithmetic, and not copies of uninitialised memory.
     computed: Vec<u32>,
-    /// For each slot with uninitialised bits, the read that those of each lane come from: an index into `reads`.
+    /// Origin of the uninitialised bits of each lane, by slot: an index into `reads`.
     origins: HashMap<u32, [u32; LANES]>,
     /// For each instruction that has read uninitialised bits, the finding at its last such read.
     reads: Vec<Fault>,
-    /// The lanes in which the carry flag is uninitialised, and the read that this comes from.
+    /// Lanes with an uninitialised carry flag, and its origin.
     carry: (u32, u32),
     /// Instructions until the next search.
     until_search: u32,
@@ -72,19 +72,18 @@ impl UninitialisedBits {
         self.computed[slot as usize / SLOT_BYTES]
     }
 
-    /// The read that the uninitialised bits of a register come from, in the first of `lanes` that has such bits: an index for
-    /// [`UninitialisedBits::read`].
+    /// Origin of the uninitialised bits of a register in the first of `lanes` that has such bits.
     pub(crate) fn origin(&self, register: RegisterSlot, lanes: u32) -> u32 {
         let lane = (self.mask(register) & lanes).trailing_zeros() as usize % LANES;
         self.origins.get(&register.slot).map_or(0, |origins| origins[lane])
     }
 
-    /// The read with an index.
+    /// The read that is an origin, as a finding.
     pub(crate) fn read(&self, origin: u32) -> Option<&Fault> {
         self.reads.get(origin as usize)
     }
 
-    /// Adds a read in place of the last one by the same instruction; returns its index.
+    /// Adds a read as an origin, in place of the last one by the same instruction.
     pub(crate) fn add_read(&mut self, pc: usize, read: Fault) -> u32 {
         let read = read.at(pc);
         let known = self.reads.iter().position(|known| known.pc == Some(pc));
@@ -97,7 +96,7 @@ impl UninitialisedBits {
     }
 
     /// Sets the uninitialised bits of a register in the lanes of `active`. Those of the lanes in `computed` are results of
-    /// arithmetic; all of them come from the read `origin`.
+    /// arithmetic.
     pub(crate) fn set(
         &mut self,
         register: RegisterSlot,
@@ -136,7 +135,7 @@ impl UninitialisedBits {
         self.set(register, active, &bits, (computed, origin));
     }
 
-    /// The lanes in which the carry flag is uninitialised, and the read that this comes from.
+    /// Lanes with an uninitialised carry flag, and its origin.
     pub(crate) fn carry(&self) -> (u32, u32) {
         self.carry
     }

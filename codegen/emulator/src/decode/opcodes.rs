@@ -1,7 +1,8 @@
 //! The opcode table: one row per opcode family, with its class, lowest target, PTX version and decoder.
 //!
 //! To add an instruction, add a row (or an opcode to a row) here, its semantics to the decoder's file under `exec/`,
-//! and a line to `tests/isa/instructions.txt`. If [`UNSUPPORTED`] names the instruction, remove it there.
+//! and a line to `tests/isa/instructions.txt`. If its results do not depend on its operands as those of its class do
+//! ([`dependence`]), say how by `depends`. If [`UNSUPPORTED`] names the instruction, remove it there.
 //!
 //! Requirements follow the "PTX ISA Notes" and "Target ISA Notes" of PTX ISA 9.0. A requirement that is met by every
 //! target from sm_75 and every version from PTX 6.3 is omitted. Where the manual is stricter than ptxas, the table
@@ -335,7 +336,7 @@ pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
         (None, Move) if instruction.opcode == "cvt" => dependence_of_conversion(instruction),
         (None, Move) => Dependence::Bits,
         (None, Warp) => Dependence::Shuffle,
-        // Integers have no value that marks a result like the NaN of floats.
+        // Integers have no NaN, whose use as an operand shows which results depend on it.
         (None, Matrix) if instruction.has("s32") || instruction.has("b1") => Dependence::Warp,
         (None, Matrix) => Dependence::Matrix,
         (None, Memory) => match instruction.opcode.as_str() {

@@ -34,7 +34,7 @@ fn atomic_vector<W: Word, U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) ->
     let list = cx.launch.program.list(i.slots[LIST].into());
     let (results, sources) = list.split_at(list.len() / 2);
     let bytes = size_of::<W>();
-    // The old values of the first lane, for the detection of loops that wait.
+    // Hash of the first lane's old values: a polling loop gets the same hash again.
     let mut first = 0u64;
     let Some(pointers) = pointers(cx, i, (sources.len() * bytes) as u64) else { return Flow::Fault };
     let turn = if cx.cluster.races.is_some() { races::release_at(cx, i, Access::Atomic) } else { None };

@@ -16,7 +16,7 @@ use crate::finding::{FindingKind, Space};
 use crate::lanes::lanes_of;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
-use crate::tensor_map::{MapField, Swizzle, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorType};
+use crate::tensor_map::{MapField, NoTensorMap, Swizzle, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorType};
 
 /// Positions in the operand list of `tensormap.replace`, after the address: state space, number of the field, dimension,
 /// slot of the value or the value, and whether it is a slot.
@@ -31,18 +31,18 @@ const IMMEDIATE: u32 = 0;
 const SLOT_32: u32 = 1;
 const SLOT_64: u32 = 2;
 
-/// Fields by number.
-const FIELDS: [MapField; 10] = [
-    MapField::Address,
-    MapField::Rank,
-    MapField::Element,
-    MapField::Swizzle,
-    MapField::Fill,
-    MapField::Interleave,
-    MapField::Size,
-    MapField::Stride,
-    MapField::BoxSize,
-    MapField::Step,
+/// Fields by number: modifier, field, and type of the value.
+const FIELDS: [(&str, MapField, Ty); 10] = [
+    ("global_address", MapField::Address, Ty::B64),
+    ("rank", MapField::Rank, Ty::B32),
+    ("elemtype", MapField::Element, Ty::B32),
+    ("swizzle_mode", MapField::Swizzle, Ty::B32),
+    ("fill_mode", MapField::Fill, Ty::B32),
+    ("interleave_layout", MapField::Interleave, Ty::B32),
+    ("global_dim", MapField::Size, Ty::B32),
+    ("global_stride", MapField::Stride, Ty::B64),
+    ("box_dim", MapField::BoxSize, Ty::B32),
+    ("element_stride", MapField::Step, Ty::B32),
 ];
 
 /// Element types as `tensormap.replace` numbers them (PTX ISA, "tensormap.replace", table of values). `None` are types that
@@ -68,7 +68,7 @@ const BYTES: u64 = TENSOR_MAP_BYTES as u64;
 
 fn replace(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let list = cx.launch.program.list(i.imm);
-    let (addresses, field) = (listed(cx, list), FIELDS[list[FIELD] as usize]);
+    let (addresses, (name, field, _)) = (listed(cx, list), FIELDS[list[FIELD] as usize]);
     for lane in lanes_of(cx.active) {
         let value = match list[FORM] {
             IMMEDIATE => u64::from(list[VALUE]),
@@ -91,8 +91,13 @@ fn replace(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         let mut bytes = [0; TENSOR_MAP_BYTES];
         // SAFETY: the range has been checked.
         unsafe { map.cast_const().copy_to_nonoverlapping(bytes.as_mut_ptr(), TENSOR_MAP_BYTES) };
-        if let Err(what) = field.replace(&mut bytes, list[DIMENSION] as usize, value) {
-            let detail = format!("the tensor map at {at:#x}: {what}");
+        if let Err(error) = field.replace(&mut bytes, list[DIMENSION] as usize, value) {
+            let detail = match error {
+                NoTensorMap::OtherBytes => {
+                    format!("the {BYTES} bytes at {at:#x} are neither a tensor map nor zeros")
+                }
+                NoTensorMap::Invalid(what) => format!("`{name}` of the tensor map at {at:#x}: {what}"),
+            };
             return cx.fault(FindingKind::TensorMap, lane as u32, detail);
         }
         // SAFETY: as above.
@@ -154,7 +159,8 @@ fn cta(cx: &ExecutionContext<'_>) -> CtaId {
     (cx.cluster.index, cx.cluster.rank(cx.warp.index))
 }
 
-/// Why a use of the map at an address in global memory does not see the launch's last change of the map; checked with races.
+/// The fence that is missing between the launch's last change of the map at an address in global memory and a use of the map;
+/// `None` if races are not checked.
 pub(super) fn unordered_change(cx: &ExecutionContext<'_>, at: u64) -> Option<String> {
     cx.cluster.races.as_ref()?;
     let rank = cx.cluster.rank(cx.warp.index);
@@ -206,19 +212,10 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     if !op.take("replace") || !op.take("tile") {
         return Err(op.unsupported());
     }
-    let field = op.take_any(&[
-        ("global_address", (MapField::Address, Ty::B64)),
-        ("rank", (MapField::Rank, Ty::B32)),
-        ("elemtype", (MapField::Element, Ty::B32)),
-        ("swizzle_mode", (MapField::Swizzle, Ty::B32)),
-        ("fill_mode", (MapField::Fill, Ty::B32)),
-        ("interleave_layout", (MapField::Interleave, Ty::B32)),
-        ("global_dim", (MapField::Size, Ty::B32)),
-        ("global_stride", (MapField::Stride, Ty::B64)),
-        ("box_dim", (MapField::BoxSize, Ty::B32)),
-        ("element_stride", (MapField::Step, Ty::B32)),
-    ]);
-    let Some((field, ty)) = field else { return Err(op.unsupported()) };
+    let Some(number) = FIELDS.iter().position(|(name, ..)| op.take(name)) else {
+        return Err(op.unsupported());
+    };
+    let (_, field, ty) = FIELDS[number];
     let space = match (op.take("global"), op.take("shared::cta")) {
         (true, true) => return Err(op.unsupported()),
         (true, _) => 1,
@@ -233,14 +230,13 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     if dimension >= field.count() as u64 {
         return Err(op.error(format!("the dimension must be 0 to {}", field.count() - 1)));
     }
-    let number = FIELDS.iter().position(|&other| other == field).unwrap_or_default() as u32;
     let (value, form) = match field {
         MapField::Element | MapField::Swizzle | MapField::Fill | MapField::Interleave => {
             (mode(op, field, at)?, IMMEDIATE)
         }
         _ => (op.src(at, ty)?, if ty == Ty::B64 { SLOT_64 } else { SLOT_32 }),
     };
-    list.extend([space, number, dimension as u32, value, form]);
+    list.extend([space, number as u32, dimension as u32, value, form]);
     op.imm = op.list(list);
     Ok(replace)
 }

@@ -139,7 +139,7 @@ fn unsupported_instructions() {
         expect![[r#"
             6:1 unsupported: the emulator does not support `tex.2d.v4.f32.s32`
             7:5 target: `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes` needs `.target` sm_90 and `.version` 7.8 or later, but the text names sm_80 and 7.0
-            8:1 operand: `mov.b128` with registers of other widths than its type
+            8:1 operand: `mov.b128` needs registers of 128 bits
             10:1 unsupported: the emulator does not support `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`
         "#]],
     );
@@ -273,7 +273,7 @@ fn unsupported_declarations_and_operands() {
         &body("max.f32 %r0, %r1, %r2, %r3;\natom.global.cta.exch.b128 %x0, [%x0], %x1;"),
         expect![[r#"
             6:1 unsupported: the emulator does not support `max.f32` with three sources
-            7:1 operand: `atom.global.cta.exch.b128` with registers of other widths than its type
+            7:1 operand: `atom.global.cta.exch.b128` needs registers of 128 bits
         "#]],
     );
     finds(

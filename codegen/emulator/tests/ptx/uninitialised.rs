@@ -22,7 +22,7 @@ fn run(body: &str) -> Result<Vec<u32>, (FindingKind, String)> {
     }
 }
 
-/// The kernel ends without a finding; the results are the words of `data` in the lanes below 16.
+/// Checks that the kernel has no finding, and that each lane below 16 stores `result(lane)` in its word of `data`.
 #[track_caller]
 fn accepts(body: &str, result: impl Fn(u32) -> u32) {
     let data = run(body).unwrap_or_else(|(_, detail)| panic!("`{body}`: {detail}"));
@@ -31,7 +31,7 @@ fn accepts(body: &str, result: impl Fn(u32) -> u32) {
     }
 }
 
-/// The finding is the uninitialised read; its detail ends with a clause on the use.
+/// Checks that the kernel has a finding, and the part of its detail that describes the use.
 #[track_caller]
 fn reports(body: &str, expected: Expect) {
     let (kind, detail) = run(body).expect_err("a use of an uninitialised value");
@@ -139,7 +139,7 @@ fn memory_holds_uninitialised_bytes() {
         &format!("{padding} ld.global.u32 %r3, [%x0+4];\n    {STORE}"),
         expect!["the value is stored to global memory (PTX line 19: `st.global.u32 [%x0], %r3;`)"],
     );
-    // An element of shared memory is no padding, nor is a result of arithmetic.
+    // Elements of shared memory and results of arithmetic are not padding.
     reports(
         "mad.wide.u32 %x0, %r0, 4, %x0;\n    st.global.v2.u32 [%x0], {%r0, %r2};",
         expect!["the value is stored to global memory (PTX line 18: `st.global.v2.u32 [%x0], {%r0, %r2};`)"],

@@ -8,8 +8,9 @@
 //! ended before ([`grid`]). A launch without clusters has clusters of one CTA.
 //!
 //! The result does not depend on the order in which the emulator runs warps: accesses ordered by a barrier do not race,
-//! and unordered accesses race even if one ran long before the other. The exception is an access that only writes
-//! bytes that memory already holds: it does not race with earlier weak stores of its cluster, and is recorded as a read.
+//! and unordered accesses race even if one ran long before the other. An exception is a
+//! redundant store, which writes the bytes that memory already holds: it does not race with earlier weak stores of its
+//! cluster, and is recorded as a read.
 
 mod clock;
 mod cluster_end;

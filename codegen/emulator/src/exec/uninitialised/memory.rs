@@ -69,8 +69,8 @@ fn run_load(cx: &mut ExecutionContext<'_>, inst: &Inst) -> Flow {
     outcome
 }
 
-/// Records a read of the uninitialised bytes in each lane's mask in `missing`; returns the index of the read. The error is a
-/// fault: the bytes belong to an asynchronous copy in flight, or to no variable.
+/// Records a read of the uninitialised bytes in each lane's mask in `missing`, if there are any; returns the origin of the bits.
+/// The error is a fault: the bytes belong to an asynchronous copy in flight, or to no variable.
 fn add_read(
     cx: &mut ExecutionContext<'_>,
     tracked: &mut UninitialisedBits,
@@ -81,6 +81,9 @@ fn add_read(
     let bytes = u64::from(bytes);
     let reading = lanes_of(u32::MAX).filter(|&lane| missing[lane] != 0);
     let reading = reading.fold(0u32, |mask, lane| mask | 1 << lane);
+    if reading == 0 {
+        return Ok(0);
+    }
     let refused = |cx: &mut ExecutionContext<'_>, lane: usize| -> Option<Box<Fault>> {
         let (space, address) = places[lane];
         let refused = RefusedAccess { lane, address, bytes, alignment: bytes };
@@ -134,13 +137,10 @@ pub(super) fn load(
     for lane in lanes_of(active) {
         missing[lane] = uninitialised_bytes(cx, lane, places[lane], elements.total());
     }
-    let mut origin = 0;
-    if missing != [0; LANES] {
-        origin = match add_read(cx, tracked, &missing, &places, elements.total()) {
-            Ok(origin) => origin,
-            Err(flow) => return flow,
-        };
-    }
+    let origin = match add_read(cx, tracked, &missing, &places, elements.total()) {
+        Ok(origin) => origin,
+        Err(flow) => return flow,
+    };
     for element in 0..elements.count {
         let slot = inst.slots[ELEMENTS[element as usize]];
         let Some(&register) = flow.writes.iter().find(|write| slot != NONE && write.slot == slot) else {
@@ -180,8 +180,8 @@ pub(super) fn store(
     }
     // Mask of the uninitialised bytes that each lane stores.
     let mut missing = [0u32; LANES];
-    // Lanes that store results of arithmetic, or elements of shared memory: no padding.
-    let mut used = 0;
+    // Lanes whose uninitialised bytes are results of arithmetic or come from shared memory, so that they are not padding.
+    let mut not_padding = 0;
     let mut first = None;
     let mut origins = [None; LANES];
     for (element, slot) in data.iter().enumerate() {
@@ -195,9 +195,9 @@ pub(super) fn store(
             let origin = tracked.origin(register, 1 << lane);
             origins[lane].get_or_insert(origin);
             let of_shared = tracked.read(origin).is_some_and(|read| read.space == Some(Space::Shared));
-            used |= u32::from(of_shared) << lane;
+            not_padding |= u32::from(of_shared) << lane;
         }
-        used |= lanes & tracked.computed(*slot);
+        not_padding |= lanes & tracked.computed(*slot);
         if lanes != 0 {
             first.get_or_insert((register, lanes));
         }
@@ -205,8 +205,8 @@ pub(super) fn store(
     let Some(first) = first else { return run(cx, inst) };
     let places = places(cx, inst);
     let all = (1 << elements.total()) - 1;
-    let is_result = |lane: usize| missing[lane] == all || missing[lane] != 0 && used >> lane & 1 != 0;
-    if lanes_of(active).any(|lane| places[lane].0 == Space::Global && is_result(lane)) {
+    let is_finding = |lane: usize| missing[lane] == all || missing[lane] != 0 && not_padding >> lane & 1 != 0;
+    if lanes_of(active).any(|lane| places[lane].0 == Space::Global && is_finding(lane)) {
         return report(cx, tracked, first, Usage::Stored);
     }
     let outcome = run(cx, inst);
@@ -274,13 +274,10 @@ pub(super) fn load_matrices(
     for lane in lanes_of(addressing) {
         missing[lane] = uninitialised_bytes(cx, lane, places[lane], ROW_BYTES as u32);
     }
-    let mut origin = 0;
-    if missing != [0; LANES] {
-        origin = match add_read(cx, tracked, &missing, &places, ROW_BYTES as u32) {
-            Ok(origin) => origin,
-            Err(flow) => return flow,
-        };
-    }
+    let origin = match add_read(cx, tracked, &missing, &places, ROW_BYTES as u32) {
+        Ok(origin) => origin,
+        Err(flow) => return flow,
+    };
     for (matrix, &write) in flow.writes.iter().enumerate() {
         let rows = &missing[matrix * MATRIX_ROWS..][..MATRIX_ROWS];
         // The bits of a half of which one or both bytes are uninitialised.

@@ -88,12 +88,12 @@ fn execute_with(cx: &mut ExecutionContext<'_>, inst: &Inst, tracked: &mut Uninit
         return Flow::Next;
     }
     let outcome = match flow.dependence {
-        Dependence::Bits => results::by_bits(cx, inst, flow, tracked),
-        Dependence::Shuffle => results::of_warp(cx, inst, flow, tracked, results::by_bits),
-        Dependence::Matrix => results::of_warp(cx, inst, flow, tracked, results::of_matrices),
+        Dependence::Bits => results::by_trials(cx, inst, flow, tracked),
+        Dependence::Shuffle | Dependence::Matrix => {
+            results::of_warp(cx, inst, flow, tracked, results::by_trials)
+        }
         Dependence::Lane => results::by_lanes(cx, inst, flow, tracked),
-        Dependence::Halves => results::by_halves(cx, inst, flow, tracked, |_, found| found),
-        Dependence::PackedPair => results::by_halves(cx, inst, flow, tracked, results::pack),
+        Dependence::Halves | Dependence::PackedPair => results::by_halves(cx, inst, flow, tracked),
         Dependence::Warp => results::of_warp(cx, inst, flow, tracked, results::by_lanes),
         Dependence::Load(elements) => memory::load(cx, inst, flow, elements, tracked),
         Dependence::Store(elements) => memory::store(cx, inst, flow, elements, tracked),

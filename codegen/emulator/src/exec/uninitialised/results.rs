@@ -3,17 +3,17 @@
 use super::{Usage, first_uninitialised, has_finished, report, run};
 use crate::code::operands::{A, B};
 use crate::code::value_flow::{Dependence, RegisterSlot, ValueFlow};
-use crate::context::uninitialised::UninitialisedBits;
+use crate::context::uninitialised::{UninitialisedBits, mask_of};
 use crate::context::{ExecutionContext, Flow, Inst};
 use crate::lanes::LANES;
 
-/// Most operands with uninitialised bits whose combinations of values are tried.
+/// Largest number of operands with uninitialised bits for which all combinations of values are tried.
 const MOST_COMBINED: usize = 4;
 
-/// A function that executes an instruction and marks its results.
+/// Function that executes an instruction and sets the uninitialised bits of its results.
 type Executor = fn(&mut ExecutionContext<'_>, &Inst, &ValueFlow, &mut UninitialisedBits) -> Flow;
 
-/// Executes an instruction of the whole warp by `execute`. Its lanes and its member mask may not be uninitialised.
+/// Executes an instruction of the whole warp by `execute`; reports an uninitialised lane operand or member mask.
 pub(super) fn of_warp(
     cx: &mut ExecutionContext<'_>,
     inst: &Inst,
@@ -27,8 +27,8 @@ pub(super) fn of_warp(
     }
 }
 
-/// The lanes of `active` in which some of the registers have uninitialised bits, and the read that these come from.
-fn find(registers: &[RegisterSlot], active: u32, tracked: &UninitialisedBits) -> (u32, u32) {
+/// The lanes of `active` in which some of the registers have uninitialised bits, and the origin of the bits.
+fn uninitialised_lanes(registers: &[RegisterSlot], active: u32, tracked: &UninitialisedBits) -> (u32, u32) {
     let (mut lanes, mut origin) = (0, None);
     for register in registers {
         let found = tracked.mask(*register) & active;
@@ -48,7 +48,7 @@ pub(super) fn by_lanes(
     tracked: &mut UninitialisedBits,
 ) -> Flow {
     let active = cx.active;
-    let (mut found, mut origin) = find(&flow.reads, active, tracked);
+    let (mut found, mut origin) = uninitialised_lanes(&flow.reads, active, tracked);
     let carry = tracked.carry();
     if flow.reads_carry && carry.0 & active != 0 {
         origin = if found == 0 { carry.1 } else { origin };
@@ -67,30 +67,31 @@ pub(super) fn by_lanes(
     outcome
 }
 
-/// Executes an instruction whose result has two halves. `depends` maps an operand, and whether its upper and its lower half have
-/// uninitialised bits, to the halves of the result that depend on these.
+/// Executes an instruction whose result has two halves, which depend on the halves of the operands at the same place, or on one
+/// operand each.
 pub(super) fn by_halves(
     cx: &mut ExecutionContext<'_>,
     inst: &Inst,
     flow: &ValueFlow,
     tracked: &mut UninitialisedBits,
-    depends: fn(bool, [bool; 2]) -> [bool; 2],
 ) -> Flow {
     let active = cx.active;
-    let (found, origin) = find(&flow.reads, active, tracked);
-    // Upper and lower half of the result in each lane.
+    let (found, origin) = uninitialised_lanes(&flow.reads, active, tracked);
+    // Whether the lower and the upper half of the result are uninitialised in each lane.
     let mut halves = [[false; 2]; LANES];
-    for read in flow.reads.iter().filter(|read| tracked.mask(**read) & active != 0) {
-        let (bits, half) = (tracked.lanes(*read), read.width.bits() / 2);
-        for (lane, halves) in halves.iter_mut().enumerate() {
-            let found = [bits[lane] >> half != 0, bits[lane] & ((1 << half) - 1) != 0];
-            let first = depends(true, found);
-            let second = depends(false, found);
-            // The same register may be both operands.
-            let uses = [inst.slots[A] == read.slot, inst.slots[A] != read.slot || inst.slots[B] == read.slot];
-            for (result, half) in halves.iter_mut().enumerate() {
-                *half |= uses[0] && first[result] || uses[1] && second[result];
-            }
+    for &read in flow.reads.iter().filter(|read| tracked.mask(**read) & active != 0) {
+        let (bits, half) = (tracked.lanes(read), read.width.bits() / 2);
+        for (result, bits) in halves.iter_mut().zip(bits) {
+            let (lower, upper) = (bits & ((1 << half) - 1) != 0, bits >> half != 0);
+            let [to_lower, to_upper] = match flow.dependence {
+                Dependence::PackedPair => {
+                    let is_any = lower || upper;
+                    [is_any && inst.slots[B] == read.slot, is_any && inst.slots[A] == read.slot]
+                }
+                _ => [lower, upper],
+            };
+            result[0] |= to_lower;
+            result[1] |= to_upper;
         }
     }
     let outcome = run_unchecked(cx, inst, found);
@@ -99,17 +100,11 @@ pub(super) fn by_halves(
             let half = write.width.bits() / 2;
             let ones = (1u64 << half) - 1;
             let bits =
-                halves.map(|[upper, lower]| (u64::from(upper) * (ones << half)) | (u64::from(lower) * ones));
+                halves.map(|[lower, upper]| (u64::from(lower) * ones) | (u64::from(upper) * (ones << half)));
             tracked.set(write, active, &bits, (u32::MAX, origin));
         }
     }
     outcome
-}
-
-/// The halves of a packed pair that depend on its first operand, or on the second.
-pub(super) fn pack(is_first: bool, found: [bool; 2]) -> [bool; 2] {
-    let is_found = found[0] || found[1];
-    [is_first && is_found, !is_first && is_found]
 }
 
 /// Runs an instruction; without numeric checks if operands are uninitialised in lanes of `found`.
@@ -118,69 +113,44 @@ fn run_unchecked(cx: &mut ExecutionContext<'_>, inst: &Inst, found: u32) -> Flow
     run(cx, if found == 0 { inst } else { plain })
 }
 
-/// Executes an instruction whose results depend on single bits of the operands: it also runs with all combinations of zeros
-/// and ones for the uninitialised bits of each operand. The result bits that are not always the same are uninitialised.
-pub(super) fn by_bits(
+/// Executes an instruction whose results depend on some bits of the operands: it also runs with other values of their
+/// uninitialised bits. The result bits that are not always the same are uninitialised; of a product of matrices, whole results.
+pub(super) fn by_trials(
     cx: &mut ExecutionContext<'_>,
     inst: &Inst,
     flow: &ValueFlow,
     tracked: &mut UninitialisedBits,
 ) -> Flow {
     let active = cx.active;
-    let is_shuffle = flow.dependence == Dependence::Shuffle;
-    let lanes = if is_shuffle { u32::MAX } else { active };
-    let (found, origin) = find(&flow.reads, lanes, tracked);
-    let (selected, selector) = find(&flow.selectors, active, tracked);
+    // Results in one lane may depend on operands in others.
+    let lanes = if flow.dependence == Dependence::Bits { active } else { u32::MAX };
+    let (found, origin) = uninitialised_lanes(&flow.reads, lanes, tracked);
+    let (selected, selector) = uninitialised_lanes(&flow.selectors, active, tracked);
     let computed = flow.reads.iter().fold(0, |computed, read| computed | tracked.computed(read.slot));
-    let results = match found {
-        0 => vec![[0; LANES]; flow.writes.len()],
-        _ => match dependent_bits(cx, flow, tracked, lanes) {
-            Ok(results) => results,
-            Err(outcome) => return outcome,
-        },
+    let results = match dependent_bits(cx, flow, tracked, lanes) {
+        Ok(results) => results,
+        Err(outcome) => return outcome,
     };
     let outcome = run_unchecked(cx, inst, found);
     if has_finished(outcome) {
-        let computed = if is_shuffle && computed != 0 { u32::MAX } else { computed };
         for (&write, bits) in flow.writes.iter().zip(&results) {
-            tracked.set(write, active, bits, (computed, origin));
-            if selected != 0 {
-                tracked.set_whole(write, selected, selected, (selected, selector));
+            let uninitialised = mask_of(bits);
+            match flow.dependence {
+                Dependence::Matrix => {
+                    tracked.set_whole(write, active, uninitialised, (uninitialised, origin));
+                }
+                Dependence::Shuffle if computed != 0 => tracked.set(write, active, bits, (u32::MAX, origin)),
+                _ => tracked.set(write, active, bits, (computed, origin)),
             }
+            tracked.set_whole(write, selected, selected, (selected, selector));
         }
     }
     outcome
 }
 
-/// Executes a product of matrices of floats. A result is uninitialised as a whole if any of its bits is.
-pub(super) fn of_matrices(
-    cx: &mut ExecutionContext<'_>,
-    inst: &Inst,
-    flow: &ValueFlow,
-    tracked: &mut UninitialisedBits,
-) -> Flow {
-    let active = cx.active;
-    let (found, origin) = find(&flow.reads, u32::MAX, tracked);
-    let results = match found {
-        0 => vec![[0; LANES]; flow.writes.len()],
-        _ => match dependent_bits(cx, flow, tracked, u32::MAX) {
-            Ok(results) => results,
-            Err(outcome) => return outcome,
-        },
-    };
-    let outcome = run_unchecked(cx, inst, found);
-    if has_finished(outcome) {
-        for (&write, bits) in flow.writes.iter().zip(&results) {
-            let lanes = crate::context::uninitialised::mask_of(bits);
-            tracked.set_whole(write, active, lanes, (lanes, origin));
-        }
-    }
-    outcome
-}
-
-/// The bits of each result that depend on uninitialised bits of the operands. Of more than [`MOST_COMBINED`] operands all have
-/// zeros, or all have ones, which are a NaN. The error is how the instruction ends if it does not end as usual; then nothing
-/// else has changed.
+/// The bits of each result that depend on uninitialised bits of the operands. Tries each combination of zeros and ones for the
+/// operands' uninitialised bits; if more than [`MOST_COMBINED`] operands have such bits, only all zeros and all ones, which are a
+/// NaN. The error is the outcome of a run that did not end as usual; no register has changed then.
 fn dependent_bits(
     cx: &mut ExecutionContext<'_>,
     flow: &ValueFlow,
@@ -193,6 +163,9 @@ fn dependent_bits(
         if tracked.mask(read) & lanes != 0 && filled.iter().all(|known| known.slot != read.slot) {
             filled.push(read);
         }
+    }
+    if filled.is_empty() {
+        return Ok(vec![[0; LANES]; flow.writes.len()]);
     }
     let save = |registers: &[RegisterSlot], cx: &ExecutionContext<'_>| -> Vec<[u64; LANES]> {
         registers.iter().map(|register| register.values(&cx.warp.regs)).collect()

@@ -28,7 +28,11 @@ impl Body<'_, '_> {
         let others = instruction.operands.iter().filter(is_other).count() + usize::from(has_policy);
         let needed = if is_wide { instruction.operands.len() - others } else { 0 };
         if registers != needed {
-            let message = format!("`{}` with registers of other widths than its type", instruction.text());
+            let text = instruction.text();
+            let message = match is_wide {
+                true => format!("`{text}` needs registers of 128 bits"),
+                false => format!("`{text}` takes no register of 128 bits"),
+            };
             return Err(instruction.error(ParseErrorKind::Operand, message));
         }
         if !is_wide {
