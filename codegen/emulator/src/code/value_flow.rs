@@ -26,9 +26,9 @@ pub(crate) enum Dependence {
     Load(Elements),
     /// A store by each lane.
     Store(Elements),
-    /// A load of 8 × 8 matrices by all lanes (`ldmatrix`).
+    /// A load of matrices by the whole warp (`ldmatrix`).
     MatrixLoad,
-    /// A store of this number of 8 × 8 matrices by all lanes (`stmatrix`).
+    /// A store of this number of 8 × 8 matrices by the whole warp (`stmatrix`).
     MatrixStore(usize),
     /// A branch, which depends on its guard.
     Branch,

@@ -7,10 +7,10 @@
 //! memory of its cluster ([`shadow`]); when a cluster ends, its accesses are compared with those of the clusters that
 //! ended before ([`grid`]). A launch without clusters has clusters of one CTA.
 //!
-//! The result does not depend on the order in which the emulator runs warps: accesses ordered by a barrier do not race,
-//! and unordered accesses race even if one ran long before the other. An exception is a
-//! redundant store, which writes the bytes that memory already holds: it does not race with earlier weak stores of its
-//! cluster, and is recorded as a read.
+//! Accesses ordered by a barrier do not race, and unordered accesses race even if one ran long before the other: the
+//! result does not depend on the order in which the emulator runs warps. The exception is a redundant store, which
+//! writes the bytes that memory already holds: it does not race with earlier weak stores of its cluster, and is recorded
+//! as a read. Which of several stores is redundant can depend on the order of the warps.
 
 mod clock;
 mod cluster_end;
