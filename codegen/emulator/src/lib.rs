@@ -76,9 +76,9 @@
 //! `cp.async.bulk.tensor` copies boxes of a tensor, in tile mode. A [`TensorMap`] encodes what `cuTensorMapEncodeTiled`
 //! encodes on a device, in a format of the emulator; a kernel takes it as a parameter of 128 bytes, or finds it in global or
 //! constant memory. Other bytes, and a map of another number of dimensions, are [`FindingKind::TensorMap`]. A copy signals
-//! the bytes of the whole box; elements outside the tensor are filled and not stored. Not supported: `im2col`, interleaved
-//! tensors, rows of a box that are shorter than the swizzle. The NaN that fills a box has all bits set but the sign; the ISA
-//! leaves it open.
+//! the bytes of the whole box; elements outside the tensor are filled and not stored. Interleaved tensors are supported
+//! ([`Interleave`]). Not supported: `im2col`, rows of a box that are shorter than the swizzle. The NaN that fills a box has the
+//! bits 0x7ff7 in every 16, as on an H100; the ISA leaves it open.
 //!
 //! `tensormap.replace` changes a map, or makes one of 128 zeros. A map in global memory that the launch has changed is used by
 //! another proxy: a use needs a release fence of that proxy after the change, or `tensormap.cp_fenceproxy`, and an acquire
@@ -234,4 +234,6 @@ pub use profile::{
     Thresholds,
 };
 pub use programmatic::ProgrammaticOrder;
-pub use tensor_map::{DriverTensorMap, Swizzle, TENSOR_MAP_BYTES, TensorMap, TensorMapError, TensorType};
+pub use tensor_map::{
+    DriverTensorMap, Interleave, Swizzle, TENSOR_MAP_BYTES, TensorMap, TensorMapError, TensorType,
+};

@@ -90,23 +90,56 @@ impl Swizzle {
     }
 }
 
+/// Interleaved layout of a tensor of at least 3 dimensions (PTX ISA, "Interleave layout"): its channels are in slices of 16 or 32
+/// bytes, as in NC/8HWC8 and NC/16HWC16 for elements of two bytes.
+///
+/// The slices of neighbouring pixels follow each other. So a slice is the unit of dimension 0: sizes, boxes, steps and coordinates
+/// along it count slices. The last but one dimension has the slices of a pixel; a box has one of them, whatever its size there. An
+/// H200 does this; no document that we know says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Interleave {
+    /// Dimension 0 has elements.
+    #[default]
+    None,
+    /// Dimension 0 has slices of 16 bytes.
+    Bytes16,
+    /// Dimension 0 has slices of 32 bytes.
+    Bytes32,
+}
+
+impl Interleave {
+    pub(crate) const ALL: [Interleave; 3] = [Interleave::None, Interleave::Bytes16, Interleave::Bytes32];
+
+    /// Bytes of a slice.
+    fn slice(self) -> Option<u32> {
+        match self {
+            Interleave::None => None,
+            Interleave::Bytes16 => Some(16),
+            Interleave::Bytes32 => Some(32),
+        }
+    }
+}
+
 /// Description of a tensor in global memory and of the boxes that instructions copy, with the arguments of
-/// `cuTensorMapEncodeTiled`. Dimension 0 is contiguous. L2 promotion has no effect in the emulator; interleaved tensors
-/// and the types that round (`FLOAT32_FTZ`, `TFLOAT32`, `TFLOAT32_FTZ`) are not supported.
+/// `cuTensorMapEncodeTiled`. Dimension 0 is contiguous. L2 promotion has no effect in the emulator; the types that round
+/// (`FLOAT32_FTZ`, `TFLOAT32`, `TFLOAT32_FTZ`) are not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
     /// Type of the elements.
     pub element: TensorType,
     /// Address of the tensor in global memory, a multiple of 16.
     pub address: u64,
-    /// Elements along each of up to 5 dimensions.
+    /// Elements along each of up to 5 dimensions; slices along dimension 0 of an interleaved tensor.
     pub sizes: Vec<u64>,
     /// Bytes between neighbours along the dimensions from 1 on: multiples of 16.
     pub strides: Vec<u64>,
     /// Elements of a box along each dimension, up to 256.
     pub box_sizes: Vec<u32>,
-    /// Steps between the elements of a box along each dimension, up to 8; dimension 0 ignores its step.
+    /// Steps between the elements of a box along each dimension, up to 8; dimension 0 ignores its step, unless the tensor is
+    /// interleaved.
     pub steps: Vec<u32>,
+    /// Interleaved layout of the tensor.
+    pub interleave: Interleave,
     /// Swizzle of a box in shared memory.
     pub swizzle: Swizzle,
     /// Whether elements outside the tensor are NaN in a box that is loaded, and not zero.
@@ -171,6 +204,7 @@ impl TensorMap {
             strides: strides.take(sizes.len().saturating_sub(1)).collect(),
             box_sizes: box_sizes.to_vec(),
             steps: vec![1; sizes.len()],
+            interleave: Interleave::None,
             swizzle: Swizzle::None,
             fills_nan: false,
         }
@@ -195,21 +229,23 @@ impl TensorMap {
         } = arguments;
         let element = DRIVER_TYPES.get(data_type as usize).copied();
         let swizzle = Swizzle::ALL.get(swizzle as usize).copied();
+        let interleave = Interleave::ALL.get(interleave as usize).copied();
         let error = |what: &str, number: u32| {
             Err(TensorMapError(format!(
                 "the emulator supports no tensor maps with {what} {number} of `cuda.h`"
             )))
         };
-        let (element, swizzle) = match (element, swizzle) {
-            (None, _) => return error("the data type", data_type),
-            (_, None) => return error("the swizzle", arguments.swizzle),
-            _ if interleave != 0 => return error("the interleaved layout", interleave),
+        let (element, swizzle, interleave) = match (element, swizzle, interleave) {
+            (None, ..) => return error("the data type", data_type),
+            (_, None, _) => return error("the swizzle", arguments.swizzle),
+            (.., None) => return error("the interleaved layout", arguments.interleave),
             _ if fill > 1 => return error("the fill", fill),
-            (Some(element), Some(swizzle)) => (element, swizzle),
+            (Some(element), Some(swizzle), Some(interleave)) => (element, swizzle, interleave),
         };
         let (sizes, strides) = (sizes.to_vec(), strides.to_vec());
         let (box_sizes, steps) = (box_sizes.to_vec(), steps.to_vec());
-        Ok(TensorMap { element, address, sizes, strides, box_sizes, steps, swizzle, fills_nan: fill == 1 })
+        let fills_nan = fill == 1;
+        Ok(TensorMap { element, address, sizes, strides, box_sizes, steps, interleave, swizzle, fills_nan })
     }
 
     /// Encodes the map to the bytes that a kernel takes as a parameter or finds in memory, in the emulator's own format.
@@ -226,6 +262,7 @@ impl TensorMap {
         set(MapField::Element, 0, self.element as u64);
         set(MapField::Swizzle, 0, self.swizzle as u64);
         set(MapField::Fill, 0, self.fills_nan.into());
+        set(MapField::Interleave, 0, self.interleave as u64);
         for dimension in 0..self.sizes.len() {
             set(MapField::Size, dimension, self.sizes[dimension]);
             set(MapField::BoxSize, dimension, self.box_sizes[dimension].into());
@@ -253,8 +290,9 @@ impl TensorMap {
         let known = (
             TensorType::ALL.get(get(MapField::Element, 0) as usize),
             Swizzle::ALL.get(get(MapField::Swizzle, 0) as usize),
+            Interleave::ALL.get(get(MapField::Interleave, 0) as usize),
         );
-        let (Some(&element), Some(&swizzle)) = known else {
+        let (Some(&element), Some(&swizzle), Some(&interleave)) = known else {
             return Err(NoTensorMap::OtherBytes);
         };
         let list = |field: MapField, count: usize| (0..count).map(move |dimension| get(field, dimension));
@@ -265,21 +303,34 @@ impl TensorMap {
             strides: list(MapField::Stride, rank - 1).collect(),
             box_sizes: list(MapField::BoxSize, rank).map(|size| size as u32).collect(),
             steps: list(MapField::Step, rank).map(|step| step as u32).collect(),
+            interleave,
             swizzle,
             fills_nan: get(MapField::Fill, 0) != 0,
         };
         map.check().map_err(NoTensorMap::Invalid).map(|()| map)
     }
 
+    /// Step between the elements of a box along a dimension.
+    fn step(&self, dimension: usize) -> u32 {
+        if dimension == 0 && self.interleave == Interleave::None { 1 } else { self.steps[dimension] }
+    }
+
     /// Number of elements of a box along a dimension.
     fn count(&self, dimension: usize) -> u64 {
-        let step = if dimension == 0 { 1 } else { self.steps[dimension] };
-        u64::from(self.box_sizes[dimension].div_ceil(step))
+        if self.interleave != Interleave::None && dimension + 2 == self.sizes.len() {
+            return 1;
+        }
+        u64::from(self.box_sizes[dimension].div_ceil(self.step(dimension)))
+    }
+
+    /// Bytes of the unit of dimension 0: an element, or a slice of an interleaved tensor.
+    pub(crate) fn unit_bytes(&self) -> u32 {
+        self.interleave.slice().unwrap_or(self.element.bytes())
     }
 
     /// Bytes of a row of a box in shared memory.
     fn row_bytes(&self) -> u64 {
-        u64::from(self.box_sizes[0] * self.element.bytes())
+        self.count(0) * u64::from(self.unit_bytes())
     }
 
     /// Bytes of a box in shared memory.
@@ -298,17 +349,23 @@ impl TensorMap {
     /// multiples of 16 bytes: an H100 writes the last unit of a row whole, even if the row ends within it.
     pub(crate) fn parts(&self, coordinates: &[i32], stores: bool) -> Vec<BoxPart> {
         let inside = |dimension: usize, at: i64| (0..self.sizes[dimension] as i64).contains(&at);
-        let element = i64::from(self.element.bytes());
+        let unit = i64::from(self.unit_bytes());
         let first = i64::from(coordinates[0]);
-        let from = first.max(0);
-        let to = (first + i64::from(self.box_sizes[0])).min(self.sizes[0] as i64);
-        if from >= to {
-            return Vec::new();
-        }
+        // Runs of neighbours along dimension 0: all of a row, or each by itself, with its position in the row.
+        let (length, runs) = match self.step(0) {
+            1 => (i64::from(self.box_sizes[0]), 1),
+            _ => (1, self.count(0)),
+        };
         let rows = self.box_bytes() / self.row_bytes();
-        let bytes = ((to - from) * element) as u64;
-        let bytes = if stores { bytes.next_multiple_of(UNIT) } else { bytes };
-        let part = |row: u64| {
+        let part = |row: u64, run: u64| {
+            let start = first + (run * u64::from(self.step(0))) as i64;
+            let from = start.max(0);
+            let to = (start + length).min(self.sizes[0] as i64);
+            if from >= to {
+                return None;
+            }
+            let bytes = ((to - from) * unit) as u64;
+            let bytes = if stores { bytes.next_multiple_of(UNIT) } else { bytes };
             let (mut rest, mut address) = (row, self.address);
             for (dimension, &first) in coordinates.iter().enumerate().skip(1) {
                 let count = self.count(dimension);
@@ -320,12 +377,12 @@ impl TensorMap {
                 address = address.wrapping_add(at as u64 * self.strides[dimension - 1]);
             }
             Some(BoxPart {
-                address: address.wrapping_add((from * element) as u64),
-                offset: row * self.row_bytes() + ((from - first) * element) as u64,
+                address: address.wrapping_add((from * unit) as u64),
+                offset: row * self.row_bytes() + (run as i64 * unit + (from - start) * unit) as u64,
                 bytes,
             })
         };
-        (0..rows).filter_map(part).collect()
+        (0..rows).flat_map(|row| (0..runs).filter_map(move |run| part(row, run))).collect()
     }
 
     /// Checks the requirements of `cuTensorMapEncodeTiled`.
@@ -343,16 +400,20 @@ impl TensorMap {
                 return Err(format!("{found} {what} of a tensor of {rank} dimensions, which needs {needed}"));
             }
         }
-        if !self.address.is_multiple_of(UNIT) {
-            return Err(format!("a tensor at {:#x}: the address must be a multiple of {UNIT}", self.address));
+        let unit = self.interleave.slice().map_or(UNIT, u64::from);
+        if self.interleave != Interleave::None && rank < 3 {
+            return Err(format!("an interleaved tensor of {rank} dimensions: it must have at least 3"));
+        }
+        if !self.address.is_multiple_of(unit) {
+            return Err(format!("a tensor at {:#x}: the address must be a multiple of {unit}", self.address));
         }
         if let Some(size) = self.sizes.iter().find(|&&size| size == 0 || size > 1 << 32) {
             return Err(format!("a tensor of {size} elements along a dimension: there must be 1 to 2^32"));
         }
         if let Some(stride) =
-            self.strides.iter().find(|&&stride| !stride.is_multiple_of(UNIT) || stride >= 1 << 40)
+            self.strides.iter().find(|&&stride| !stride.is_multiple_of(unit) || stride >= 1 << 40)
         {
-            return Err(format!("a stride of {stride} bytes: it must be a multiple of {UNIT} below 2^40"));
+            return Err(format!("a stride of {stride} bytes: it must be a multiple of {unit} below 2^40"));
         }
         if let Some(size) = self.box_sizes.iter().find(|&&size| size == 0 || size > MAX_BOX) {
             return Err(format!("a box of {size} elements along a dimension: there must be 1 to {MAX_BOX}"));
@@ -366,16 +427,18 @@ impl TensorMap {
                 self.box_bytes()
             ));
         }
-        let (row, span) = (self.row_bytes(), self.swizzle.chunks() * UNIT);
+        let (row, span) = (u64::from(self.box_sizes[0] * self.element.bytes()), self.swizzle.chunks() * UNIT);
         if !row.is_multiple_of(UNIT) {
+            // The driver requires it of interleaved tensors, too, although their rows have whole slices.
             return Err(format!("rows of a box of {row} bytes: they must be multiples of {UNIT} bytes"));
         }
-        if self.swizzle != Swizzle::None && row > span {
+        let has_span = self.swizzle != Swizzle::None && self.interleave == Interleave::None;
+        if has_span && row > span {
             return Err(format!(
                 "rows of a box of {row} bytes, which is more than the {span} bytes of the swizzle"
             ));
         }
-        if self.swizzle != Swizzle::None && row < span {
+        if has_span && row < span {
             return Err(format!(
                 "rows of a box of {row} bytes with a swizzle of {span} bytes: the emulator supports only rows as long as \
                  the swizzle"
@@ -408,7 +471,7 @@ pub(crate) enum MapField {
     Swizzle,
     /// Whether elements outside the tensor are NaN.
     Fill,
-    /// The interleaved layout; always 0.
+    /// An [`Interleave`] by its number.
     Interleave,
     /// Elements of the tensor along a dimension.
     Size,

@@ -77,7 +77,7 @@ pub struct DriverArguments {
     pub tile: Vec<u32>,
     /// `elementStrides`: steps between the elements of a tile along each dimension.
     pub steps: Vec<u32>,
-    /// `interleave`: none.
+    /// `interleave`. Descriptions of the language have none.
     pub interleave: u32,
     /// `swizzle`.
     pub swizzle: u32,

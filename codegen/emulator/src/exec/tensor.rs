@@ -115,7 +115,7 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 
 /// Why devices refuse a box at some coordinates, if they do: an H100 ends a kernel with an illegal instruction.
 fn refused(map: &TensorMap, coordinates: &[i32], transfer: Transfer) -> Option<String> {
-    let bytes = i64::from(map.element.bytes());
+    let bytes = i64::from(map.unit_bytes());
     let at = i64::from(coordinates[0]) * bytes;
     if transfer != Transfer::Prefetch && at % START_ALIGNMENT != 0 {
         return Some(format!(

@@ -16,7 +16,9 @@ use crate::finding::{FindingKind, Space};
 use crate::lanes::lanes_of;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
-use crate::tensor_map::{MapField, NoTensorMap, Swizzle, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorType};
+use crate::tensor_map::{
+    Interleave, MapField, NoTensorMap, Swizzle, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorType,
+};
 
 /// Positions in the operand list of `tensormap.replace`, after the address: state space, number of the field, dimension,
 /// slot of the value or the value, and whether it is a slot.
@@ -248,8 +250,7 @@ fn mode(op: &mut InstructionCursor<'_, '_>, field: MapField, at: usize) -> Resul
         MapField::Element => ELEMENTS.get(given as usize).copied().flatten().map(|element| element as u32),
         MapField::Swizzle => Swizzle::ALL.get(given as usize).map(|&swizzle| swizzle as u32),
         MapField::Fill => (given < 2).then_some(given as u32),
-        // Other layouts are interleaved.
-        _ => (given == 0).then_some(0),
+        _ => Interleave::ALL.get(given as usize).map(|&interleave| interleave as u32),
     };
     known.ok_or_else(|| op.unsupported())
 }

@@ -1,7 +1,8 @@
 //! Tensor maps and copies of boxes of tensors.
 
 use bespoke_emulator::{
-    Finding, FindingKind, LaunchConfig, Memory, Module, Options, Swizzle, TensorMap, TensorType, run,
+    Finding, FindingKind, Interleave, LaunchConfig, Memory, Module, Options, Swizzle, TensorMap, TensorType,
+    run,
 };
 use expect_test::{Expect, expect};
 
@@ -140,6 +141,48 @@ fn floats_outside_the_tensor_may_be_nan() {
     let nan = [0xf7, 0x7f];
     let expected = [&nan.repeat(8)[..], &data, &nan.repeat(24)].concat();
     loads(&data, map, "-8", &expected);
+}
+
+/// Map of an interleaved tensor of f16 [2][3 slices of a pixel][2][4 slices], without gaps, and of boxes of 2 × 2 slices of both images.
+fn interleaved(address: u64, interleave: Interleave) -> TensorMap {
+    let slice = if interleave == Interleave::Bytes16 { 16 } else { 32 };
+    TensorMap {
+        strides: vec![4 * slice, 8 * slice, 24 * slice],
+        // The driver requires rows of 16 bytes, as if they had elements. A box has one slice of a pixel, not 64.
+        box_sizes: vec![8, 2, 64, 2],
+        steps: vec![4, 1, 1, 1],
+        interleave,
+        ..TensorMap::dense(TensorType::F16, address, &[4, 2, 3, 2], &[8; 4])
+    }
+}
+
+#[test]
+fn dimension_0_of_an_interleaved_tensor_has_slices() {
+    for (interleave, slice) in [(Interleave::Bytes16, 16), (Interleave::Bytes32, 32)] {
+        let data = bytes(48 * slice);
+        let at = |index: usize| &data[index * slice..][..slice];
+        let outside = vec![0; slice];
+        // The second slice of the pixels, from column −2 on: columns −2 and 2 of both rows of both images.
+        let columns = [10, 14, 34, 38].map(|index| [&outside, at(index)].concat());
+        loads(&data, |address| interleaved(address, interleave), "-2, 0, 1, 0", &columns.concat());
+        // There is no fourth slice of a pixel.
+        loads(&data, |address| interleaved(address, interleave), "0, 0, 3, 0", &vec![0; 8 * slice]);
+    }
+}
+
+#[test]
+fn a_row_of_slices_may_be_longer_than_the_swizzle() {
+    let data = bytes(16 * 24);
+    let map = |address| TensorMap {
+        interleave: Interleave::Bytes16,
+        swizzle: Swizzle::Bytes32,
+        strides: vec![24 * 16; 2],
+        ..TensorMap::dense(TensorType::F16, address, &[24, 1, 1], &[24, 1, 1])
+    };
+    // The second line of 128 bytes has its neighbours exchanged.
+    let place = |index: usize| if index / 8 % 2 == 1 { index ^ 1 } else { index };
+    let expected: Vec<u8> = (0..24).flat_map(|index| data[16 * place(index)..][..16].to_vec()).collect();
+    loads(&data, map, "0, 0, 0", &expected);
 }
 
 #[test]
@@ -620,7 +663,10 @@ fn maps_that_the_driver_refuses_are_refused() {
         TensorMap { box_sizes: vec![12, 8], ..valid.clone() },
         TensorMap { swizzle: Swizzle::Bytes64, ..valid.clone() },
         TensorMap { box_sizes: vec![16, 8], swizzle: Swizzle::Bytes64, ..valid.clone() },
-        TensorMap { element: TensorType::U16, fills_nan: true, ..valid },
+        TensorMap { element: TensorType::U16, fills_nan: true, ..valid.clone() },
+        TensorMap { interleave: Interleave::Bytes16, ..valid },
+        TensorMap { strides: vec![80, 320, 960], ..interleaved(0x1000, Interleave::Bytes32) },
+        interleaved(0x1010, Interleave::Bytes32),
     ] {
         errors += &format!("{}\n", map.encode().expect_err("not valid"));
     }
@@ -637,6 +683,9 @@ fn maps_that_the_driver_refuses_are_refused() {
         rows of a box of 128 bytes, which is more than the 64 bytes of the swizzle
         rows of a box of 32 bytes with a swizzle of 64 bytes: the emulator supports only rows as long as the swizzle
         a tensor of integers cannot be filled with NaN
+        an interleaved tensor of 2 dimensions: it must have at least 3
+        a stride of 80 bytes: it must be a multiple of 32 below 2^40
+        a tensor at 0x1010: the address must be a multiple of 32
     "#]]
     .assert_eq(&errors);
 }

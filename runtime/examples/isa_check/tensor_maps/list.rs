@@ -22,7 +22,8 @@ const TYPES: [(&str, u64); 10] = [
 ];
 
 /// Options of a form, and of its tensor and box.
-const OPTIONS: [&str; 8] = ["type=", "swizzle=", "fill=", "l2=", "step=", "size=", "gap=", "box="];
+const OPTIONS: [&str; 9] =
+    ["type=", "interleave=", "swizzle=", "fill=", "l2=", "step=", "size=", "gap=", "box="];
 
 /// A copy of the list, with all of its coordinates.
 pub struct Form {
@@ -31,6 +32,8 @@ pub struct Form {
     pub mnemonic: String,
     /// Type of the elements.
     pub element: String,
+    /// Bytes of a slice, if the tensor is interleaved.
+    slice: Option<u64>,
     /// Numbers of `cuda.h`.
     swizzle: u32,
     fill: u32,
@@ -79,10 +82,11 @@ impl Form {
             stride
         });
         let element = option(name, "type").unwrap_or_default();
+        let slice = number("interleave").map(u64::from);
         let coordinates = coordinates.split('|').map(|place| {
             let mut place: Vec<i32> = numbers(place);
             if let Some(first) = place.first_mut() {
-                *first /= element_type(element).1 as i32;
+                *first /= slice.unwrap_or(element_type(element).1) as i32;
             }
             place
         });
@@ -92,6 +96,7 @@ impl Form {
             name: name.to_string(),
             mnemonic: name.split(' ').next().unwrap_or_default().to_string(),
             element: element.to_string(),
+            slice,
             swizzle: number("swizzle").and_then(u32::checked_ilog2).map_or(0, |power| power - 4),
             fill: u32::from(option(name, "fill") == Some("nan")),
             l2_promotion: number("l2").and_then(u32::checked_ilog2).map_or(0, |power| power - 5),
@@ -111,10 +116,11 @@ impl Form {
     /// Arguments of the tensor map of a tensor at an address.
     pub fn map(&self, address: u64) -> DriverArguments {
         let (data_type, bytes) = self.element();
+        let unit = self.slice.unwrap_or(bytes);
         let mut sizes = self.size.clone();
-        sizes[0] /= bytes;
+        sizes[0] /= unit;
         let mut tile = self.tile.clone();
-        tile[0] /= bytes as u32;
+        tile[0] /= unit as u32;
         DriverArguments {
             data_type,
             address,
@@ -122,7 +128,7 @@ impl Form {
             strides: self.strides[..self.size.len() - 1].to_vec(),
             tile,
             steps: self.steps.clone(),
-            interleave: 0,
+            interleave: self.slice.map_or(0, |bytes| (bytes / 16) as u32),
             swizzle: self.swizzle,
             l2_promotion: self.l2_promotion,
             fill: self.fill,
@@ -136,9 +142,18 @@ impl Form {
 
     /// Size of the box in shared memory.
     pub fn box_bytes(&self) -> usize {
-        // Steps along dimension 0 are ignored.
-        let rows = self.tile.iter().zip(&self.steps).skip(1).map(|(size, &step)| size.div_ceil(step));
-        (self.tile[0] * rows.product::<u32>()) as usize
+        // Steps along dimension 0 are ignored, unless the tensor is interleaved; then a box has one slice along the last dimension but
+        // one.
+        let count = |(size, &step): (u32, &u32)| size.div_ceil(step);
+        let rank = self.size.len();
+        let one = self.slice.map(|_| rank - 2);
+        let rows = self.tile.iter().copied().zip(&self.steps).enumerate().skip(1);
+        let rows = rows.filter(|(dimension, _)| Some(*dimension) != one).map(|(_, both)| count(both));
+        let first = match self.slice {
+            Some(bytes) => count((self.tile[0] / bytes as u32, &self.steps[0])) * bytes as u32,
+            None => self.tile[0],
+        };
+        (first * rows.product::<u32>()) as usize
     }
 
     pub fn loads(&self) -> bool {

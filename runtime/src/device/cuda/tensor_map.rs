@@ -34,6 +34,13 @@ const SWIZZLES: [Swizzle; 4] = [
     Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
 ];
 
+/// Interleaved layouts by their numbers.
+const INTERLEAVES: [Interleave; 3] = [
+    Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+    Interleave::CU_TENSOR_MAP_INTERLEAVE_16B,
+    Interleave::CU_TENSOR_MAP_INTERLEAVE_32B,
+];
+
 /// L2 promotions by their numbers.
 const L2_PROMOTIONS: [L2Promotion; 4] = [
     L2Promotion::CU_TENSOR_MAP_L2_PROMOTION_NONE,
@@ -58,6 +65,11 @@ const _: () = {
         assert!(SWIZZLES[number] as usize == number && L2_PROMOTIONS[number] as usize == number);
         number += 1;
     }
+    number = 0;
+    while number < INTERLEAVES.len() {
+        assert!(INTERLEAVES[number] as usize == number);
+        number += 1;
+    }
     assert!(FILLS[0] as usize == 0 && FILLS[1] as usize == 1);
     assert!(size_of::<sys::CUtensorMap>() == TENSOR_MAP_BYTES);
 };
@@ -72,8 +84,8 @@ fn variant<V: Copy>(variants: &[V], number: u32, what: &str) -> Result<V> {
 pub(super) fn encode(driver: &Driver, arguments: &DriverArguments) -> Result<[u8; TENSOR_MAP_BYTES]> {
     let rank = arguments.sizes.len();
     let lengths = [arguments.strides.len() + 1, arguments.tile.len(), arguments.steps.len()];
-    if rank == 0 || lengths != [rank; 3] || arguments.interleave != 0 {
-        let message = "strides, tile and steps must have one number for each dimension, without interleaving";
+    if rank == 0 || lengths != [rank; 3] {
+        let message = "strides, tile and steps must have one number for each dimension";
         return Err(Error::TensorMap(message.to_owned()));
     }
     let mut map = sys::CUtensorMap_st { opaque: [0; TENSOR_MAP_BYTES / 8] };
@@ -88,7 +100,7 @@ pub(super) fn encode(driver: &Driver, arguments: &DriverArguments) -> Result<[u8
             arguments.strides.as_ptr(),
             arguments.tile.as_ptr(),
             arguments.steps.as_ptr(),
-            Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            variant(&INTERLEAVES, arguments.interleave, "interleaved layout")?,
             variant(&SWIZZLES, arguments.swizzle, "swizzle")?,
             variant(&L2_PROMOTIONS, arguments.l2_promotion, "L2 promotion")?,
             variant(&FILLS, arguments.fill, "fill")?,
