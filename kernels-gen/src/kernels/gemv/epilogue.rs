@@ -175,13 +175,31 @@ pub(super) fn load_if(from: Ptr<Global, f32>, row: Val<u32>, inside: Val<bool>) 
     if inside { from.at(row).load() } else { val(0.0f32) }
 }
 
-/// The factor 1 / √(mean(x²) + ε) of a normalised input.
+/// Factors 1 / √(mean(x²) + ε) of the tokens' normalised inputs.
+fn factors(s: &GemvShape) -> Ptr<Shared, f32> {
+    dynamic_shared::<u8>().bytes(s.shared_map().factors).cast()
+}
+
+/// Computes the [`factors`] from the sums of squares, if the input is normalised: a thread of the first warp for each token. That
+/// warp is in the group that has its last stage first, so that it has time while the others multiply. The barrier before the
+/// epilogue must follow.
+#[device]
+pub(super) fn store_factors(s: &GemvShape) {
+    if let Input::Normed { eps } = s.input {
+        let token = thread_index();
+        if token < s.tokens {
+            let squares = dynamic_shared::<u8>().bytes(s.shared_map().squares).cast::<f32>();
+            let squares = squares.at(token * s.squares_groups());
+            let sum =
+                (1..s.squares_groups()).fold(squares.load(), |sum, group| sum + squares.at(group).load());
+            factors(s).at(token).store((sum * (1.0 / s.cols as f32) + eps).rsqrt_approx());
+        }
+    }
+}
+
+/// The factor of the thread's token, if the input is normalised.
 fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
-    let Input::Normed { eps } = s.input else { return None };
-    let squares = dynamic_shared::<u8>().bytes(s.shared_map().squares).cast::<f32>();
-    let squares = squares.at(token_offset(s.squares_groups(), s));
-    let sum = (1..s.squares_groups()).fold(squares.load(), |sum, group| sum + squares.at(group).load());
-    Some((sum * (1.0 / s.cols as f32) + eps).rsqrt_approx())
+    s.normed().then(|| factors(s).at(token_offset(1, s)).load())
 }
 
 /// Writes y = f(gate) · up for a run of tiles.

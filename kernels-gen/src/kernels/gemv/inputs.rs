@@ -80,13 +80,9 @@ impl Inputs {
 }
 
 /// Loads this thread's part of the norm's weights. The weights are constant, so the loads need not wait for the input.
-#[device]
 pub(super) fn norm_weights(weights: Ptr<Global, f32>, s: &GemvShape) -> Vec<Vec<Val<f32>>> {
-    let mut out = Vec::new();
-    for pass in 0..passes(s) {
-        out.push(load_unit(weights, thread_index() + pass * s.consumers(), s.cols));
-    }
-    out
+    let weights = Source::new(weights, s);
+    (0..passes(s)).map(|pass| weights.load(pass, 0)).collect()
 }
 
 /// Number of units of eight inputs per thread, rounded up.
@@ -100,9 +96,7 @@ pub(crate) fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, cols: u32) -> Vec<V
     let mut values = vec![val(0.0f32); UNIT as usize];
     if cols % UNIT == 0 {
         if unit * UNIT < cols {
-            let at = x.at(unit * UNIT);
-            let (low, high) = (at.load_vector::<4>(), at.at(4).load_vector::<4>());
-            values = low.into_iter().chain(high).collect();
+            values = load_eight(x.at(unit * UNIT));
         }
     } else {
         for (i, value) in values.iter_mut().enumerate() {
@@ -115,36 +109,71 @@ pub(crate) fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, cols: u32) -> Vec<V
     values
 }
 
+/// Loads eight elements.
+fn load_eight(at: Ptr<Global, f32>) -> Vec<Val<f32>> {
+    [at.load_vector::<4>(), at.at(4).load_vector::<4>()].concat()
+}
+
+/// The thread's units of the inputs in device memory, one for each pass.
+pub(super) struct Source<'a> {
+    x: Ptr<Global, f32>,
+    /// Address of the thread's first unit.
+    first: Ptr<Global, f32>,
+    s: &'a GemvShape,
+}
+
+impl<'a> Source<'a> {
+    /// The units of `x`, f32 `[tokens][cols]`. Called before the wait for the launches that write them.
+    pub fn new(x: Ptr<Global, f32>, s: &'a GemvShape) -> Source<'a> {
+        Source { x, first: x.at(thread_index() * UNIT), s }
+    }
+
+    /// Loads the unit of pass `pass` of a token; elements past the end are zeros.
+    fn load(&self, pass: u32, token: u32) -> Vec<Val<f32>> {
+        let (before, step) = (token * self.s.cols, self.s.consumers() * UNIT);
+        if (pass + 1) * step <= self.s.cols {
+            // Every thread has a unit, whose address was computed before the wait.
+            load_eight(self.first.at(before + pass * step))
+        } else {
+            load_unit(self.x.at(before), unit_of_pass(pass, self.s), self.s.cols)
+        }
+    }
+}
+
+/// Index of the thread's unit in pass `pass`.
+fn unit_of_pass(pass: u32, s: &GemvShape) -> Val<u32> {
+    thread_index() + pass * s.consumers()
+}
+
 /// Writes x, multiplied by the norm's weights if there are any, to shared memory, and for a norm the sums of squares.
-/// Called by the consumer warps; a barrier among them must follow.
+/// Called by the consumer warps after their wait; a barrier among them must follow.
 #[device]
-pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs, s: &GemvShape) {
+pub(super) fn fill(source: &Source<'_>, norm: &[Vec<Val<f32>>], inputs: &Inputs, s: &GemvShape) {
     let mut first = 0;
     while first < passes(s) {
         let last = passes(s).min(first + UNITS_IN_FLIGHT);
-        let unit = |pass: u32| thread_index() + pass * s.consumers();
         let mut loaded = Vec::new();
         for pass in first..last {
-            loaded.push(load_unit(x, unit(pass), s.cols));
+            loaded.push(source.load(pass, 0));
         }
         for (pass, values) in (first..last).zip(loaded) {
-            store_inputs(values, norm.get(pass as usize), unit(pass), inputs, s);
+            store_inputs(values, norm.get(pass as usize), unit_of_pass(pass, s), inputs, s);
         }
         first = last;
     }
 }
 
 /// As [`fill`], for several tokens. Loads of later units are issued while earlier ones are quantised.
-pub(super) fn fill_tokens(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], s: &GemvShape) {
+pub(super) fn fill_tokens(source: &Source<'_>, norm: &[Vec<Val<f32>>], s: &GemvShape) {
     let of_token: Vec<Inputs> = (0..s.tokens).map(|token| Inputs::new(token, s)).collect();
-    let unit = |pass: u32| thread_index() + pass * s.consumers();
     let all: Vec<(u32, u32)> =
         (0..passes(s)).flat_map(|pass| (0..s.tokens).map(move |token| (pass, token))).collect();
-    let load = |at: &(u32, u32)| load_unit(x.at(at.1 * s.cols), unit(at.0), s.cols);
+    let load = |at: &(u32, u32)| source.load(at.0, at.1);
     let mut loaded: Vec<_> = all.iter().take(UNITS_IN_FLIGHT as usize).map(load).collect();
     for (index, at) in all.iter().enumerate() {
         let norm = norm.get(at.0 as usize);
-        store_inputs(std::mem::take(&mut loaded[index]), norm, unit(at.0), &of_token[at.1 as usize], s);
+        let unit = unit_of_pass(at.0, s);
+        store_inputs(std::mem::take(&mut loaded[index]), norm, unit, &of_token[at.1 as usize], s);
         if let Some(next) = all.get(loaded.len()) {
             loaded.push(load(next));
         }
@@ -238,6 +267,15 @@ fn largest_magnitude(values: &[Val<f32>]) -> Val<u32> {
     redux_max(bits)
 }
 
+/// `limit` / `x`, for an x above 10⁻³⁰. The reciprocal is that of x · 2⁻²⁴, which is normal, as is the result, so that the instruction
+/// that flushes subnormal numbers can compute it. The other one takes six instructions more.
+fn scaled_reciprocal(limit: f32, x: Val<f32>) -> Val<f32> {
+    const DOWN: f32 = 1.0 / (1 << 24) as f32;
+    let reciprocal: Val<f32> =
+        inline_ptx("rcp.approx.ftz.f32 {y}, {x};").input("x", x * DOWN).pure().output("y");
+    reciprocal * (limit * DOWN)
+}
+
 /// A unit of eight inputs rounded to f16.
 pub(super) struct HalvedUnit {
     /// The inputs times a power of two, two in a word: 0 and 2, 1 and 3 of each four, or neighbours.
@@ -302,7 +340,7 @@ impl QuantisedUnit {
         let limit = largest(exact);
         let largest = largest_magnitude(values).bitcast::<f32>();
         // q = 0 for inputs that are all zeros, or so small that the inverse would overflow.
-        let inverse = select(largest > 1e-30, limit * largest.rcp_approx(), 0.0f32);
+        let inverse = select(largest > 1e-30, scaled_reciprocal(limit, largest), 0.0f32);
         // Adding 1.5·2²³ rounds to an integer in the low bits, ties to even. 128 more make the high byte that of q + 128: the low
         // byte is signed.
         let magic = 12_582_912.0f32 + 128.0;

@@ -43,11 +43,11 @@ use bespoke_codegen::prelude::*;
 pub use crate::kernels::activation::Activation;
 use blocks::{BlockInputs, dot_step};
 pub(crate) use decode::{LaneMap, e8m0_half, floats, look_up_pair};
-use epilogue::{Epilogue, no_candidate};
+use epilogue::{Epilogue, no_candidate, store_factors};
 pub(crate) use epilogue::{bias, scaled};
 use few::FewInputs;
 pub(crate) use half_weights::{BlockDecoder, Pairs, down, has_long_runs};
-use inputs::Inputs;
+use inputs::{Inputs, Source};
 pub(crate) use inputs::{SCALED, UNIT, load_unit};
 use operands::{CONSUMER_BARRIER, Operands};
 use ring::{RingProducer, TileRun, ring, stream};
@@ -196,13 +196,14 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
     let map = s.shared_map();
     let tiles = tiles(s);
     let inputs = Inputs::new(0, s);
-    let epilogue = prologue(operands, &tiles, &inputs, s);
-    named_barrier(CONSUMER_BARRIER, s.consumers());
-
+    // What does not depend on the inputs comes before the wait for them.
     let partial = shared.bytes(map.partial).cast::<f32>();
     let lane_map = LaneMap::new();
     let few = s.is_few().then(|| FewInputs::new(&lane_map, s));
     let multiplier = Multiplier { inputs: &inputs, few: few.as_ref(), lane_map: &lane_map, s };
+    let epilogue = prologue(operands, &tiles, &inputs, s);
+    named_barrier(CONSUMER_BARRIER, s.consumers());
+
     let mut stage = ring.consumer();
     let mut best = no_candidate();
     if s.batched() {
@@ -214,6 +215,7 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
                 dot_run(layout, [first, last], partial.at(before), &multiplier, &mut stage);
                 before += (last - first) * (s.steps(layout) * s.step_sums());
             }
+            store_factors(s);
             named_barrier(CONSUMER_BARRIER, s.consumers());
             epilogue.finish(&vec![[first, last]; layouts.len()], &mut best);
             named_barrier(CONSUMER_BARRIER, s.consumers());
@@ -225,6 +227,7 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
             dot_run(layout, tiles, partial.at(before), &multiplier, &mut stage);
             before += (tiles[1] - tiles[0]) * (s.steps(layout) * s.step_sums());
         }
+        store_factors(s);
         named_barrier(CONSUMER_BARRIER, s.consumers());
         epilogue.finish(&tiles, &mut best);
     }
@@ -244,12 +247,13 @@ fn prologue<'a>(
     } else {
         Vec::new()
     };
+    let source = Source::new(operands.x, s);
     s.schedule.trigger.wait();
     epilogue.load_residual();
     if s.is_few() {
-        inputs::fill_tokens(operands.x, &norm, s);
+        inputs::fill_tokens(&source, &norm, s);
     } else {
-        inputs::fill(operands.x, &norm, inputs, s);
+        inputs::fill(&source, &norm, inputs, s);
     }
     epilogue
 }

@@ -197,6 +197,8 @@ pub(super) struct SharedMap {
     pub inputs: u32,
     /// Offset of the sums of squares of the input, one per [`SQUARES_GROUP`] columns, f32.
     pub squares: u32,
+    /// Offset of the factors of normalised inputs, f32 `[token]`.
+    pub factors: u32,
     /// Offset of the partial sums of the products, f32 `[tile][step][16]`, or `[tile][step][16][token]`.
     pub partial: u32,
     /// Total size, in bytes.
@@ -423,13 +425,14 @@ impl GemvShape {
     pub(super) fn shared_map(&self) -> SharedMap {
         let inputs = self.stage_bytes() * self.schedule.stages;
         let squares = inputs + self.tokens * self.input_stride();
-        let partial = squares + (self.tokens * self.squares_groups()).next_multiple_of(4) * 4;
+        let factors = squares + (self.tokens * self.squares_groups()).next_multiple_of(4) * 4;
+        let partial = factors + if self.normed() { self.tokens.next_multiple_of(4) * 4 } else { 0 };
         let steps = if self.batched() {
             self.batch() * self.layouts().iter().map(|layout| self.steps(layout)).sum::<u32>()
         } else {
             self.most(|layout| self.steps(layout))
         };
-        SharedMap { inputs, squares, partial, bytes: partial + steps * self.step_sums() * 4 }
+        SharedMap { inputs, squares, factors, partial, bytes: partial + steps * self.step_sums() * 4 }
     }
 
     /// Number of partial sums of a step: `[row][token]`.
