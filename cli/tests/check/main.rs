@@ -4,6 +4,7 @@ mod costs;
 mod limits;
 mod refused;
 mod structures;
+mod tensor_maps;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -120,6 +120,7 @@ fn encode(argument: &Argument, ty: &str, buffers: &Buffers<'_>) -> Result<Vec<u8
             }
             Ok(bytes)
         }
+        Argument::Tensor(map) => map.encode(address(&Pointer::Within(map.place()), buffers)?),
         Argument::Number(number) => {
             let element =
                 element(ty, *number).ok_or_else(|| "give its bytes as { hex = \"…\" }".to_owned())?;

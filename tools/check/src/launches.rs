@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::CheckError;
+use super::tensor_map::TensorArgument;
 use super::values::{Element, Number};
 
 /// Bytes of a pointer.
@@ -175,7 +176,8 @@ impl Extent {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a number, a buffer's name, { buffer = \"…\", offset = … } or { hex = \"…\", pointers = … }"
+    expecting = "expected a number, a buffer's name, { buffer = \"…\", offset = … }, { hex = \"…\", pointers = … } or { tensor = \
+                 \"…\", type = \"…\", sizes = […], box = […] } with strides, steps, swizzle, interleave and fill as needed"
 )]
 pub enum Argument {
     /// A number of the parameter's type.
@@ -184,6 +186,8 @@ pub enum Argument {
     Pointer(Pointer),
     /// The bytes of a structure.
     Bytes(Bytes),
+    /// A tensor map.
+    Tensor(TensorArgument),
 }
 
 /// An address in memory.

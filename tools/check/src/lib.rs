@@ -25,6 +25,7 @@ mod residency;
 mod rows;
 mod saved;
 mod template;
+mod tensor_map;
 pub mod text;
 mod triton;
 mod values;
