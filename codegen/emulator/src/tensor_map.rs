@@ -127,11 +127,11 @@ impl Interleave {
 pub struct TensorMap {
     /// Type of the elements.
     pub element: TensorType,
-    /// Address of the tensor in global memory, a multiple of 16.
+    /// Address of the tensor in global memory: a multiple of 16, or of the slices of an interleaved tensor.
     pub address: u64,
     /// Elements along each of up to 5 dimensions; slices along dimension 0 of an interleaved tensor.
     pub sizes: Vec<u64>,
-    /// Bytes between neighbours along the dimensions from 1 on: multiples of 16.
+    /// Bytes between neighbours along the dimensions from 1 on: multiples as for the address.
     pub strides: Vec<u64>,
     /// Elements of a box along each dimension, up to 256.
     pub box_sizes: Vec<u32>,

@@ -114,7 +114,7 @@ fn load_eight(at: Ptr<Global, f32>) -> Vec<Val<f32>> {
     [at.load_vector::<4>(), at.at(4).load_vector::<4>()].concat()
 }
 
-/// The thread's units of the inputs in device memory, one for each pass.
+/// The thread's units of the inputs in device memory, or of the norm's weights: one for each pass.
 pub(super) struct Source<'a> {
     x: Ptr<Global, f32>,
     /// Address of the thread's first unit.
@@ -123,7 +123,8 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The units of `x`, f32 `[tokens][cols]`. Called before the wait for the launches that write them.
+    /// The units of `x`, f32 `[tokens][cols]`. Called before the wait for the launches that write `x`, so that the address is
+    /// computed while they run.
     pub fn new(x: Ptr<Global, f32>, s: &'a GemvShape) -> Source<'a> {
         Source { x, first: x.at(thread_index() * UNIT), s }
     }
@@ -132,7 +133,7 @@ impl<'a> Source<'a> {
     fn load(&self, pass: u32, token: u32) -> Vec<Val<f32>> {
         let (before, step) = (token * self.s.cols, self.s.consumers() * UNIT);
         if (pass + 1) * step <= self.s.cols {
-            // Every thread has a unit, whose address was computed before the wait.
+            // Every thread has a unit.
             load_eight(self.first.at(before + pass * step))
         } else {
             load_unit(self.x.at(before), unit_of_pass(pass, self.s), self.s.cols)
