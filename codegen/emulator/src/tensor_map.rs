@@ -94,8 +94,8 @@ impl Swizzle {
 /// bytes, as in NC/8HWC8 and NC/16HWC16 for elements of two bytes.
 ///
 /// The slices of neighbouring pixels follow each other. So a slice is the unit of dimension 0: sizes, boxes, steps and coordinates
-/// along it count slices. The last but one dimension has the slices of a pixel; a box has one of them, whatever its size there. An
-/// H200 does this; no document that we know says it.
+/// along it count slices. The second to last dimension counts the slices of a pixel; a box has one of them, whatever its size there.
+/// An H200 does this; no document that we know says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interleave {
     /// Dimension 0 has elements.

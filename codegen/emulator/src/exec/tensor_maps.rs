@@ -2,7 +2,7 @@
 //!
 //! A map in global memory is used by another proxy than the one that changes it. A use must come after a release fence of
 //! the CTA that made the change, and after an acquire fence of the CTA that uses the map; the emulator does not check which
-//! threads of these CTAs execute the fences, nor whether a change comes after an unordered use.
+//! threads of these CTAs execute the fences, nor whether an earlier use may still run when the map is changed.
 
 use super::fragment::whole_warp;
 use super::operand_list::{ADDRESS, listed, push_address};

@@ -67,8 +67,8 @@ pub(super) fn by_lanes(
     outcome
 }
 
-/// Executes an instruction whose result has two halves, which depend on the halves of the operands at the same place, or on one
-/// operand each.
+/// Executes an instruction with a result of two halves. The lower half depends on the lower halves of the operands and the upper
+/// half on the upper ones; in a packed pair, each half depends on one operand.
 pub(super) fn by_halves(
     cx: &mut ExecutionContext<'_>,
     inst: &Inst,
