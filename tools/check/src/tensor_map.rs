@@ -108,3 +108,79 @@ fn tensor_type(element: Element) -> Result<TensorType, String> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use bespoke_emulator::{Interleave, Swizzle, TensorMap, TensorType};
+
+    use super::TensorArgument;
+
+    /// Address of the tensors below.
+    const ADDRESS: u64 = 0x1000;
+
+    /// The bytes of the map that a launch file describes, in the words of TOML.
+    fn described(text: &str) -> Result<Vec<u8>, String> {
+        let argument: TensorArgument = toml::from_str(text).map_err(|error| error.to_string())?;
+        argument.encode(ADDRESS)
+    }
+
+    /// The map of 8 × 4 × 2 halves without gaps, of boxes of 8 × 2 × 1.
+    fn halves() -> TensorMap {
+        TensorMap::dense(TensorType::F16, ADDRESS, &[8, 4, 2], &[8, 2, 1])
+    }
+
+    /// Asserts that `fields` beside those of [`halves`] describe `expected`.
+    fn assert_describes(fields: &str, expected: &TensorMap) {
+        let text = format!("tensor = 'x'\ntype = 'f16'\nsizes = [8, 4, 2]\nbox = [8, 2, 1]\n{fields}");
+        assert_eq!(described(&text), Ok(Vec::from(expected.encode().unwrap())), "{fields}");
+    }
+
+    #[test]
+    fn each_field_is_in_the_map() {
+        assert_describes("", &halves());
+        assert_describes("fill = 'nan'", &TensorMap { fills_nan: true, ..halves() });
+        assert_describes("steps = [1, 2, 1]", &TensorMap { steps: vec![1, 2, 1], ..halves() });
+        assert_describes("strides = [32, 256]", &TensorMap { strides: vec![32, 256], ..halves() });
+    }
+
+    #[test]
+    fn swizzles_are_in_the_map() {
+        let swizzles =
+            [(0, Swizzle::None), (32, Swizzle::Bytes32), (64, Swizzle::Bytes64), (128, Swizzle::Bytes128)];
+        for (bytes, swizzle) in swizzles {
+            let map = TensorMap::dense(TensorType::F16, ADDRESS, &[16, 4], &[16, 2]);
+            let text =
+                format!("tensor = 'x'\ntype = 'f16'\nsizes = [16, 4]\nbox = [16, 2]\nswizzle = {bytes}");
+            assert_eq!(
+                described(&text),
+                Ok(Vec::from(TensorMap { swizzle, ..map }.encode().unwrap())),
+                "{bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn dimension_0_of_interleaved_tensors_counts_slices() {
+        for (bytes, interleave, swizzle) in
+            [(16, Interleave::Bytes16, Swizzle::None), (32, Interleave::Bytes32, Swizzle::Bytes32)]
+        {
+            let expected =
+                TensorMap { strides: vec![8 * bytes, 32 * bytes], interleave, swizzle, ..halves() };
+            let swizzle = if swizzle == Swizzle::None { 0 } else { 32 };
+            assert_describes(&format!("interleave = {bytes}\nswizzle = {swizzle}"), &expected);
+        }
+    }
+
+    #[test]
+    fn other_swizzles_and_interleaves_are_refused() {
+        let text = "tensor = 'x'\ntype = 'u8'\nsizes = [16]\nbox = [16]\n";
+        assert_eq!(
+            described(&format!("{text}swizzle = 16")),
+            Err("`swizzle` is 16, not 0, 32, 64 or 128".to_owned())
+        );
+        assert_eq!(
+            described(&format!("{text}interleave = 8")),
+            Err("`interleave` is 8, not 0, 16 or 32".to_owned())
+        );
+    }
+}
