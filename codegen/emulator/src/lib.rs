@@ -77,8 +77,8 @@
 //! encodes on a device, in a format of the emulator; a kernel takes it as a parameter of 128 bytes, or finds it in global or
 //! constant memory. Other bytes, and a map of another number of dimensions, are [`FindingKind::TensorMap`]. A copy signals
 //! the bytes of the whole box; elements outside the tensor are filled and not stored. Interleaved tensors are supported
-//! ([`Interleave`]). Not supported: `im2col`, rows of a box that are shorter than the swizzle. The NaN that fills a box has the
-//! bits 0x7ff7 in every 16, as on an H100; the ISA leaves it open.
+//! ([`Interleave`]), and rows of a box that are shorter than the swizzle ([`TensorMap::shared_bytes`]). Not supported: `im2col`. The
+//! NaN that fills a box has the bits 0x7ff7 in every 16, as on an H100; the ISA leaves it open.
 //!
 //! `tensormap.replace` changes a map, or makes one of 128 zeros. A map in global memory that the launch has changed is used by
 //! another proxy: a use needs a release fence of that proxy after the change, or `tensormap.cp_fenceproxy`, and an acquire

@@ -328,14 +328,38 @@ impl TensorMap {
         self.interleave.slice().unwrap_or(self.element.bytes())
     }
 
-    /// Bytes of a row of a box in shared memory.
-    fn row_bytes(&self) -> u64 {
+    /// Bytes of a row of a box.
+    pub(crate) fn row_bytes(&self) -> u64 {
         self.count(0) * u64::from(self.unit_bytes())
     }
 
-    /// Bytes of a box in shared memory.
+    /// Rows of a box.
+    pub(crate) fn rows(&self) -> u64 {
+        (1..self.sizes.len()).map(|dimension| self.count(dimension)).product()
+    }
+
+    /// Bytes that rows of a box must not exceed: those of the swizzle, if there is one and the tensor is not interleaved.
+    fn span(&self) -> Option<u64> {
+        let has_span = self.swizzle != Swizzle::None && self.interleave == Interleave::None;
+        has_span.then_some(self.swizzle.chunks() * UNIT)
+    }
+
+    /// Bytes from a row of a box to the next one in shared memory. Rows shorter than the swizzle have gaps between them: an H200
+    /// lets each begin at a multiple of the swizzle, and does not write what lies between.
+    pub(crate) fn row_stride(&self) -> u64 {
+        self.span().unwrap_or(self.row_bytes())
+    }
+
+    /// Bytes of a box, without the gaps between rows shorter than the swizzle: what a load adds to the transaction count of its
+    /// mbarrier.
     pub fn box_bytes(&self) -> u64 {
-        (1..self.sizes.len()).map(|dimension| self.count(dimension)).product::<u64>() * self.row_bytes()
+        self.rows() * self.row_bytes()
+    }
+
+    /// Bytes of shared memory from the beginning of a box to the end of its last row, before swizzling, with the gaps between rows
+    /// shorter than the swizzle.
+    pub fn shared_bytes(&self) -> u64 {
+        (self.rows() - 1) * self.row_stride() + self.row_bytes()
     }
 
     /// 16 bytes of the elements that are outside the tensor.
@@ -356,7 +380,7 @@ impl TensorMap {
             1 => (i64::from(self.box_sizes[0]), 1),
             _ => (1, self.count(0)),
         };
-        let rows = self.box_bytes() / self.row_bytes();
+        let rows = self.rows();
         let part = |row: u64, run: u64| {
             let start = first + (run * u64::from(self.step(0))) as i64;
             let from = start.max(0);
@@ -378,7 +402,7 @@ impl TensorMap {
             }
             Some(BoxPart {
                 address: address.wrapping_add((from * unit) as u64),
-                offset: row * self.row_bytes() + (run as i64 * unit + (from - start) * unit) as u64,
+                offset: row * self.row_stride() + (run as i64 * unit + (from - start) * unit) as u64,
                 bytes,
             })
         };
@@ -427,21 +451,14 @@ impl TensorMap {
                 self.box_bytes()
             ));
         }
-        let (row, span) = (u64::from(self.box_sizes[0] * self.element.bytes()), self.swizzle.chunks() * UNIT);
+        let row = u64::from(self.box_sizes[0] * self.element.bytes());
         if !row.is_multiple_of(UNIT) {
             // The driver requires it of interleaved tensors, too, although their rows have whole slices.
             return Err(format!("rows of a box of {row} bytes: they must be multiples of {UNIT} bytes"));
         }
-        let has_span = self.swizzle != Swizzle::None && self.interleave == Interleave::None;
-        if has_span && row > span {
+        if let Some(span) = self.span().filter(|&span| row > span) {
             return Err(format!(
                 "rows of a box of {row} bytes, which is more than the {span} bytes of the swizzle"
-            ));
-        }
-        if has_span && row < span {
-            return Err(format!(
-                "rows of a box of {row} bytes with a swizzle of {span} bytes: the emulator supports only rows as long as \
-                 the swizzle"
             ));
         }
         if self.fills_nan && !self.element.is_float() {

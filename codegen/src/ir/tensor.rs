@@ -102,7 +102,8 @@ impl TensorLayout {
         self.tile.first().map_or(0, |&size| size.saturating_mul(self.element.bytes()))
     }
 
-    /// Checks the requirements of `cuTensorMapEncodeTiled` on tile, element type and swizzle.
+    /// Checks the requirements of `cuTensorMapEncodeTiled` on tile, element type and swizzle. The driver also allows rows shorter than
+    /// the swizzle, between which a device leaves gaps; the language has no such tiles.
     pub fn check(&self) -> Result<(), String> {
         let TensorLayout { element, tile, swizzle } = self;
         if !has_tensors(*element) {
@@ -119,9 +120,9 @@ impl TensorLayout {
             return Err(format!("rows of a tile of {row} bytes: write a multiple of {ROW_UNIT} bytes"));
         }
         let span = swizzle.chunks() * ROW_UNIT;
-        if *swizzle != Swizzle::None && row > span {
+        if *swizzle != Swizzle::None && row != span {
             return Err(format!(
-                "rows of a tile of {row} bytes with a swizzle of {span} bytes: write at most {} elements along dimension 0",
+                "rows of a tile of {row} bytes with a swizzle of {span} bytes: write {} elements along dimension 0",
                 span / element.bytes()
             ));
         }
@@ -171,7 +172,11 @@ mod tests {
             ),
             (
                 layout(Type::F16, &[64], Swizzle::Bytes64),
-                "rows of a tile of 128 bytes with a swizzle of 64 bytes: write at most 32 elements along dimension 0",
+                "rows of a tile of 128 bytes with a swizzle of 64 bytes: write 32 elements along dimension 0",
+            ),
+            (
+                layout(Type::F16, &[8, 4], Swizzle::Bytes32),
+                "rows of a tile of 16 bytes with a swizzle of 32 bytes: write 16 elements along dimension 0",
             ),
         ] {
             assert_eq!(wrong.check(), Err(message.to_owned()));

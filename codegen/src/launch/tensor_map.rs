@@ -40,7 +40,7 @@ pub enum L2Promotion {
 /// let wide = TensorDescription::dense(address, [1024, 4096], [128, 64]).swizzle(Swizzle::Bytes128);
 /// assert_eq!(
 ///     wide.driver_arguments().unwrap_err().to_string(),
-///     "rows of a tile of 256 bytes with a swizzle of 128 bytes: write at most 64 elements along dimension 0",
+///     "rows of a tile of 256 bytes with a swizzle of 128 bytes: write 64 elements along dimension 0",
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -19,10 +19,8 @@ use crate::lanes::LANES;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-const BULK_ALIGNMENT: u64 = 16;
-/// Alignment of a box of a tensor in shared memory.
-pub(super) const BOX_ALIGNMENT: u64 = 128;
-
+/// Alignment of addresses, and unit of sizes, in bytes.
+pub(super) const BULK_ALIGNMENT: u64 = 16;
 /// Operands of a `cp.async.bulk`: each lane copies one range of bytes.
 pub(crate) struct BulkCopies {
     pub(crate) targets: [u64; LANES],
@@ -86,7 +84,9 @@ fn bulk_copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         let target = copies.targets[lane];
         let mbarrier = copies.mbarriers.map(|mbarriers| mbarriers[lane]);
         let from = (space, from.0);
-        let part = BulkPart { lane, from, source, size, target, mbarrier, own, tile: None, reduction };
+        let alignment = BULK_ALIGNMENT;
+        let part =
+            BulkPart { lane, from, source, size, target, alignment, mbarrier, own, tile: None, reduction };
         if !issue(cx, part, copies.masks.map(|masks| masks[lane])) {
             return Flow::Fault;
         }
@@ -120,6 +120,8 @@ pub(super) struct BulkPart {
     pub(super) source: *mut u8,
     pub(super) size: u64,
     pub(super) target: u64,
+    /// Alignment of a target in shared memory.
+    pub(super) alignment: u64,
     pub(super) mbarrier: Option<u64>,
     /// Whether the target must be in the executing CTA's own shared memory.
     pub(super) own: bool,
@@ -139,8 +141,7 @@ pub(super) struct TensorBox {
 
 /// Checks and issues a bulk copy to one target; returns false if a check reports a finding.
 fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
-    let BulkPart { lane, from, source, size, target: to, mbarrier, own, tile, reduction } = part;
-    let alignment = if tile.is_some() { BOX_ALIGNMENT } else { BULK_ALIGNMENT };
+    let BulkPart { lane, from, source, size, target: to, alignment, mbarrier, own, tile, reduction } = part;
     let into_shared = mbarrier.is_some();
     let space = if into_shared { Space::Shared } else { Space::Global };
     let access = if reduction.is_some() { Access::Atomic } else { Access::Store };

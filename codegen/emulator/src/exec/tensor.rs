@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::bulk::{BOX_ALIGNMENT, BulkPart, TensorBox, issue};
+use super::bulk::{BULK_ALIGNMENT, BulkPart, TensorBox, issue};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::reduction;
+use super::refused_access::{RefusedAccess, refuse};
 use super::resolve::resolve_range;
 use super::tensor_maps;
 use crate::asynchronous::{Tile, TilePart};
@@ -18,7 +19,7 @@ use crate::load::error::ParseError;
 use crate::load::types::Ty;
 use crate::profile::Counts;
 use crate::profile::requests::sectors_of_range;
-use crate::tensor_map::{BoxPart, NoTensorMap, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap};
+use crate::tensor_map::{BoxPart, NoTensorMap, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap, swizzled};
 
 /// What an instruction does with a box.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,9 @@ enum Transfer {
     Store,
     Prefetch,
 }
+
+/// Alignment of a box in shared memory.
+const BOX_ALIGNMENT: u64 = 128;
 
 /// Bytes of which the beginning of a box along dimension 0 must be a multiple.
 const START_ALIGNMENT: i64 = 16;
@@ -83,34 +87,88 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             continue;
         }
         profile(cx, transfer, &parts);
-        let (address, bytes) = (boxes[lane], map.box_bytes());
-        let ranges = joined(&parts);
-        let global = (Space::Global, ranges.first().map_or(map.address, |range| range.0));
-        let part = BulkPart {
-            lane,
-            from: global,
-            source: std::ptr::null_mut(),
-            size: bytes,
-            target: address,
-            mbarrier: mbarriers.map(|mbarriers| mbarriers[lane]),
-            own: list[OWN_TARGET] != 0,
-            tile: Some(TensorBox { tile: Arc::new(tile), ranges: ranges.into() }),
-            reduction,
+        let address = boxes[lane];
+        let pieces = if map.row_stride() == map.row_bytes() {
+            vec![Piece { address, bytes: map.box_bytes(), alignment: BOX_ALIGNMENT, tile, parts }]
+        } else if address.is_multiple_of(BOX_ALIGNMENT) {
+            pieces_between_gaps(&map, address, &tile, &parts)
+        } else {
+            let refused =
+                RefusedAccess { lane, address, bytes: map.shared_bytes(), alignment: BOX_ALIGNMENT };
+            let access = if transfer == Transfer::Load { Access::Store } else { Access::Load };
+            return refuse(cx, FindingKind::Misaligned, refused, (Space::Shared, access));
         };
-        let part = match transfer {
-            Transfer::Store => {
-                let Some(source) = resolve_source(cx, lane, (address, bytes), part.tile.as_ref()) else {
-                    return Flow::Fault;
-                };
-                BulkPart { from: (Space::Shared, address), source, target: global.1, ..part }
+        for Piece { address, bytes, alignment, tile, parts } in pieces {
+            let ranges = joined(&parts);
+            let global = (Space::Global, ranges.first().map_or(map.address, |range| range.0));
+            let part = BulkPart {
+                lane,
+                from: global,
+                source: std::ptr::null_mut(),
+                size: bytes,
+                target: address,
+                alignment,
+                mbarrier: mbarriers.map(|mbarriers| mbarriers[lane]),
+                own: list[OWN_TARGET] != 0,
+                tile: Some(TensorBox { tile: Arc::new(tile), ranges: ranges.into() }),
+                reduction,
+            };
+            let part = match transfer {
+                Transfer::Store => {
+                    let source = (address, bytes, alignment);
+                    let Some(source) = resolve_source(cx, lane, source, part.tile.as_ref()) else {
+                        return Flow::Fault;
+                    };
+                    BulkPart { from: (Space::Shared, address), source, target: global.1, ..part }
+                }
+                _ => part,
+            };
+            if !issue(cx, part, masks.map(|masks| masks[lane])) {
+                return Flow::Fault;
             }
-            _ => part,
-        };
-        if !issue(cx, part, masks.map(|masks| masks[lane])) {
-            return Flow::Fault;
         }
     }
     Flow::Next
+}
+
+/// Part of a box without gaps in shared memory.
+struct Piece {
+    /// Address and size in shared memory.
+    address: u64,
+    bytes: u64,
+    alignment: u64,
+    tile: Tile,
+    /// What the tile's parts are in global memory.
+    parts: Vec<BoxPart>,
+}
+
+/// The chunks of 16 bytes of a box at `address` whose rows are shorter than the swizzle. Each is a copy of its own, so that checks do
+/// not take the gaps between rows for a part of the box.
+fn pieces_between_gaps(map: &TensorMap, address: u64, tile: &Tile, parts: &[BoxPart]) -> Vec<Piece> {
+    let rows = (0..map.rows()).map(|row| row * map.row_stride());
+    let chunks = rows.flat_map(|row| (row..row + map.row_bytes()).step_by(BULK_ALIGNMENT as usize));
+    let piece = |chunk: u64| {
+        // Parts are in order, and none has bytes of two rows.
+        let at = parts.partition_point(|part| part.offset + part.bytes <= chunk);
+        let found = parts.get(at).filter(|part| part.offset < chunk + BULK_ALIGNMENT);
+        let inside = found.map(|part| {
+            let start = chunk.max(part.offset);
+            let bytes = (part.offset + part.bytes).min(chunk + BULK_ALIGNMENT) - start;
+            let (skipped, offset) = (start - part.offset, start - chunk);
+            let host = tile.parts[at].host.wrapping_add(skipped as usize);
+            let in_memory = BoxPart { address: part.address + skipped, offset, bytes };
+            (TilePart { host, offset, bytes }, in_memory)
+        });
+        let (copied, parts) = inside.into_iter().unzip();
+        Piece {
+            address: swizzled(address + chunk, tile.chunks),
+            bytes: BULK_ALIGNMENT,
+            alignment: BULK_ALIGNMENT,
+            tile: Tile { parts: copied, chunks: 1, fill: tile.fill },
+            parts,
+        }
+    };
+    chunks.map(piece).collect()
 }
 
 /// Why devices refuse a box at some coordinates, if they do: an H100 ends a kernel with an illegal instruction.
@@ -187,7 +245,7 @@ fn resolve_parts(
 fn resolve_source(
     cx: &mut ExecutionContext<'_>,
     lane: usize,
-    (address, bytes): (u64, u64),
+    (address, bytes, alignment): (u64, u64, u64),
     tile: Option<&TensorBox>,
 ) -> Option<*mut u8> {
     let load = (Space::Shared, Access::Load);
@@ -195,13 +253,13 @@ fn resolve_source(
     let own = cx.cluster.rank(cx.warp.index) == layout.locate(address).0 && layout.contains(address, bytes);
     let tile = tile.map(|tile| &tile.tile);
     match tile.filter(|tile| tile.parts.iter().map(|part| part.bytes).sum::<u64>() < bytes) {
-        Some(tile) if own && address.is_multiple_of(BOX_ALIGNMENT) => {
+        Some(tile) if own && address.is_multiple_of(alignment) => {
             let mut pieces = Vec::new();
             tile.pieces(address, |_, _, at, count| pieces.push((at, count)));
             pieces.into_iter().try_for_each(|piece| resolve_range(cx, lane, load, piece, 1).map(drop))?;
             Some(cx.cluster.shared.pointer(address))
         }
-        _ => resolve_range(cx, lane, load, (address, bytes), BOX_ALIGNMENT),
+        _ => resolve_range(cx, lane, load, (address, bytes), alignment),
     }
 }
 

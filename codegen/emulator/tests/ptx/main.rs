@@ -29,6 +29,7 @@ mod races;
 mod registers;
 mod sharing;
 mod tensor;
+mod tensor_gaps;
 mod uninitialised;
 mod values;
 mod wgmma;

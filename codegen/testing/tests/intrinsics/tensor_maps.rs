@@ -157,7 +157,7 @@ fn wrong_tiles_and_reductions_cannot_be_recorded() {
     assert_eq!(error(layout([32, 256])), "");
     assert_eq!(
         error(layout([64, 8])),
-        "`x`: rows of a tile of 128 bytes with a swizzle of 64 bytes: write at most 32 elements along dimension 0"
+        "`x`: rows of a tile of 128 bytes with a swizzle of 64 bytes: write 32 elements along dimension 0"
     );
     assert_eq!(
         error(two_sizes()),

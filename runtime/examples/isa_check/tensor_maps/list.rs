@@ -73,7 +73,10 @@ impl Form {
         let mut keys = name.split_whitespace().chain(shape.split_whitespace()).skip(1);
         let unknown = keys.find(|word| !OPTIONS.iter().any(|option| word.starts_with(option)));
         assert!(unknown.is_none(), "`{name}` has an unknown option: {unknown:?}");
-        let list = |option_name: &str| numbers::<u64>(option(shape, option_name).unwrap_or_default());
+        let list = |option_name: &str| {
+            let found = option(shape, option_name).or_else(|| option(name, option_name));
+            numbers::<u64>(found.unwrap_or_default())
+        };
         let number = |option_name: &str| option(name, option_name).and_then(|number| number.parse().ok());
         let (size, gaps) = (list("size"), list("gap"));
         let mut stride = 1;
@@ -140,8 +143,8 @@ impl Form {
         self.strides.last().map_or(0, |&bytes| bytes as usize)
     }
 
-    /// Size of the box in shared memory.
-    pub fn box_bytes(&self) -> usize {
+    /// Bytes of the box, and of the shared memory that it covers: rows shorter than the swizzle begin at multiples of it.
+    fn extent(&self) -> [usize; 2] {
         // Steps along dimension 0 are ignored, unless the tensor is interleaved; then a box has one slice along the last dimension but
         // one.
         let count = |(size, &step): (u32, &u32)| size.div_ceil(step);
@@ -153,7 +156,19 @@ impl Form {
             Some(bytes) => count((self.tile[0] / bytes as u32, &self.steps[0])) * bytes as u32,
             None => self.tile[0],
         };
-        (first * rows.product::<u32>()) as usize
+        let (row, rows) = (first as usize, rows.product::<u32>() as usize);
+        let span = if self.slice.is_none() && self.swizzle > 0 { 16 << self.swizzle } else { row };
+        [rows * row, rows * span]
+    }
+
+    /// Bytes of the box, which its mbarrier counts.
+    pub fn box_bytes(&self) -> usize {
+        self.extent()[0]
+    }
+
+    /// Bytes of shared memory that the box covers, with gaps between rows shorter than the swizzle.
+    pub fn shared_bytes(&self) -> usize {
+        self.extent()[1]
     }
 
     pub fn loads(&self) -> bool {

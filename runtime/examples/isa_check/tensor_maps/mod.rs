@@ -133,7 +133,7 @@ fn launch(
     if !form.loads() {
         return Ok(Ok(download(device, tensor.address(), input.tensor.len())?));
     }
-    let mut found = download(device, tile.address(), form.box_bytes() + BEHIND)?;
+    let mut found = download(device, tile.address(), form.shared_bytes() + BEHIND)?;
     found.extend(download(device, Address(tile.address().0 + TILE as u64), 4)?);
     Ok(Ok(found))
 }
