@@ -41,7 +41,7 @@ const OPTIONS: [(&[&str], &str); 46] = [
     (&["-fa", "--flash-attn"], "leave it out: attention is always computed as FlashAttention does"),
     (
         &["-b", "--batch-size", "-ub", "--ubatch-size", "--max-num-batched-tokens"],
-        "leave it out: prompts are always processed in steps of 64, 512 or 2,048 tokens",
+        "leave it out: prompts are always processed in steps of 64 to 2,048 tokens",
     ),
     (
         &["-np", "--parallel", "--max-num-seqs"],

@@ -493,10 +493,11 @@ fn products_of_prompts_have_large_tiles_where_they_fill_the_multiprocessors() {
     };
     for (name, rows, expected) in [
         ("llama-3.1-8b", 2048, [[128, 256]; 4]),
-        // Attention's output and the down projection have 4,096 rows: 64 tiles of 128 × 256 for 132 multiprocessors. V and the down
-        // projection are Q6_K; two CTAs with 128 rows of it do not fit in shared memory.
-        ("llama-3.1-8b", 512, [[64, 128], [128, 128], [128, 256], [64, 128]]),
-        ("llama-3.1-8b", 64, [[128, 64]; 4]),
+        // Attention's output and the down projection have 4,096 rows: 64 tiles of 128 × 256 for 132 multiprocessors.
+        ("llama-3.1-8b", 512, [[128, 256], [128, 128], [128, 256], [128, 128]]),
+        ("llama-3.1-8b", 256, [[128, 128], [64, 128], [128, 256], [64, 128]]),
+        ("llama-3.1-8b", 128, [[64, 128], [64, 64], [128, 128], [64, 64]]),
+        ("llama-3.1-8b", 64, [[64, 64], [64, 32], [128, 64], [64, 32]]),
     ] {
         assert_eq!(tiles(name, rows), expected, "{name} with {rows} rows");
     }

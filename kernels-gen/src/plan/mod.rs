@@ -80,11 +80,12 @@ pub enum StepKind {
 
 impl StepKind {
     /// Numbers of rows of an engine's steps of this kind, in ascending order. An engine has the decode steps up to the first
-    /// one that holds all of its slots, and the prefill steps up to the first one that holds its context.
+    /// one that holds all of its slots, and the prefill steps up to the first one that holds its context, or 512 rows if it has
+    /// several slots.
     pub fn sizes(self) -> &'static [u32] {
         match self {
             StepKind::Decode => &[1, 2, 4, 8, 16, 32, 64],
-            StepKind::Prefill => &[64, 512, 2048],
+            StepKind::Prefill => &[64, 128, 256, 512, 2048],
             StepKind::Verify => &[2, 4, 8, 16, 32, 64],
         }
     }

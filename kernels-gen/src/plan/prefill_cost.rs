@@ -14,59 +14,72 @@ struct Division {
     tiles: u32,
     /// Tokens of a warp.
     tokens: u32,
-    /// CTAs that a multiprocessor must hold.
-    resident: u32,
 }
 
-/// The divisions of warps, for prefill steps of few tokens and for others.
-const SMALL_STEP: Division = Division { warps: [2, 2], tiles: 2, tokens: 32, resident: 1 };
-const LARGE_STEP: Division = Division { warps: [4, 2], tiles: 2, tokens: 64, resident: 1 };
+/// A division among warpgroups, with its speed.
+struct OfWarpgroups {
+    division: Division,
+    /// Time in which a multiprocessor multiplies 16 columns of one CTA.
+    nanoseconds: u64,
+    /// The same of two CTAs at once, if two may be resident.
+    of_two: Option<u64>,
+}
 
-/// The division of a warpgroup for prefill steps of few tokens.
-const SMALL_STEP_OF_WARPGROUPS: Division = Division { warps: [4, 1], tokens: 64, ..SMALL_STEP };
+/// The divisions among warps, for prefill steps of at most [`FEW_TOKENS`] tokens and for others.
+const FEW: Division = Division { warps: [2, 2], tiles: 2, tokens: 32 };
+const MANY: Division = Division { warps: [4, 2], tiles: 2, tokens: 64 };
 
-/// Divisions among warpgroups for other prefill steps, each with its speed. A warpgroup decodes weights once for all of its tokens, so 64 rows
-/// and 256 tokens take half the decoding of 128 rows and 128 tokens. While one warpgroup decodes, another multiplies: of the same CTA, or of a
-/// second one.
+/// Largest number of tokens of [`FEW`].
+const FEW_TOKENS: u32 = 64;
+
+/// Divisions among warpgroups. A warpgroup decodes weights once for all of its tokens, so 64 rows and 256 tokens take half the decoding of
+/// 128 rows and 128 tokens. While one warpgroup decodes, another multiplies: of the same CTA, or of a second one. In steps of few tokens
+/// the time is that of a chain: a warpgroup decodes 16 columns, multiplies them, and decodes the next ones.
 ///
-/// Speeds are in TFLOPS. Those of the first two were measured with gate and up (Q4_K) of Llama-3.1-8B, 2,048 tokens, on an H100. The other two are
-/// estimates; only the ratios matter.
-const WARPGROUPS: [(Division, u64); 4] = [
-    (Division { warps: [8, 1], tiles: 1, tokens: 256, resident: 1 }, 700),
-    (Division { warps: [4, 1], tiles: 2, tokens: 128, resident: 2 }, 550),
-    (Division { warps: [4, 1], tiles: 1, tokens: 128, resident: 2 }, 550),
-    (Division { warps: [4, 1], tiles: 1, tokens: 64, resident: 2 }, 400),
+/// Times are from the products of Llama-3.1-8B (Q4_K) on an H200, with 64 to 512 tokens; only their ratios matter.
+const WARPGROUPS: [OfWarpgroups; 9] = [
+    of_warpgroups([8, 1], 1, 256, 150, None),
+    of_warpgroups([8, 1], 1, 128, 88, None),
+    of_warpgroups([8, 1], 1, 64, 69, None),
+    of_warpgroups([4, 2], 1, 64, 63, None),
+    of_warpgroups([4, 1], 2, 128, 103, Some(182)),
+    of_warpgroups([4, 1], 2, 64, 78, Some(122)),
+    of_warpgroups([4, 1], 1, 128, 85, Some(108)),
+    of_warpgroups([4, 1], 1, 64, 44, Some(70)),
+    of_warpgroups([4, 1], 1, 32, 37, Some(55)),
 ];
 
-/// Largest number of tokens with [`SMALL_STEP`].
-const SMALL_STEP_TOKENS: u32 = 64;
+const fn of_warpgroups(
+    warps: [u32; 2],
+    tiles: u32,
+    tokens: u32,
+    nanoseconds: u64,
+    of_two: Option<u64>,
+) -> OfWarpgroups {
+    OfWarpgroups { division: Division { warps, tiles, tokens }, nanoseconds, of_two }
+}
 
 /// Columns of a stage of inputs, and stages of weights and inputs: the first that fits.
 const STAGES: [(u32, [u32; 2]); 5] =
     [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
 
-/// As [`STAGES`], for [`WARPGROUPS`]. Four stages fit for F16 weights, whose stages are small. There are no stages of 64 columns: with them, two CTAs
-/// of 128 × 128 fit for Q6_K and would be chosen, but CTAs of 64 × 128 with 128 columns are faster. The down projection (Q6_K) of Llama-3.1-8B
-/// for 512 tokens takes 167 µs with the former; it took 111 µs with the latter.
-const STAGES_OF_WARPGROUPS: [(u32, [u32; 2]); 2] = [(128, [4, 4]), (128, [2, 2])];
+/// As [`STAGES`], for [`WARPGROUPS`]. There are no stages of 64 columns: with them, two CTAs of 128 × 128 fit for Q6_K and would be
+/// chosen, but CTAs of 64 × 128 with 128 columns are faster. The down projection (Q6_K) of Llama-3.1-8B for 512 tokens takes 167 µs
+/// with the former; it took 111 µs with the latter.
+const STAGES_OF_WARPGROUPS: [(u32, [u32; 2]); 3] = [(128, [4, 4]), (128, [3, 3]), (128, [2, 2])];
 
 /// Divides a product of a prefill step.
 pub(super) fn divide(gpu: &Gpu, product: GemvShape) -> GemmShape {
-    let is_small = product.tokens <= SMALL_STEP_TOKENS;
     if gpu.warpgroups
-        && !is_small
         && let Some(shape) = among_warpgroups(gpu, &product)
     {
         return shape;
     }
-    let division = match (is_small, gpu.warpgroups) {
-        (true, true) => SMALL_STEP_OF_WARPGROUPS,
-        (true, false) => SMALL_STEP,
-        (false, _) => LARGE_STEP,
-    };
+    let division = if product.tokens <= FEW_TOKENS { FEW } else { MANY };
     // If nothing fits, the smallest; the plan's check reports its size.
     let smallest = STAGES[STAGES.len() - 1];
-    fitting(gpu, &product, division, &STAGES).unwrap_or_else(|| division.shape(gpu, &product, smallest))
+    let among_warps = |stages| division.shape(gpu, &product, stages, false);
+    fitting(gpu, 1, &STAGES, among_warps).unwrap_or_else(|| among_warps(smallest))
 }
 
 /// The division of [`WARPGROUPS`] with the smallest expected time, of those that fit.
@@ -79,30 +92,38 @@ fn among_warpgroups(gpu: &Gpu, product: &GemvShape) -> Option<GemmShape> {
             || (has_two_warpgroups && GemmShape::may_exchange_sums(product))
     };
     WARPGROUPS
-        .into_iter()
-        .filter(|(division, _)| supports(division))
-        .filter_map(|(division, speed)| {
-            let shape = fitting(gpu, product, division, &STAGES_OF_WARPGROUPS)?;
-            Some((division.time(speed, gpu, &shape), shape))
-        })
+        .iter()
+        .filter(|of_warpgroups| supports(&of_warpgroups.division))
+        .filter(|of_warpgroups| of_warpgroups.division.block_tokens() <= product.tokens)
+        .filter_map(|of_warpgroups| of_warpgroups.fastest(gpu, product))
         .min_by_key(|(time, _)| *time)
         .map(|(_, shape)| shape)
 }
 
-/// The product with a division and the first of `stages` that leaves room for the division's resident CTAs.
+/// The shape with the first of `stages` that leaves room for `resident` CTAs.
 fn fitting(
     gpu: &Gpu,
-    product: &GemvShape,
-    division: Division,
+    resident: u32,
     stages: &[(u32, [u32; 2])],
+    shape: impl Fn((u32, [u32; 2])) -> GemmShape,
 ) -> Option<GemmShape> {
-    let budget = gpu.shared_budget(division.resident);
-    let mut shapes = stages.iter().map(|&stages| division.shape(gpu, product, stages));
-    shapes.find(|shape| shape.shared_bytes() <= budget)
+    let budget = gpu.shared_budget(resident);
+    stages.iter().map(|&stages| shape(stages)).find(|shape| shape.shared_bytes() <= budget)
 }
 
 impl Division {
-    fn shape(self, gpu: &Gpu, product: &GemvShape, (stage_cols, stages): (u32, [u32; 2])) -> GemmShape {
+    /// Tokens of a CTA.
+    fn block_tokens(self) -> u32 {
+        self.warps[1] * self.tokens
+    }
+
+    fn shape(
+        self,
+        gpu: &Gpu,
+        product: &GemvShape,
+        (stage_cols, stages): (u32, [u32; 2]),
+        warpgroups: bool,
+    ) -> GemmShape {
         let copy = if gpu.is_programmatic() { CopyEngine::Bulk } else { CopyEngine::Async };
         let tiling = Tiling {
             warps: self.warps,
@@ -111,17 +132,28 @@ impl Division {
             stages,
             stage_cols,
             copy,
-            warpgroups: gpu.warpgroups,
+            warpgroups,
         };
         GemmShape { product: product.clone(), tiling }
     }
+}
 
-    /// Expected time of a product, comparable among divisions. Two resident CTAs share a multiprocessor's speed, so they count as one after
-    /// the other.
-    fn time(self, speed: u64, gpu: &Gpu, shape: &GemmShape) -> u64 {
+impl OfWarpgroups {
+    /// The fastest shape with this division, of one and of two resident CTAs, and its expected time, comparable among divisions.
+    fn fastest(&self, gpu: &Gpu, product: &GemvShape) -> Option<(u64, GemmShape)> {
+        (1..=2)
+            .filter_map(|resident| {
+                let shape = |stages| self.division.shape(gpu, product, stages, true);
+                let shape = fitting(gpu, resident, &STAGES_OF_WARPGROUPS, shape)?;
+                Some((self.time(gpu, &shape, resident)?, shape))
+            })
+            .min_by_key(|(time, _)| *time)
+    }
+
+    /// Expected time of the multiprocessor with the most CTAs, if so many CTAs are resident.
+    fn time(&self, gpu: &Gpu, shape: &GemmShape, resident: u32) -> Option<u64> {
         let ctas = shape.grid().iter().product::<u32>().div_ceil(gpu.multiprocessors);
-        let products = self.warps[0] * self.tiles * shape.block_tokens();
-        // The factor keeps the quotient precise.
-        u64::from(ctas) * u64::from(products) * 1_000_000 / speed
+        let pair = if resident == 2 { self.of_two? } else { 2 * self.nanoseconds };
+        Some(u64::from(ctas / 2) * pair + u64::from(ctas % 2) * self.nanoseconds)
     }
 }

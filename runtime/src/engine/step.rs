@@ -62,7 +62,7 @@ pub(super) fn plans(
         }
     }
     if options.prefill {
-        let sizes = prefill_sizes(base.params.context).iter();
+        let sizes = prefill_sizes(&base.params).iter();
         let prefill: Result<Vec<Step>, EngineError> =
             sizes.map(|&rows| tuned(base.params.clone().prefill(rows))).collect();
         match prefill {
@@ -92,10 +92,16 @@ pub(super) fn plans(
     Ok((merged, steps))
 }
 
-/// Numbers of rows of the prefill steps of an engine with a context: up to the first that holds it.
-fn prefill_sizes(context: u32) -> &'static [u32] {
+/// Most rows of a prefill step for the prompts of several sequences, if none of their contexts needs more.
+const ROWS_OF_SEVERAL: u32 = 512;
+
+/// Numbers of rows of an engine's prefill steps: up to the first that holds a slot's context, or the contexts of several slots as far as
+/// [`ROWS_OF_SEVERAL`] rows.
+fn prefill_sizes(params: &PlanParams) -> &'static [u32] {
+    let &PlanParams { slots, context, .. } = params;
+    let held = context.max(context.saturating_mul(slots).min(ROWS_OF_SEVERAL));
     let sizes = StepKind::Prefill.sizes();
-    let enough = sizes.iter().position(|&rows| rows >= context).map_or(sizes.len(), |at| at + 1);
+    let enough = sizes.iter().position(|&rows| rows >= held).map_or(sizes.len(), |at| at + 1);
     &sizes[..enough]
 }
 
@@ -124,7 +130,7 @@ pub(super) fn pool_pages(
         None => {
             let MemoryInfo { free, .. } = device.memory()?;
             // Steps of the most rows need the most memory besides the pool.
-            let rows = prefill_sizes(params.context).last().copied().unwrap_or(1);
+            let rows = prefill_sizes(params).last().copied().unwrap_or(1);
             let largest = PlanParams { pages: 1, ..params.clone() }.prefill(rows);
             let others = base(largest)?.total_bytes();
             let left = (free - free / RESERVE).saturating_sub(others);
@@ -255,14 +261,19 @@ mod tests {
 
     #[test]
     fn the_largest_prefill_step_holds_the_context() {
-        for (context, sizes) in [
-            (1, &[64][..]),
-            (64, &[64]),
-            (65, &[64, 512]),
-            (513, &[64, 512, 2048]),
-            (100_000, &[64, 512, 2048]),
+        let all = StepKind::Prefill.sizes();
+        for (slots, context, sizes) in [
+            (1, 1, &[64][..]),
+            (1, 64, &[64]),
+            (1, 65, &[64, 128]),
+            (1, 513, all),
+            (1, 100_000, all),
+            (2, 64, &[64, 128]),
+            (64, 100, &[64, 128, 256, 512]),
+            (64, 513, all),
         ] {
-            assert_eq!(prefill_sizes(context), sizes, "{context}");
+            let params = PlanParams { slots, ..PlanParams::single(context) };
+            assert_eq!(prefill_sizes(&params), sizes, "{slots} slots of {context}");
         }
     }
 }

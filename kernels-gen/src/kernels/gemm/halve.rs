@@ -33,11 +33,15 @@ pub struct HalveShape {
 /// The factor of a token that does not exist. Other factors are not negative.
 pub(super) const MISSING: f32 = -1.0;
 
-/// Threads of a CTA for tokens of at most [`FEW_COLUMNS`] inputs.
+/// Threads of a CTA for more than [`FEW_TOKENS`] tokens of at most [`FEW_COLUMNS`] inputs.
 const THREADS: u32 = 256;
 
-/// Threads of a CTA for tokens of more inputs. Inputs are read twice. With fewer resident CTAs, the inputs between both reads fit in L2.
+/// Threads of a CTA for tokens of more inputs, and for few tokens. Inputs are read twice: with fewer resident CTAs, the inputs between
+/// both reads fit in L2. If all CTAs run at once, a thread has fewer loads after each other.
 const MOST_THREADS: u32 = 1024;
+
+/// Largest number of tokens with [`MOST_THREADS`] in any case.
+const FEW_TOKENS: u32 = 256;
 
 /// Largest number of inputs of a token for [`THREADS`].
 const FEW_COLUMNS: u32 = 4096;
@@ -51,7 +55,7 @@ const LANES: u32 = WARP / TOKENS;
 impl HalveShape {
     /// Threads of a CTA.
     pub fn threads(&self) -> u32 {
-        if self.cols <= FEW_COLUMNS { THREADS } else { MOST_THREADS }
+        if self.tokens > FEW_TOKENS && self.cols <= FEW_COLUMNS { THREADS } else { MOST_THREADS }
     }
 
     /// Threads with the same token.
