@@ -33,15 +33,11 @@ pub struct HalveShape {
 /// The factor of a token that does not exist. Other factors are not negative.
 pub(super) const MISSING: f32 = -1.0;
 
-/// Threads of a CTA for more than [`FEW_TOKENS`] tokens of at most [`FEW_COLUMNS`] inputs.
+/// Threads of a CTA for tokens of at most [`FEW_COLUMNS`] inputs.
 const THREADS: u32 = 256;
 
-/// Threads of a CTA for tokens of more inputs, and for few tokens. Inputs are read twice: with fewer resident CTAs, the inputs between
-/// both reads fit in L2. If all CTAs run at once, a thread has fewer loads after each other.
+/// Threads of a CTA for tokens of more inputs. Inputs are read twice. With fewer resident CTAs, the inputs between both reads fit in L2.
 const MOST_THREADS: u32 = 1024;
-
-/// Largest number of tokens with [`MOST_THREADS`] in any case.
-const FEW_TOKENS: u32 = 256;
 
 /// Largest number of inputs of a token for [`THREADS`].
 const FEW_COLUMNS: u32 = 4096;
@@ -53,9 +49,9 @@ const TOKENS: u32 = 2;
 const LANES: u32 = WARP / TOKENS;
 
 impl HalveShape {
-    /// Threads of a CTA.
+    /// Threads of a CTA. The order of sums depends on them, so they must not depend on the number of tokens.
     pub fn threads(&self) -> u32 {
-        if self.tokens > FEW_TOKENS && self.cols <= FEW_COLUMNS { THREADS } else { MOST_THREADS }
+        if self.cols <= FEW_COLUMNS { THREADS } else { MOST_THREADS }
     }
 
     /// Threads with the same token.
@@ -265,4 +261,32 @@ fn reduce(mut value: Val<f32>, combine: fn(Val<f32>, Val<f32>) -> Val<f32>, s: &
         all = combine(all, of_token.at(warp).load());
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A prompt's tokens may be in any steps.
+    #[test]
+    fn the_order_of_sums_does_not_depend_on_the_step() {
+        let threads = |tokens, block_tokens, cols| {
+            let shape = HalveShape {
+                tokens,
+                block_tokens,
+                cols,
+                padded_cols: cols,
+                eps: Some(1e-5),
+                core_matrices: true,
+                short_runs: true,
+                long_runs: false,
+            };
+            shape.threads()
+        };
+        for cols in [576, 4096, 14_336] {
+            let found = [(64, 32), (128, 64), (256, 128), (512, 256), (2048, 256)]
+                .map(|(tokens, block_tokens)| threads(tokens, block_tokens, cols));
+            assert_eq!(found, [found[0]; 5], "{cols} columns");
+        }
+    }
 }
