@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bespoke_emulator::Kernel;
+use bespoke_emulator::{Kernel, Param, TENSOR_MAP_BYTES};
 
 use super::ptx::Loaded;
 use super::triton::Metadata;
@@ -12,7 +12,7 @@ use super::triton::Metadata;
 const ELEMENTS: u32 = 1024;
 const THREADS: u32 = 128;
 
-/// Template that launches every kernel once, with a buffer for each parameter that may be an address.
+/// Template that launches every kernel once, with a buffer for each parameter that may be an address or a tensor map.
 pub fn template(loaded: &Loaded) -> String {
     let mut text = String::from("version = 1\n");
     let path = Path::new(&loaded.name);
@@ -28,7 +28,7 @@ pub fn template(loaded: &Loaded) -> String {
         let count = triton.map_or(count, |metadata| metadata.arguments(count));
         for param in &kernel.params()[..count] {
             let pointer = param.size == 8 && matches!(param.ty, "u64" | "b64");
-            if pointer {
+            if pointer || is_tensor_map(param) {
                 let buffer = buffer_name(kernel, &param.name);
                 let _ = write!(
                     text,
@@ -36,7 +36,15 @@ pub fn template(loaded: &Loaded) -> String {
                      count = {ELEMENTS}\ninit = \"random\"   # zeros, iota, random or uninitialised; or fill, values, \
                      hex, file\n"
                 );
-                args.push(format!("\"{buffer}\""));
+                args.push(if pointer {
+                    format!("\"{buffer}\"")
+                } else {
+                    // A matrix of 32 columns. The contiguous dimension is the first.
+                    let sizes = format!("[32, {}]", ELEMENTS / 32);
+                    format!(
+                        "{{ tensor = \"{buffer}\", type = \"f32\", sizes = {sizes}, box = [32, 32], swizzle = 0 }}"
+                    )
+                });
             } else {
                 args.push(match (param.ty, param.size) {
                     ("f32" | "f64" | "f16" | "bf16", _) => "1.0".to_owned(),
@@ -74,6 +82,11 @@ pub fn template(loaded: &Loaded) -> String {
         );
     }
     text
+}
+
+/// Whether a parameter has the size and alignment of a tensor map (`CUtensorMap`).
+fn is_tensor_map(param: &Param) -> bool {
+    param.ty == "b8" && param.size == TENSOR_MAP_BYTES as u32 && param.align >= 64
 }
 
 /// Name of a parameter without the kernel's name, which nvcc prepends.
