@@ -122,19 +122,19 @@ fn kernels_of_a_decode_and_a_prefill_step() {
           waits for ring 1, 1 lanes (mod.rs)
           stores y (combine.rs)
         gemm
-        ring 0: 3 stages, 1 arrivals
-        ring 1: 3 stages, 128 arrivals
-        ring 2: 3 stages, 1 arrivals, 16384 bytes
-        ring 3: 3 stages, 128 arrivals
+        ring 0: 4 stages, 1 arrivals
+        ring 1: 4 stages, 128 arrivals
+        ring 2: 4 stages, 1 arrivals, 16384 bytes
+        ring 3: 4 stages, 128 arrivals
         warps [0, 1, 2, 3]
           waits for ring 0, 32 lanes (warpgroup.rs)
           waits for ring 2, 32 lanes (warpgroup.rs)
           arrives at ring 1, 32 lanes (warpgroup.rs)
           arrives at ring 3, 32 lanes (warpgroup.rs)
-          64 wgmma (warpgroup.rs)
+          32 wgmma (warpgroup.rs)
           stores y (epilogue.rs)
         warps [4]
-          16 copies of w for ring 0, 1 lanes (mod.rs)
+          8 copies of w for ring 0, 1 lanes (mod.rs)
           4 copies of x for ring 2, 1 lanes (mod.rs)
           waits for ring 1, 1 lanes (mod.rs)
           waits for ring 3, 1 lanes (mod.rs)

@@ -123,7 +123,7 @@ fn damaged_changes_of_tensor_maps_are_found() {
         without a stride: wrong result, wrong result, Race
         without a size of a box: TensorMap, TensorMap, TensorMap, TensorMap, TensorMap, TensorMap
         without a step: TensorMap, TensorMap, TensorMap, TensorMap, TensorMap, TensorMap
-        without the type: TensorMap, TensorMap, TensorMap
+        without the type: Deadlock, Deadlock, wrong result
         without the swizzle: wrong result, wrong result, wrong result
     "#]]
     .assert_eq(&table);

@@ -123,13 +123,9 @@ impl<T: Scalar, const RANK: usize, S: TileLayout> SharedTile<T, RANK, S> {
         // A swizzle combines the number of a chunk of 16 bytes with the number of its line of 128 bytes, or of its longer row.
         let offset = if chunks == 1 {
             row * shape.row_stride() + in_row
-        } else if shape.row_bytes() >= 16 * chunks {
+        } else {
             let in_line = (128 / shape.row_bytes()).max(1);
             row * shape.row_stride() + (in_row ^ ((row / in_line % chunks) << 4))
-        } else {
-            // Chunks change places with those of other rows of the line.
-            let offset = row * shape.row_stride() + in_row;
-            offset ^ (((offset >> 7) % chunks) << 4)
         };
         self.first.bytes(offset)
     }

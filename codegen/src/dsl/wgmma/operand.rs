@@ -283,7 +283,7 @@ impl<T: WarpgroupElement, S: MatrixSwizzle> SharedTile<T, 2, S> {
         MatrixDescriptor::swizzled(start, S::SWIZZLE, [between_tiles, 8 * Self::SPAN], true, site)
     }
 
-    /// Fails if the rows of the tile are shorter than the swizzle.
+    /// Fails if the rows of the tile are longer than the swizzle. No tile has shorter ones.
     fn check_rows(self, site: Site) {
         let row = self.sizes()[0] * T::TYPE.bytes();
         if row != Self::SPAN {
