@@ -1,12 +1,12 @@
 //! Emits the kernels of all decode steps of several sequences of a built-in shape, with integers and with f16, and those of its
-//! largest verify and prefill steps: `emit_rows OUT SHAPE TARGET …`.
+//! verify and prefill steps: `emit_rows OUT SHAPE TARGET …`.
 
 use std::path::PathBuf;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit::Emission;
 use bespoke_kernels::kernels::gemv::Arithmetic;
-use bespoke_kernels::plan::{Plan, PlanParams};
+use bespoke_kernels::plan::{Plan, PlanParams, StepKind};
 use bespoke_kernels::shape::builtin;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             [decode.clone(), decode.with_arithmetic(Arithmetic::F16), params.clone().verify(rows)]
         };
         let mut all: Vec<PlanParams> = [2, 4, 8, 16, 32, 64].into_iter().flat_map(steps).collect();
-        all.push(PlanParams::single(4096).prefill(2048));
+        all.extend(StepKind::Prefill.sizes().iter().map(|&rows| PlanParams::single(4096).prefill(rows)));
         let mut emission = Emission::new().target(target);
         for params in all {
             for kernel in Plan::new(&shape, target, params)?.kernels {
