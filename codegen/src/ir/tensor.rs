@@ -103,7 +103,7 @@ impl TensorLayout {
     }
 
     /// Checks the requirements of `cuTensorMapEncodeTiled` on tile, element type and swizzle. The driver also allows rows shorter than
-    /// the swizzle, between which a device leaves gaps; the language has no such tiles.
+    /// the swizzle. A device leaves gaps between such rows, and tiles of the language have no gaps.
     pub fn check(&self) -> Result<(), String> {
         let TensorLayout { element, tile, swizzle } = self;
         if !has_tensors(*element) {

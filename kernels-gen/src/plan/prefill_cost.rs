@@ -16,13 +16,13 @@ struct Division {
     tokens: u32,
 }
 
-/// A division among warpgroups, with its speed.
-struct OfWarpgroups {
+/// A division among warpgroups, with its measured time.
+struct MeasuredDivision {
     division: Division,
-    /// Time in which a multiprocessor multiplies 16 columns of one CTA.
-    nanoseconds: u64,
-    /// The same of two CTAs at once, if two may be resident.
-    of_two: Option<u64>,
+    /// Nanoseconds in which a multiprocessor with one CTA multiplies 16 columns.
+    one_cta: u64,
+    /// Nanoseconds in which a multiprocessor with two CTAs multiplies 16 columns of each; none if only one may be resident.
+    two_ctas: Option<u64>,
 }
 
 /// The divisions among warps, for prefill steps of at most [`FEW_TOKENS`] tokens and for others.
@@ -34,29 +34,29 @@ const FEW_TOKENS: u32 = 64;
 
 /// Divisions among warpgroups. A warpgroup decodes weights once for all of its tokens, so 64 rows and 256 tokens take half the decoding of
 /// 128 rows and 128 tokens. While one warpgroup decodes, another multiplies: of the same CTA, or of a second one. In steps of few tokens
-/// the time is that of a chain: a warpgroup decodes 16 columns, multiplies them, and decodes the next ones.
+/// latency is the limit: a warpgroup decodes 16 columns, multiplies them, and decodes the next ones.
 ///
 /// Times are from the products of Llama-3.1-8B (Q4_K) on an H200, with 64 to 512 tokens; only their ratios matter.
-const WARPGROUPS: [OfWarpgroups; 9] = [
-    of_warpgroups([8, 1], 1, 256, 150, None),
-    of_warpgroups([8, 1], 1, 128, 88, None),
-    of_warpgroups([8, 1], 1, 64, 69, None),
-    of_warpgroups([4, 2], 1, 64, 63, None),
-    of_warpgroups([4, 1], 2, 128, 103, Some(182)),
-    of_warpgroups([4, 1], 2, 64, 78, Some(122)),
-    of_warpgroups([4, 1], 1, 128, 85, Some(108)),
-    of_warpgroups([4, 1], 1, 64, 44, Some(70)),
-    of_warpgroups([4, 1], 1, 32, 37, Some(55)),
+const WARPGROUPS: [MeasuredDivision; 9] = [
+    measured([8, 1], 1, 256, 150, None),
+    measured([8, 1], 1, 128, 88, None),
+    measured([8, 1], 1, 64, 69, None),
+    measured([4, 2], 1, 64, 63, None),
+    measured([4, 1], 2, 128, 103, Some(182)),
+    measured([4, 1], 2, 64, 78, Some(122)),
+    measured([4, 1], 1, 128, 85, Some(108)),
+    measured([4, 1], 1, 64, 44, Some(70)),
+    measured([4, 1], 1, 32, 37, Some(55)),
 ];
 
-const fn of_warpgroups(
+const fn measured(
     warps: [u32; 2],
     tiles: u32,
     tokens: u32,
-    nanoseconds: u64,
-    of_two: Option<u64>,
-) -> OfWarpgroups {
-    OfWarpgroups { division: Division { warps, tiles, tokens }, nanoseconds, of_two }
+    one_cta: u64,
+    two_ctas: Option<u64>,
+) -> MeasuredDivision {
+    MeasuredDivision { division: Division { warps, tiles, tokens }, one_cta, two_ctas }
 }
 
 /// Columns of a stage of inputs, and stages of weights and inputs: the first that fits.
@@ -93,9 +93,9 @@ fn among_warpgroups(gpu: &Gpu, product: &GemvShape) -> Option<GemmShape> {
     };
     WARPGROUPS
         .iter()
-        .filter(|of_warpgroups| supports(&of_warpgroups.division))
-        .filter(|of_warpgroups| of_warpgroups.division.block_tokens() <= product.tokens)
-        .filter_map(|of_warpgroups| of_warpgroups.fastest(gpu, product))
+        .filter(|measured| supports(&measured.division))
+        .filter(|measured| measured.division.block_tokens() <= product.tokens)
+        .filter_map(|measured| measured.fastest(gpu, product))
         .min_by_key(|(time, _)| *time)
         .map(|(_, shape)| shape)
 }
@@ -138,7 +138,7 @@ impl Division {
     }
 }
 
-impl OfWarpgroups {
+impl MeasuredDivision {
     /// The fastest shape with this division, of one and of two resident CTAs, and its expected time, comparable among divisions.
     fn fastest(&self, gpu: &Gpu, product: &GemvShape) -> Option<(u64, GemmShape)> {
         (1..=2)
@@ -150,10 +150,10 @@ impl OfWarpgroups {
             .min_by_key(|(time, _)| *time)
     }
 
-    /// Expected time of the multiprocessor with the most CTAs, if so many CTAs are resident.
+    /// Expected time of the multiprocessor with the most CTAs, in nanoseconds for 16 columns, if `resident` of them run at once.
     fn time(&self, gpu: &Gpu, shape: &GemmShape, resident: u32) -> Option<u64> {
         let ctas = shape.grid().iter().product::<u32>().div_ceil(gpu.multiprocessors);
-        let pair = if resident == 2 { self.of_two? } else { 2 * self.nanoseconds };
-        Some(u64::from(ctas / 2) * pair + u64::from(ctas % 2) * self.nanoseconds)
+        let pair = if resident == 2 { self.two_ctas? } else { 2 * self.one_cta };
+        Some(u64::from(ctas / 2) * pair + u64::from(ctas % 2) * self.one_cta)
     }
 }

@@ -92,11 +92,11 @@ pub(super) fn plans(
     Ok((merged, steps))
 }
 
-/// Most rows of a prefill step for the prompts of several sequences, if none of their contexts needs more.
+/// Rows of the largest prefill step of an engine with several slots, unless a context is longer or all contexts together are shorter.
 const ROWS_OF_SEVERAL: u32 = 512;
 
-/// Numbers of rows of an engine's prefill steps: up to the first that holds a slot's context, or the contexts of several slots as far as
-/// [`ROWS_OF_SEVERAL`] rows.
+/// Numbers of rows of an engine's prefill steps: up to the first that holds a slot's context, and with several slots their
+/// contexts together, but at most [`ROWS_OF_SEVERAL`] rows.
 fn prefill_sizes(params: &PlanParams) -> &'static [u32] {
     let &PlanParams { slots, context, .. } = params;
     let held = context.max(context.saturating_mul(slots).min(ROWS_OF_SEVERAL));

@@ -19,7 +19,7 @@ use crate::lanes::LANES;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// Alignment of addresses, and unit of sizes, in bytes.
+/// Alignment of the addresses of a bulk copy in bytes. Its size is a multiple of it.
 pub(super) const BULK_ALIGNMENT: u64 = 16;
 /// Operands of a `cp.async.bulk`: each lane copies one range of bytes.
 pub(crate) struct BulkCopies {

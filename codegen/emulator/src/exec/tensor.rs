@@ -138,12 +138,12 @@ struct Piece {
     bytes: u64,
     alignment: u64,
     tile: Tile,
-    /// What the tile's parts are in global memory.
+    /// The parts of `tile` by their addresses in global memory.
     parts: Vec<BoxPart>,
 }
 
-/// The chunks of 16 bytes of a box at `address` whose rows are shorter than the swizzle. Each is a copy of its own, so that checks do
-/// not take the gaps between rows for a part of the box.
+/// The chunks of 16 bytes of a box at `address` whose rows are shorter than the swizzle. Each is copied by
+/// itself, so that checks leave out the gaps between rows.
 fn pieces_between_gaps(map: &TensorMap, address: u64, tile: &Tile, parts: &[BoxPart]) -> Vec<Piece> {
     let rows = (0..map.rows()).map(|row| row * map.row_stride());
     let chunks = rows.flat_map(|row| (row..row + map.row_bytes()).step_by(BULK_ALIGNMENT as usize));

@@ -10,10 +10,13 @@ use crate::harness::HEADER;
 
 /// Kernel of one warp, whose first lane loads a box at `at` to `tile`, which `bytes` bytes of `out` then get.
 fn load(rank: usize, at: &str, bytes: u64) -> String {
-    kernel(
-        "",
-        &format!(
-            "    @%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], {bytes};
+    kernel("", &load_and_read(rank, at, bytes, bytes))
+}
+
+/// Body that loads a box at `at` to `tile`, waits for `expected` bytes, and copies the first `read` bytes of `tile` to `out`.
+pub(crate) fn load_and_read(rank: usize, at: &str, expected: u64, read: u64) -> String {
+    format!(
+        "    @%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], {expected};
     @%p cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile], [%map, {{{at}}}], [gate];
 WAIT: mbarrier.try_wait.parity.shared::cta.b64 %q, [gate], 0;
     @!%q bra WAIT;
@@ -26,9 +29,8 @@ COPY:
     add.u64 %x0, %x0, %out;
     st.global.b32 [%x0], %r2;
     add.u32 %r0, %r0, 128;
-    setp.lt.u32 %q, %r0, {bytes};
+    setp.lt.u32 %q, %r0, {read};
     @%q bra COPY;"
-        ),
     )
 }
 

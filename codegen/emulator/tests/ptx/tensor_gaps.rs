@@ -3,7 +3,7 @@
 use bespoke_emulator::{FindingKind, Swizzle, TensorMap, TensorType};
 use expect_test::expect;
 
-use crate::tensor::{Device, bytes, kernel};
+use crate::tensor::{Device, bytes, kernel, load_and_read};
 
 /// Bytes of a row of the tensor.
 const WIDTH: usize = 96;
@@ -14,7 +14,7 @@ const BEFORE: u8 = 0xdd;
 /// Bytes of shared memory that are read after a load.
 const READ: usize = 1024;
 
-/// Map of a tensor of bytes with boxes of `columns` × 8.
+/// Tensor map of u8 elements with boxes of 8 rows of `columns` elements.
 fn map(address: u64, columns: u32, swizzle: Swizzle) -> TensorMap {
     let sizes = [WIDTH as u64, HEIGHT as u64];
     TensorMap { swizzle, ..TensorMap::dense(TensorType::U8, address, &sizes, &[columns, 8]) }
@@ -39,27 +39,9 @@ FILL:
     )
 }
 
-/// Body that loads a box at `at`, of which the mbarrier expects `expected` bytes, and stores the first bytes of shared memory.
-fn loaded(at: (i32, i32), expected: u32) -> String {
-    format!(
-        "    @%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], {expected};
-    @%p cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile], [%map, {{{}, {}}}], [gate];
-WAIT: mbarrier.try_wait.parity.shared::cta.b64 %q, [gate], 0;
-    @!%q bra WAIT;
-    bar.sync 0;
-    mov.u32 %r0, %tid.x;
-    shl.b32 %r0, %r0, 2;
-COPY:
-    add.u32 %r1, %r0, %tile;
-    ld.shared.b32 %r2, [%r1];
-    cvt.u64.u32 %x0, %r0;
-    add.u64 %x0, %x0, %out;
-    st.global.b32 [%x0], %r2;
-    add.u32 %r0, %r0, 128;
-    setp.lt.u32 %q, %r0, {READ};
-    @%q bra COPY;",
-        at.0, at.1
-    )
+/// Body that loads a box at `at`, waits for `expected` bytes, and copies the first [`READ`] bytes of shared memory to the output.
+fn loaded((x, y): (i32, i32), expected: u64) -> String {
+    load_and_read(2, &format!("{x}, {y}"), expected, READ as u64)
 }
 
 /// Place in shared memory of byte `column` of row `row` of a box.
@@ -78,7 +60,7 @@ fn rows_begin_at_multiples_of_the_swizzle() {
                 let map = map(device.tensor, columns as u32, swizzle);
                 assert_eq!(map.box_bytes(), 8 * columns as u64);
                 assert_eq!(map.shared_bytes(), (7 * span + columns) as u64);
-                let text = kernel("", &(filled(READ) + &loaded((x, y), 8 * columns as u32)));
+                let text = kernel("", &(filled(READ) + &loaded((x, y), 8 * columns as u64)));
                 device
                     .run(&text, &map.encode().expect("valid"), 1)
                     .unwrap_or_else(|finding| panic!("{finding}\n{text}"));
@@ -121,7 +103,9 @@ fn gaps_between_rows_are_no_part_of_the_box() {
 fn a_gap_may_be_written_while_the_box_is_loaded() {
     let write = |at: usize| {
         let store = format!("    @%p st.shared.b32 [%tile+{at}], %r2;\nWAIT:");
-        filled(READ) + &loaded((0, 0), 128).replace("WAIT:", &store)
+        let load = loaded((0, 0), 128).replace("WAIT:", &store);
+        // The other threads read what the first one stores.
+        filled(READ) + &load.replace("COPY:", "    bar.sync 0;\nCOPY:")
     };
     let device = Device::new(&bytes(WIDTH * HEIGHT), READ);
     let map = map(device.tensor, 16, Swizzle::Bytes64).encode().expect("valid");
