@@ -5,7 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
-use crate::python::float_text;
+use crate::number::float_text;
 use crate::{iterators, limits};
 
 /// Options of `json.dumps`.

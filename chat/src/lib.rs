@@ -22,6 +22,7 @@ mod iterators;
 mod json;
 pub mod limits;
 mod message;
+mod number;
 mod python;
 mod rewrite;
 mod template;

@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// Source files of the prelude, each with a description of its contents.
-const FILES: [(&str, &str); 44] = [
+const FILES: [(&str, &str); 45] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
     ("assume", "Assumptions"),
@@ -35,6 +35,7 @@ const FILES: [(&str, &str); 44] = [
     ("float8", "8-bit floats"),
     ("bits", "Bits and bytes"),
     ("mma/fragment", "Fragments of matrices"),
+    ("mma/sums", "Fragments of sums"),
     ("mma/product", "Matrix products"),
     ("mma/double", "Matrix products of f64"),
     ("mma/load", "Matrices in shared memory"),

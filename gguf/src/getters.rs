@@ -2,7 +2,6 @@
 //!
 //! Exporters use integers of different widths, so a getter accepts any integer that fits its type.
 
-use crate::part::Part;
 use crate::{Array, Error, Gguf, Value};
 
 impl Gguf {
@@ -23,7 +22,7 @@ impl Gguf {
 
     /// The integer at `key`, of any kind, that fits `u32`; `None` if the key is missing.
     pub fn opt_u32(&self, key: &str) -> Result<Option<u32>, Error> {
-        self.convert(key, "an unsigned 32-bit integer", as_u32)
+        opt_u32(self.get(key), key)
     }
 
     /// The float at `key`.
@@ -86,9 +85,9 @@ impl Gguf {
     }
 }
 
-/// The integer at `key` of a file, of any kind, that fits `u32`; `None` if the key is missing.
-pub(crate) fn opt_u32(part: &Part, key: &str) -> Result<Option<u32>, Error> {
-    converted(part.get(key), key, "an unsigned 32-bit integer", as_u32)
+/// The integer at `key` of any kind, that fits `u32`; `None` if there is no value.
+pub(crate) fn opt_u32(value: Option<Value<'_>>, key: &str) -> Result<Option<u32>, Error> {
+    converted(value, key, "an unsigned 32-bit integer", as_u32)
 }
 
 fn converted<'a, T>(

@@ -167,7 +167,7 @@ impl Part {
     }
 
     fn read_alignment(&self) -> Result<u64, Error> {
-        let value = getters::opt_u32(self, "general.alignment")?.map_or(DEFAULT_ALIGNMENT, u64::from);
+        let value = self.opt_u32("general.alignment")?.map_or(DEFAULT_ALIGNMENT, u64::from);
         if value.is_power_of_two() { Ok(value) } else { Err(Error::Alignment { value }) }
     }
 
@@ -225,6 +225,11 @@ impl Part {
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
         let &index = self.key_index.get(key)?;
         self.value(&self.keys[index].1)
+    }
+
+    /// The integer of any kind at a key, that fits `u32`; `None` if the key is missing.
+    pub fn opt_u32(&self, key: &str) -> Result<Option<u32>, Error> {
+        getters::opt_u32(self.get(key), key)
     }
 
     /// Encoded value of a key, which starts with the kind.

@@ -4,7 +4,6 @@
 //! first part has the model's metadata. `llama-gguf-split` and gguf-py's `GGUFWriter` write such files.
 
 use crate::Error;
-use crate::getters::opt_u32;
 use crate::part::Part;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +23,7 @@ pub(crate) fn open(path: &Path) -> Result<Vec<Part>, Error> {
     if count <= 1 {
         return Ok(vec![given]);
     }
-    let index = opt_u32(&given, INDEX)?.ok_or_else(|| missing(INDEX))?;
+    let index = given.opt_u32(INDEX)?.ok_or_else(|| missing(INDEX))?;
     let Some(name) = SplitName::parse(path).filter(|name| (name.index, name.count) == (index, count)) else {
         return Err(Error::SplitName { path: path.into(), suffix: suffix(index, count) });
     };
@@ -41,7 +40,7 @@ pub(crate) fn open(path: &Path) -> Result<Vec<Part>, Error> {
         parts.push(part);
     }
     let found: usize = parts.iter().map(|part| part.tensors.len()).sum();
-    match opt_u32(&parts[0], TENSORS)? {
+    match parts[0].opt_u32(TENSORS)? {
         Some(expected) if expected as usize != found => {
             Err(Error::SplitTensors { key: TENSORS, expected, found })
         }
@@ -66,7 +65,7 @@ fn open_other(path: &Path, index: u32, count: u32) -> Result<Part, Error> {
         part => part.map_err(|source| in_part(path, source))?,
     };
     for (key, expected) in [(INDEX, index), (COUNT, count)] {
-        let found = opt_u32(&part, key).map_err(|source| in_part(path, source))?;
+        let found = part.opt_u32(key).map_err(|source| in_part(path, source))?;
         if found != Some(expected) {
             return Err(in_part(path, differs(key, found, expected)));
         }
@@ -76,7 +75,7 @@ fn open_other(path: &Path, index: u32, count: u32) -> Result<Part, Error> {
 
 /// Checks that a part belongs to the model of the first part.
 fn check(part: &Part, first: &Part) -> Result<(), Error> {
-    let (found, expected) = (opt_u32(part, TENSORS)?, opt_u32(first, TENSORS)?);
+    let (found, expected) = (part.opt_u32(TENSORS)?, first.opt_u32(TENSORS)?);
     if let Some(expected) = expected.filter(|_| found != expected) {
         return Err(differs(TENSORS, found, expected));
     }
@@ -88,7 +87,7 @@ fn check(part: &Part, first: &Part) -> Result<(), Error> {
 }
 
 fn count(part: &Part) -> Result<u32, Error> {
-    Ok(opt_u32(part, COUNT)?.unwrap_or(0))
+    Ok(part.opt_u32(COUNT)?.unwrap_or(0))
 }
 
 fn missing(key: &str) -> Error {

@@ -203,17 +203,21 @@ impl<'a> Generation<'a> {
     /// Steps are not enqueued ahead if log-probabilities are needed, because the next step overwrites the logits, nor with a
     /// grammar, because the next step's mask depends on this token.
     fn choose(&mut self) -> Option<Result<u32, EngineError>> {
-        match self.guide.as_mut().map(Guide::next) {
-            None => {}
+        let masked = match self.guide.as_mut().map(Guide::next) {
+            None => Ok(()),
             Some(Ok(Next::End)) => {
                 self.answer.stop(FinishReason::Complete);
                 return None;
             }
-            Some(next) => {
-                if let Err(error) = next.and_then(|next| self.engine.set_mask(&next)) {
-                    return Some(Err(error));
-                }
+            Some(Ok(Next::Any(mask))) => self.engine.set_mask(&mask),
+            Some(Ok(Next::Only(tokens))) => {
+                let vocab = self.engine.plan().shape.dimensions.vocab;
+                self.engine.set_mask(&mask_of(tokens.first().copied(), vocab))
             }
+            Some(Err(error)) => Err(error),
+        };
+        if let Err(error) = masked {
+            return Some(Err(error));
         }
         let one = self.logprobs.is_some() || self.guide.is_some();
         let ahead = if one { 1 } else { self.answer.tokens_left() };

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::pointer::{Constant, Local, Ptr};
-use super::record::{emit1, fail, with};
+use super::recorder::{emit1, fail, with};
 use super::scalar::Scalar;
 use crate::ir::{self, CONSTANT_MEMORY, Op, Type};
 

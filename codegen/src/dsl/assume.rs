@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use cranelift_entity::packed_option::ReservedValue;
 
-use super::record::{Site, emit, fail, with};
+use super::recorder::{Site, emit, fail, with};
 use super::value::IntoVal;
 use crate::ir::{self, Binary, Compare, Fact, Function, Op, Unary};
 

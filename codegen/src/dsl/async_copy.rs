@@ -13,7 +13,7 @@ use std::panic::Location;
 use super::cache_policy::CachePolicy;
 use super::mbarrier::{ClusterMbarrier, Mbarrier};
 use super::pointer::{Cluster, Global, Ptr, Shared};
-use super::record::emit;
+use super::recorder::emit;
 use super::value::IntoVal;
 use crate::ir::{self, AsyncCopy, Op, Type};
 

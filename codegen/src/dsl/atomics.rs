@@ -2,9 +2,10 @@
 
 use std::panic::Location;
 
+use super::number::{AtomicNumber, Int};
 use super::pointer::{Ptr, Space};
-use super::record::emit1;
-use super::scalar::{AtomicNumber, Int, RawWord, Scalar};
+use super::recorder::emit1;
+use super::scalar::{RawWord, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Atomic, Op, Ordering};
 

@@ -2,8 +2,9 @@
 
 use std::panic::Location;
 
-use super::record::{emit, emit1};
-use super::scalar::{Bits, Int};
+use super::number::Int;
+use super::recorder::{emit, emit1};
+use super::scalar::Bits;
 use super::value::{IntoVal, Val};
 use crate::ir::{Op, Type, Unary};
 

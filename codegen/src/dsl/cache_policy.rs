@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::pointer::{Global, Ptr};
-use super::record::{emit, emit1};
+use super::recorder::{emit, emit1};
 use super::scalar::Scalar;
 use super::value::{IntoVal, Val};
 use super::vector;

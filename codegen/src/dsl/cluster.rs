@@ -6,7 +6,7 @@
 use std::panic::Location;
 
 use super::pointer::{Cluster, Ptr, Shared};
-use super::record::{emit, emit1};
+use super::recorder::{emit, emit1};
 use super::value::{IntoVal, Val};
 use crate::ir::{ClusterBarrier, Op, Special, Type};
 

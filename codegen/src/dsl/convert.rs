@@ -2,8 +2,9 @@
 
 use std::panic::Location;
 
-use super::record::{Site, emit, emit1, fail};
-use super::scalar::{Int, Number, Scalar};
+use super::number::{Int, Number};
+use super::recorder::{Site, emit, emit1, fail};
+use super::scalar::Scalar;
 use super::value::Val;
 use crate::ir::{Op, Rounding, Type};
 

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::record::emit1;
+use super::recorder::emit1;
 use super::scalar::{E4m3, E4m3x2, E5m2, E5m2x2, F16x2, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Float8, Op, Type};

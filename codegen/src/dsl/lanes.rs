@@ -2,10 +2,9 @@
 
 use std::panic::Location;
 
-use super::record::{Site, emit, emit1, fail};
+use super::recorder::{Site, emit, emit1, fail};
 use super::scalar::{RawWord, Word};
 use super::value::{IntoVal, Val};
-use super::warp::ReducedWord;
 use crate::ir::{Match, Op, Reduce, Shuffle, Type, Vote};
 
 /// Lanes of a warp that exchange values: the members of a mask. Made by [`lanes`].
@@ -301,3 +300,13 @@ impl Lanes {
         Val::from_id(emit1(Op::Elect, Type::U32, &[self.mask.id()], Location::caller()))
     }
 }
+
+/// 32-bit integers: the operands of `redux`.
+#[diagnostic::on_unimplemented(
+    message = "`redux` takes `u32` or `i32`, not `{Self}`",
+    label = "expected u32 or i32",
+    note = "`warp_sum` and `warp_max` take any 32-bit number"
+)]
+pub trait ReducedWord: Word {}
+impl ReducedWord for u32 {}
+impl ReducedWord for i32 {}

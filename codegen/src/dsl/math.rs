@@ -4,8 +4,9 @@ use std::panic::Location;
 
 use half::f16;
 
-use super::record::emit1;
-use super::scalar::{F16x2, Float, Fractional, Int, Number, Scalar, WideFloat};
+use super::number::{Float, Fractional, Int, Number, WideFloat};
+use super::recorder::emit1;
+use super::scalar::{F16x2, Scalar};
 use super::value::{IntoVal, Val, val};
 use crate::ir::{Binary, Compare, Op, Type, Unary};
 

@@ -8,7 +8,7 @@
 use std::panic::Location;
 
 use super::pointer::{Cluster, Index, Ptr, Shared, shared_array};
-use super::record::{Site, emit, emit1, with};
+use super::recorder::{Site, emit, emit1, with};
 use super::value::{IntoVal, Val, val};
 use crate::Carry;
 use crate::ir::{self, BlockCall, FenceFor, Op, Type};

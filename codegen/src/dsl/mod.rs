@@ -21,10 +21,12 @@ mod functions;
 mod functions_f64;
 pub mod hooks;
 mod inline;
+mod kernel_param;
 mod lanes;
 mod math;
 mod mbarrier;
 mod mma;
+mod number;
 mod ops;
 mod ordered;
 mod packed;
@@ -34,6 +36,7 @@ mod pipeline;
 mod pointer;
 mod print;
 pub(crate) mod record;
+pub(crate) mod recorder;
 mod reduce;
 mod registers;
 mod rejected;
@@ -64,6 +67,7 @@ pub use lanes::*;
 pub use math::*;
 pub use mbarrier::*;
 pub use mma::*;
+pub use number::{AtomicNumber, Float, Fractional, Int, Number, WideFloat};
 pub use ops::{Divide, Remainder};
 pub use packed::*;
 pub use parameters::Parameters;
@@ -73,13 +77,11 @@ pub use pipeline::{
 };
 pub use pointer::{Cluster, Constant, Global, Local, Ptr, Shared, Space, dynamic_shared, shared_array};
 pub use print::*;
-pub use record::{RecordError, Recorded};
+pub use record::Recorded;
+pub use recorder::RecordError;
 pub use reduce::*;
 pub use registers::*;
-pub use scalar::{
-    AtomicNumber, Bf16x2, Bits, E4m3, E4m3x2, E5m2, E5m2x2, F16x2, Float, Fractional, Int, Number, RawWord,
-    Scalar, WideFloat, Word,
-};
+pub use scalar::{Bf16x2, Bits, E4m3, E4m3x2, E5m2, E5m2x2, F16x2, RawWord, Scalar, Word};
 pub use scan::*;
 pub use shared_tile::*;
 pub use sync::*;

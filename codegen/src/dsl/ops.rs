@@ -3,8 +3,9 @@
 use std::ops::*;
 use std::panic::Location;
 
-use super::record::emit1;
-use super::scalar::{Bf16x2, Bits, F16x2, Int, NoBits, Number, Scalar};
+use super::number::{Int, Number};
+use super::recorder::emit1;
+use super::scalar::{Bf16x2, Bits, F16x2, NoBits, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Binary, Op, Unary};
 

@@ -6,7 +6,7 @@
 use std::panic::Location;
 
 use super::pointer::{Ptr, Space};
-use super::record::{emit, emit1};
+use super::recorder::{emit, emit1};
 use super::scalar::Scalar;
 use super::value::{IntoVal, Val};
 use crate::ir::{Access, Op, Order, Scope};

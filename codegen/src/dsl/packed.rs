@@ -8,8 +8,9 @@ use std::panic::Location;
 
 use half::{bf16, f16};
 
-use super::record::{emit, emit1};
-use super::scalar::{Bf16x2, F16x2, Float, Number, Scalar};
+use super::number::{Float, Number};
+use super::recorder::{emit, emit1};
+use super::scalar::{Bf16x2, F16x2, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::Op;
 

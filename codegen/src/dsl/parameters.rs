@@ -2,8 +2,9 @@
 
 use std::panic::Location;
 
+use super::kernel_param::parameter;
 use super::pointer::{Global, Ptr};
-use super::record::{fail, parameter};
+use super::recorder::fail;
 use super::scalar::Scalar;
 use super::value::Val;
 

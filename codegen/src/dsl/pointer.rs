@@ -3,7 +3,8 @@
 use std::marker::{PhantomData, PhantomPinned};
 use std::panic::Location;
 
-use super::record::{Handle, KernelParam, PointerParam, Site, emit1, fail, with};
+use super::kernel_param::{KernelParam, PointerParam};
+use super::recorder::{Handle, Site, emit1, fail, with};
 use super::scalar::Scalar;
 use super::value::Val;
 use crate::ir::{self, Binary, Op, Param, Rounding, Type};

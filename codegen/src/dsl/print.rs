@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use super::arrays::local_array;
 use super::math::select;
 use super::pointer::{Global, Local, Ptr};
-use super::record::{Site, emit, fail, with};
+use super::recorder::{Site, emit, fail, with};
 use super::scalar::Scalar;
 use super::value::{Val, val};
 

@@ -1,8 +1,9 @@
 //! Reductions over a warp and over a CTA, written in the kernel language.
 
 use super::math::select;
+use super::number::Number;
 use super::pointer::{Ptr, Shared};
-use super::scalar::{Number, Word};
+use super::scalar::Word;
 use super::sync::barrier;
 use super::threads::{lane, warp_index};
 use super::value::Val;

@@ -5,7 +5,7 @@
 
 use std::panic::Location;
 
-use super::record::{Site, emit, fail, with};
+use super::recorder::{Site, emit, fail, with};
 use crate::ir::{Op, Type};
 
 /// Gives registers to the CTA until each thread of the warpgroup has `count` left.

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::record::emit;
+use super::recorder::emit;
 use super::value::IntoVal;
 use crate::ir::{Op, Scope, Type};
 

@@ -16,9 +16,10 @@ use std::marker::{PhantomData, PhantomPinned};
 use std::panic::Location;
 
 use super::cache_policy::CachePolicy;
+use super::kernel_param::TensorParam;
 use super::mbarrier::Mbarrier;
 use super::pointer::{Ptr, Shared};
-use super::record::{Handle, Site, TensorParam, emit, fail};
+use super::recorder::{Handle, Site, emit, fail};
 use super::scalar::Scalar;
 use super::shared_tile::{Coordinates, SharedTile, SharedTiles, TileShape, TileSwizzle, Unswizzled};
 use super::value::{IntoVal, Val};

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::record::{emit1, with};
+use super::recorder::{emit1, with};
 use super::value::Val;
 use crate::ir::{Op, Special};
 

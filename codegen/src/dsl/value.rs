@@ -3,7 +3,7 @@
 use std::marker::{PhantomData, PhantomPinned};
 use std::panic::Location;
 
-use super::record::{Handle, Site, emit1};
+use super::recorder::{Handle, Site, emit1};
 use super::scalar::Scalar;
 use crate::ir::{self, Op};
 

@@ -1,6 +1,6 @@
 //! Elements of vector accesses: as they are, or several narrow elements in each 32-bit word.
 
-use super::record::{Site, emit, emit1};
+use super::recorder::{Site, emit, emit1};
 use super::scalar::Scalar;
 use crate::ir::{Access, Op, Rounding, Type, Value};
 

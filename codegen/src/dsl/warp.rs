@@ -1,7 +1,7 @@
 //! Data exchange between the 32 lanes of a warp. All lanes must execute each function together: not under a divergent
 //! condition. [`lanes`] has the same functions for some of the lanes.
 
-use super::lanes::{Lanes, lanes};
+use super::lanes::{Lanes, ReducedWord, lanes};
 use super::scalar::{RawWord, Word};
 use super::value::{IntoVal, Val};
 
@@ -165,16 +165,6 @@ pub fn match_any<T: RawWord>(value: Val<T>) -> Val<u32> {
 pub fn match_all<T: RawWord>(value: Val<T>) -> Val<bool> {
     whole_warp().match_all(value)
 }
-
-/// 32-bit integers: the operands of `redux`.
-#[diagnostic::on_unimplemented(
-    message = "`redux` takes `u32` or `i32`, not `{Self}`",
-    label = "expected u32 or i32",
-    note = "`warp_sum` and `warp_max` take any 32-bit number"
-)]
-pub trait ReducedWord: Word {}
-impl ReducedWord for u32 {}
-impl ReducedWord for i32 {}
 
 /// The wrapping sum of `value` over all lanes, in every lane.
 ///

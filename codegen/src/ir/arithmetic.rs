@@ -1,11 +1,12 @@
 //! Arithmetic and bitwise opcodes of one and two operands, comparisons and roundings.
 
 use super::effect::{BASELINE, Requirement, since};
+use super::named::named_enum;
 use super::rule::{
     APPROXIMATED, BITS, INTEGER, INTEGER_16_UP, INTEGER_32_UP, INTEGER_OR_WIDE_FLOAT, NUMBER, ONLY_F32,
     ROUNDED, SIGNED_NUMBER, T, U32, WIDE_FLOAT, typed,
 };
-use super::table::{named_enum, opcode_family};
+use super::table::opcode_family;
 use super::types::Type;
 use crate::target::Target::Sm90;
 

@@ -1,6 +1,6 @@
 //! Properties of opcodes for passes: effect, convergence and lowest target.
 
-use super::table::named_enum;
+use super::named::named_enum;
 use crate::target::{IsaVersion, Target};
 
 /// Side effect of an instruction. Decides whether passes may remove, merge or move the instruction.

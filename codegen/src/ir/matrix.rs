@@ -2,10 +2,10 @@
 
 use super::effect::{BASELINE, Requirement, since};
 use super::lex::ParseError;
-use super::members::{Flag, Format};
+use super::members::{Flag, Format, Variant};
+use super::named::named_enum;
 use super::reader::Reader;
 use super::rule::{ANY, BITS_32, Rule, Slot, T, U32, U64, exactly, typed};
-use super::table::named_enum;
 use super::types::Type;
 use crate::target::Target::{Sm89, Sm90};
 
@@ -167,6 +167,30 @@ pub struct WgmmaOperands {
     pub a_transposed: bool,
     /// Whether B is contiguous along its columns' numbers (N); else along K.
     pub b_transposed: bool,
+}
+
+/// Format of a matrix product: its shape, then the element types of A and of B.
+pub(super) struct MmaFormat;
+
+impl Format<Mma> for MmaFormat {
+    fn print(&self, member: Mma, _: Type) -> String {
+        format!("{} {} {}", member.shape, member.a, member.b)
+    }
+
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<Mma, ParseError> {
+        let shape = Variant.read(reader, ty)?;
+        Ok(Mma { shape, a: Variant.read(reader, ty)?, b: Variant.read(reader, ty)? })
+    }
+
+    fn examples(&self) -> Vec<Mma> {
+        let mut all = Vec::new();
+        for &shape in MmaShape::ALL {
+            for &a in MmaElement::ALL {
+                all.extend(MmaElement::ALL.iter().map(|&b| Mma { shape, a, b }));
+            }
+        }
+        all
+    }
 }
 
 /// Format of the operands of a warpgroup's product: a word for each property that is true.

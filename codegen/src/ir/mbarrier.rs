@@ -1,8 +1,9 @@
 //! Barriers in shared memory that count arrivals and bytes, and the fences that they need.
 
 use super::effect::{BASELINE, since};
+use super::named::named_enum;
 use super::rule::{CLUSTER, PRED, SHARED, U32, untyped};
-use super::table::{named_enum, opcode_family};
+use super::table::opcode_family;
 use crate::target::Target::{Sm80, Sm90};
 
 opcode_family! {

@@ -1,8 +1,11 @@
 //! Memory accesses: cache operators, memory order, atomic operations.
 
 use super::effect::Effect;
+use super::lex::ParseError;
+use super::members::{AtPointer, Format, Variant};
+use super::named::named_enum;
+use super::reader::Reader;
 use super::rule::{ELEMENT, POINTER, Rule, T, typed};
-use super::table::named_enum;
 use super::types::Type;
 
 named_enum! {
@@ -173,5 +176,66 @@ impl Access {
             return Err("an ordered access has no cache hint".into());
         }
         Ok(())
+    }
+}
+
+/// Format of a memory order and its scope; `relaxed` is omitted.
+pub(super) struct AtomicOrdering;
+
+impl Format<Ordering> for AtomicOrdering {
+    fn print(&self, member: Ordering, _: Type) -> String {
+        if member.order == Order::Relaxed { member.scope.to_string() } else { member.to_string() }
+    }
+
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<Ordering, ParseError> {
+        let order = reader.optional().unwrap_or(Order::Relaxed);
+        Ok(order.among(Variant.read(reader, ty)?))
+    }
+
+    fn examples(&self) -> Vec<Ordering> {
+        let scopes = |&order: &Order| Scope::ALL.iter().map(move |&scope| order.among(scope));
+        Order::ALL.iter().flat_map(scopes).collect()
+    }
+}
+
+/// Format of a load or store: vector length, cache operator, policy flag and ordering; defaults are omitted.
+pub(super) struct AccessFormat;
+
+impl Format<Access> for AccessFormat {
+    fn print(&self, member: Access, _: Type) -> String {
+        let vector = (member.vector != 1).then(|| format!("x{}", member.vector));
+        let cache = (member.cache != Cache::Default).then(|| member.cache.to_string());
+        let hinted = member.hinted.then(|| "hinted".to_owned());
+        let ordering = member.ordering.map(|ordering| ordering.to_string());
+        [vector, cache, hinted, ordering].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<Access, ParseError> {
+        let mut access = Access::SCALAR;
+        if let Some(digits) = reader.peek_word().and_then(|word| word.strip_prefix('x')) {
+            access.vector =
+                digits.parse().map_err(|_| reader.error("expected a number of elements like x4"))?;
+            reader.at += 1;
+        }
+        access.cache = reader.optional().unwrap_or(Cache::Default);
+        access.hinted = reader.eat_word("hinted");
+        if let Some(order) = reader.optional::<Order>() {
+            access.ordering = Some(order.among(Variant.read(reader, ty)?));
+        }
+        Ok(access)
+    }
+
+    fn examples(&self) -> Vec<Access> {
+        let mut all = Vec::new();
+        for (vector, offset) in [1, 2, 4].into_iter().zip(AtPointer.examples()) {
+            let plain = Access { vector, offset, ..Access::SCALAR };
+            for &cache in Cache::ALL {
+                all.extend([false, true].map(|hinted| Access { cache, hinted, ..plain }));
+            }
+            let ordered = |ordering| Access { ordering: Some(ordering), ..plain };
+            all.extend(AtomicOrdering.examples().into_iter().map(ordered));
+        }
+        all.extend([i32::MIN, i32::MAX].map(|offset| Access { offset, ..Access::SCALAR }));
+        all
     }
 }

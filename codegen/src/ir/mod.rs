@@ -22,6 +22,7 @@ mod matrix;
 mod mbarrier;
 mod members;
 mod memory;
+mod named;
 mod op;
 pub mod parse;
 pub mod print;

@@ -14,11 +14,11 @@ use super::effect::{BASELINE, Effect, Requirement, since};
 use super::entities::{LocalVar, SharedVar, TableVar};
 use super::inline::{Inline, InlineFormat};
 use super::matrix::{
-    Mma, MmaElement, WgmmaOperands, WgmmaOperandsFormat, pass_through, wgmma_rule, wgmma_sums,
+    Mma, MmaElement, MmaFormat, WgmmaOperands, WgmmaOperandsFormat, pass_through, wgmma_rule, wgmma_sums,
 };
 use super::mbarrier::{Eviction, FenceFor, Mbarrier};
 use super::members::*;
-use super::memory::{Access, Atomic, Cache, Ordering, Scope};
+use super::memory::{Access, AccessFormat, Atomic, AtomicOrdering, Cache, Ordering, Scope};
 use super::rule::*;
 use super::table::opcodes;
 use super::threads::{ClusterBarrier, Match, Reduce, Shuffle, Vote};
@@ -213,7 +213,7 @@ opcodes! {
         TransposeMatrix = "transpose_matrix": untyped(&[U32], &[U32]);
             Pure; Warp { ptx: "movmatrix.sync" }; since("movmatrix", Sm80, (7, 8)),
         /// A matrix product `A·B + C`, by the whole warp.
-        Mma(mma: Mma as Product) = "mma": mma.rule(ty); Pure; Warp { ptx: "mma.sync" };
+        Mma(mma: Mma as MmaFormat) = "mma": mma.rule(ty); Pure; Warp { ptx: "mma.sync" };
             mma.requirement(ty),
 
         /// Orders the writes of registers before the products of a warpgroup that follow. Operands and results: `sums`

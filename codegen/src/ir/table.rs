@@ -1,56 +1,8 @@
 //! The macros that declare opcodes as rows of a table: name in the text form, members and properties.
 //!
-//! The members of an opcode are its data besides operands, such as the bits of a constant. [`named_enum!`] declares an
-//! enumeration whose variants have a name in the text form. [`opcode_family!`] adds the type rule and the lowest target
-//! of each variant. [`opcodes!`] declares an enumeration with members and every property that a pass, the parser or the
+//! The members of an opcode are its data besides operands, such as the bits of a constant. [`opcode_family!`] declares an
+//! enumeration as [`named_enum!`](super::named::named_enum) does, with the type rule and the lowest target of each variant. [`opcodes!`] declares an enumeration with members and every property that a pass, the parser or the
 //! printer needs. Every row states every property: none has a default.
-
-/// An enumeration that [`named_enum!`] declared.
-pub(super) trait Named: Copy + 'static {
-    /// Every variant, in order.
-    const ALL: &'static [Self];
-
-    /// Name of the variant in the text form.
-    fn name(self) -> &'static str;
-}
-
-/// Declares an enumeration whose variants have a name in the text form, with `ALL`, `name`, `Display` and `FromStr`.
-macro_rules! named_enum {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $($(#[$vmeta])* $variant,)* }
-
-        impl $name {
-            /// Every variant, in order.
-            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-
-            /// The name in the IR's text form.
-            pub fn name(self) -> &'static str {
-                match self { $($name::$variant => $text,)* }
-            }
-        }
-
-        impl $crate::ir::table::Named for $name {
-            const ALL: &'static [$name] = $name::ALL;
-
-            fn name(self) -> &'static str {
-                $name::name(self)
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str(self.name()) }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = ();
-            fn from_str(text: &str) -> Result<Self, ()> {
-                Self::ALL.iter().copied().find(|v| v.name() == text).ok_or(())
-            }
-        }
-    };
-}
 
 /// Declares an enumeration of opcodes without members. A row is `Variant = "name": rule; lowest target,`; both
 /// expressions may use the instruction's type, named after `at`.
@@ -58,7 +10,7 @@ macro_rules! opcode_family {
     ($(#[$meta:meta])* pub enum $name:ident at $ty:ident {
         $($(#[$vmeta:meta])* $variant:ident = $text:literal: $rule:expr; $needs:expr,)*
     }) => {
-        $crate::ir::table::named_enum! {
+        $crate::ir::named::named_enum! {
             $(#[$meta])*
             pub enum $name { $($(#[$vmeta])* $variant = $text,)* }
         }
@@ -222,6 +174,5 @@ macro_rules! for_each_combination {
 }
 
 pub(crate) use for_each_combination;
-pub(crate) use named_enum;
 pub(crate) use opcode_family;
 pub(crate) use opcodes;

@@ -1,6 +1,6 @@
 //! Tensor maps: what a kernel expects of the tensor map that a launch passes, and reductions by bulk tensor copies.
 
-use super::table::named_enum;
+use super::named::named_enum;
 use super::types::Type;
 
 /// Largest number of dimensions of a tensor map.

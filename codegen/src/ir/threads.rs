@@ -1,7 +1,7 @@
 //! Exchanges among threads: shuffles, votes, matches, reductions, and the barrier of a cluster.
 
+use super::named::named_enum;
 use super::rule::{BITS_32_OR_64, ONLY_PRED, ONLY_U32, PRED, Rule, T, U32, U32_OR_I32, typed};
-use super::table::named_enum;
 
 named_enum! {
     /// Source lane of a shuffle.

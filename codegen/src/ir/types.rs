@@ -1,6 +1,6 @@
 //! The types of IR values.
 
-use super::table::named_enum;
+use super::named::named_enum;
 
 named_enum! {
     /// The type of an SSA value.

@@ -1,72 +1,9 @@
-//! Functions that are called: signatures, calls, parameters and results.
-//!
-//! Parameters and results are in `.param` space, as the ABI has them: each parameter is a scalar, and the results are fields
-//! of one structure. A predicate is a 32-bit number, 0 or 1.
-
-use std::fmt::Write;
+//! Calls of functions, the parameters and the results that they pass; see `signature`.
 
 use super::operand::Class;
-use super::printer::{Printer, param_name};
-use crate::ir::{Callee, Function, InstData, Type, Value};
-
-/// Name of the structure of results in a function.
-const RESULTS: &str = "results";
-
-/// Name of the structure of results at a call.
-const RETURNED: &str = "returned";
-
-/// Names that hide functions of the same names.
-pub(super) const NAMES: [&str; 2] = [RESULTS, RETURNED];
-
-/// Alignment of the structure of results, in bytes.
-const RESULTS_ALIGN: u32 = 8;
-
-/// PTX type of a parameter or result.
-fn passed(ty: Type) -> &'static str {
-    match Class::of(ty) {
-        Class::Pred => "b32",
-        class => class.declared(),
-    }
-}
-
-/// Size of a parameter or result in bytes.
-fn size(ty: Type) -> u32 {
-    match Class::of(ty) {
-        Class::Half => 2,
-        Class::Pred | Class::Word | Class::Float => 4,
-        Class::Long | Class::Double => 8,
-    }
-}
-
-/// Offsets of the results in their structure, and the structure's size.
-fn fields(results: &[Type]) -> (Vec<u32>, u32) {
-    let mut end = 0u32;
-    let offsets = results.iter().map(|&ty| {
-        let offset = end.next_multiple_of(size(ty));
-        end = offset + size(ty);
-        offset
-    });
-    (offsets.collect(), end)
-}
-
-fn results_declaration(name: &str, results: &[Type]) -> String {
-    format!(".param .align {RESULTS_ALIGN} .b8 {name}[{}]", fields(results).1)
-}
-
-/// Prints the signature of a function called `name`.
-pub(super) fn function_signature(function: &Function, name: &str, out: &mut String) {
-    let results = function.results.as_deref().unwrap_or_default();
-    let returned = match results {
-        [] => String::new(),
-        results => format!("({}) ", results_declaration(RESULTS, results)),
-    };
-    let params = function.params.iter().enumerate();
-    let params: Vec<String> = params
-        .map(|(index, param)| format!(".param .{} {}", passed(param.ty), param_name(function, index)))
-        .collect();
-    // Writing to a string cannot fail.
-    let _ = writeln!(out, ".func {returned}{name}({})", params.join(", "));
-}
+use super::printer::Printer;
+use super::signature::{RESULTS, RETURNED, fields, param_name, passed, results_declaration};
+use crate::ir::{Callee, InstData, Type, Value};
 
 impl Printer<'_> {
     /// Prints a call: a block with the `.param` variables of its parameters and results.

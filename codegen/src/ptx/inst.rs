@@ -1,7 +1,8 @@
 //! Prints one IR instruction as PTX.
 
 use super::operand::{Class, Register, arithmetic, bits, memory};
-use super::printer::{Printer, param_name};
+use super::printer::Printer;
+use super::signature::param_name;
 use crate::ir::{
     Binary, ClusterBarrier, Compare, Inline, InstData, Op, Piece, Reduce, Rounding, Special, TableVar, Type,
     Unary, Vote, pieces,

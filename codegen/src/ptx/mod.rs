@@ -21,6 +21,7 @@ mod moves;
 mod operand;
 mod printer;
 mod shared_registers;
+mod signature;
 mod symbols;
 mod unsupported;
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::call;
 use super::lines::{INLINED_AT, Lines, inlined};
-use super::printer::{Printer, param_name};
+use super::printer::Printer;
+use super::signature::{self, param_name};
 use super::symbols::Symbols;
 use super::unsupported::Unsupported;
 use crate::ir::{ARRAY_ALIGN, Function, Op, Table};
@@ -92,7 +92,7 @@ fn is_generated(all: &[&Function], symbols: &Symbols<'_>, name: &str) -> bool {
         |function: &&Function| (0..function.params.len()).any(|index| param_name(function, index) == name);
     [WARP_SIZE, "dynamic_shared", "vprintf", "vprintf_param_0", "vprintf_param_1", "func_retval0"]
         .contains(&name)
-        || call::NAMES.contains(&name)
+        || signature::NAMES.contains(&name)
         || ["shared", "local", "param"].into_iter().any(is_numbered)
         || variables(all, symbols).iter().any(|variable| variable.name == name)
         || all.iter().any(is_parameter)

@@ -6,15 +6,13 @@ use std::fmt::Write;
 use cranelift_entity::SecondaryMap;
 use rustc_hash::FxHashMap;
 
-use super::call::function_signature;
 use super::lines::Lines;
 use super::moves::{Move, sequence};
 use super::operand::{Class, Register, arithmetic, bits, immediate, immediate_allowed};
 use super::shared_registers::shared_registers;
+use super::signature::{entry_signature, function_signature};
 use super::symbols::Symbols;
-use crate::ir::{
-    ARRAY_ALIGN, Block, BlockCall, Function, InstData, Op, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, Type, Value,
-};
+use crate::ir::{ARRAY_ALIGN, Block, BlockCall, Function, InstData, Op, Type, Value};
 
 /// State of printing one entry point.
 pub(super) struct Printer<'a> {
@@ -225,7 +223,7 @@ impl<'a> Printer<'a> {
     pub fn entry(mut self) -> (String, Lines<'a>) {
         self.body();
         let mut out = String::with_capacity(self.text.len() + 1024);
-        self.entry_signature(&mut out);
+        entry_signature(self.function, &mut out);
         self.definition(out)
     }
 
@@ -235,50 +233,6 @@ impl<'a> Printer<'a> {
         let mut out = String::with_capacity(self.text.len() + 1024);
         function_signature(self.function, name, &mut out);
         self.definition(out)
-    }
-
-    fn entry_signature(&self, out: &mut String) {
-        let function = self.function;
-        let mut line = |text: std::fmt::Arguments<'_>| {
-            let _ = writeln!(out, "{text}");
-        };
-        // Local arrays are on the stack, as spilled registers are.
-        let locals: u64 = function.functions.iter().chain([function]).map(Function::local_bytes).sum();
-        let stack = u64::from(function.allow_spills) + locals;
-        if stack > 0 {
-            line(format_args!("{}{stack} bytes of stack", crate::ptxas::ALLOWED));
-        }
-        line(format_args!(".visible .entry {}(", function.name));
-        for (index, param) in function.params.iter().enumerate() {
-            let comma = if index + 1 < function.params.len() { "," } else { "" };
-            let kind = match Class::of(param.ty) {
-                Class::Half => bits(param.ty),
-                // A predicate parameter is passed as a byte that is 0 or 1.
-                Class::Pred => "u8",
-                _ => super::operand::memory(param.ty),
-            };
-            if param.ty == Type::TensorMap {
-                let name = param_name(function, index);
-                let size = format!("[{TENSOR_MAP_BYTES}]");
-                line(format_args!("\t.param .align {TENSOR_MAP_ALIGN} .b8 {name}{size}{comma}"));
-                continue;
-            }
-            let aligned = param.align.map_or(String::new(), |bytes| format!(".ptr .global .align {bytes} "));
-            line(format_args!("\t.param .{kind} {aligned}{}{comma}", param_name(function, index)));
-        }
-        line(format_args!(")"));
-        if let Some([x, y, z]) = function.threads_by_axis() {
-            line(format_args!(".reqntid {x}, {y}, {z}"));
-        }
-        if let Some(blocks) = function.min_blocks {
-            line(format_args!(".minnctapersm {blocks}"));
-        }
-        if let Some(registers) = function.max_registers {
-            line(format_args!(".maxnreg {registers}"));
-        }
-        if let Some(blocks) = function.cluster {
-            line(format_args!(".reqnctapercluster {blocks}, 1, 1"));
-        }
     }
 
     /// Appends the body to the signature.
@@ -310,9 +264,4 @@ impl<'a> Printer<'a> {
 /// PTX label of a block.
 fn label(block: Block) -> String {
     format!("$L_{block}")
-}
-
-/// PTX name of a kernel parameter, prefixed because parameters share a name space with the module's symbols.
-pub(super) fn param_name(function: &Function, index: usize) -> String {
-    format!("{}_param_{}", function.name, function.params[index].name)
 }

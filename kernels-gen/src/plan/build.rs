@@ -2,13 +2,14 @@
 
 mod attention;
 
+use super::builder::{Builder, View, f32s};
 use super::gpu::Gpu;
 use super::sampling::{self, SharedBuffers};
 use super::tuning::{Site, Tuning};
 use super::weights::{segments, stack};
 use super::{
-    Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
-    PlanKernel, PlanParams, Sampling, StepKind, cost, prefill_cost,
+    BufferKind, BufferName, LaunchLabel, LaunchRole, Part, PartForm, Plan, PlanParams, Sampling, StepKind,
+    cost, prefill_cost,
 };
 use crate::kernels::attention::{AppendShape, AttentionShape, SharesShape};
 use crate::kernels::embed::EmbedShape;
@@ -21,38 +22,6 @@ use crate::shape::tensors::{Tensor, TensorName};
 use crate::shape::{Dimensions, FeedForward, Layer, Matrix, ModelShape, TensorSlice};
 use crate::spec::{KernelSpec, matrix_name};
 use crate::weights::WeightType;
-
-/// A view into a buffer of the plan being built.
-#[derive(Clone, Copy)]
-pub(super) struct View {
-    buffer: usize,
-    offset: u64,
-    bytes: u64,
-}
-
-impl View {
-    pub(super) fn read(self, param: &str) -> Argument {
-        self.argument(param, Access::Read)
-    }
-
-    pub(super) fn write(self, param: &str) -> Argument {
-        self.argument(param, Access::Write)
-    }
-
-    pub(super) fn read_write(self, param: &str) -> Argument {
-        self.argument(param, Access::ReadWrite)
-    }
-
-    fn argument(self, param: &str, access: Access) -> Argument {
-        Argument {
-            param: param.to_owned(),
-            buffer: self.buffer,
-            offset: self.offset,
-            bytes: self.bytes,
-            access,
-        }
-    }
-}
 
 /// Views of the activations, tables and state that the launches share.
 struct Memory {
@@ -77,11 +46,6 @@ struct Memory {
     state: View,
     tokens: View,
     host_tokens: View,
-}
-
-pub(super) struct Builder<'a> {
-    pub(super) plan: Plan,
-    tuning: &'a Tuning,
 }
 
 pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &Tuning) -> Plan {
@@ -112,41 +76,7 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
     builder.plan
 }
 
-pub(super) fn f32s(n: u32) -> u64 {
-    u64::from(n) * 4
-}
-
 impl Builder<'_> {
-    pub(super) fn buffer(&mut self, name: impl Into<String>, bytes: u64, kind: BufferKind) -> View {
-        self.plan.buffers.push(Buffer { name: name.into(), bytes, kind });
-        View { buffer: self.plan.buffers.len() - 1, offset: 0, bytes }
-    }
-
-    /// Adds a launch that depends on the previous one.
-    pub(super) fn launch(&mut self, label: impl Into<LaunchLabel>, spec: KernelSpec, args: Vec<Argument>) {
-        let name = spec.name();
-        let kernel = match self.plan.kernels.iter().position(|kernel| kernel.name == name) {
-            Some(index) => index,
-            None => {
-                self.plan.kernels.push(PlanKernel { name, spec: spec.clone() });
-                self.plan.kernels.len() - 1
-            }
-        };
-        let geometry = spec.geometry();
-        let first = self.plan.launches.is_empty();
-        let after = self.plan.launches.len().checked_sub(1).into_iter().collect();
-        self.plan.launches.push(Launch {
-            label: label.into(),
-            kernel,
-            grid: geometry.grid,
-            threads: geometry.threads,
-            dynamic_shared: geometry.dynamic_shared,
-            args,
-            after,
-            programmatic: self.plan.gpu.is_programmatic() && !first && spec.may_start_early(),
-        });
-    }
-
     fn memory(&mut self) -> Memory {
         let shape = self.plan.shape.clone();
         let PlanParams { rows, outputs, slots, .. } = self.plan.params;

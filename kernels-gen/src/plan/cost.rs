@@ -10,8 +10,7 @@ use bespoke_codegen::dsl::WARP;
 
 use crate::kernels::argmax::ChooseShape;
 use crate::kernels::attention::{AttentionShape, ChunkShape, KvType, QkNorm, Rope};
-use crate::kernels::gemv::tokens::TokenSchedule;
-use crate::kernels::gemv::{GemvShape, Schedule};
+use crate::kernels::gemv::{GemvShape, Schedule, TokenSchedule};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::shape::rope::RopeTable;
 use crate::shape::{Attention, ModelShape};

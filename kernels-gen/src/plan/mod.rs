@@ -9,6 +9,7 @@
 
 mod buffer;
 mod build;
+mod builder;
 mod cost;
 mod gpu;
 mod label;

@@ -1,6 +1,6 @@
 //! Launches that sample the next token.
 
-use super::build::{Builder, View, f32s};
+use super::builder::{Builder, View, f32s};
 use super::{BufferKind, BufferName, LaunchRole, PlanParams};
 use crate::kernels::sample::{self, SampleShape};
 use crate::spec::KernelSpec;

@@ -8,8 +8,7 @@
 
 use super::gpu::Gpu;
 use super::tuning::Rule;
-use crate::kernels::gemv::tokens::TokenSchedule;
-use crate::kernels::gemv::{FEW, GemvShape, Output};
+use crate::kernels::gemv::{FEW, GemvShape, Output, TokenSchedule};
 use crate::weights::{Layout, WeightType};
 
 /// Largest number of inputs of all tokens that each CTA quantises itself. With more, a launch that quantises them once costs

@@ -2,8 +2,7 @@
 
 use super::gpu::Gpu;
 use super::tuning::Rule;
-use crate::kernels::gemv::tokens::{QUAD, TokenSchedule};
-use crate::kernels::gemv::{GemvShape, Output};
+use crate::kernels::gemv::{GemvShape, Output, QUAD, TokenSchedule};
 use crate::kernels::launching::CopyEngine;
 
 /// Fewest tokens for which warpgroups are faster than warps, on an H200 with the matrices of Llama-3.1-8B; and fewest if there are

@@ -368,8 +368,8 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::gemv::tokens::{InputForms, TokenSchedule};
-    use crate::kernels::gemv::{Arithmetic, Input, Schedule, Segment};
+    use crate::kernels::gemv::tokens::InputForms;
+    use crate::kernels::gemv::{Arithmetic, Input, Schedule, Segment, TokenSchedule};
 
     #[test]
     fn impossible_divisions_of_tokens_are_named() {

@@ -38,7 +38,6 @@ use bespoke_kernels::plan::{Plan, PlanParams, Sampling, Tuning};
 use bespoke_kernels::shape::ModelShape;
 
 use crate::device::{self, Address, Device, GraphReport, Kernel, LaunchSequence};
-use crate::generation::{Next, mask_of};
 use bind::PlanBuffers;
 pub use error::{DoesNotFit, EngineError};
 pub use gpu::{gpu_for, target_for};
@@ -331,17 +330,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes which tokens the next step of the engine's sequence may choose.
-    pub(crate) fn set_mask(&mut self, next: &Next) -> Result<(), EngineError> {
+    /// Writes which tokens the next step of the engine's sequence may choose, as bits.
+    pub(crate) fn set_mask(&mut self, mask: &[u32]) -> Result<(), EngineError> {
         self.wait()?;
-        match next {
-            Next::Any(mask) => self.write_mask(0, mask),
-            Next::Only(tokens) => {
-                let mask = mask_of(tokens.first().copied(), self.plan.shape.dimensions.vocab);
-                self.write_mask(0, &mask)
-            }
-            Next::End => Ok(()),
-        }
+        self.write_mask(0, mask)
     }
 
     /// Writes which tokens a slot may choose, as bits. The steps that choose by an earlier mask are complete.

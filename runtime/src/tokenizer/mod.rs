@@ -28,8 +28,8 @@ pub use bytes::byte_to_char;
 pub use ends::declared_end_tokens;
 pub use error::TokenizerError;
 pub use pre::pre_named_for;
-pub use special::STRIP_KEYS;
 pub use stream::DecodeStream;
+pub use vocab::STRIP_KEYS;
 
 use std::collections::HashMap;
 

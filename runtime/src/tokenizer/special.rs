@@ -7,10 +7,6 @@ use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use super::TokenizerError;
 use super::vocab::{TokenType, Vocab};
 
-/// Keys of arrays of ids: tokens that white space before them belongs to, and tokens that it belongs to after them. GGUF
-/// has no keys for that; models from folders have these.
-pub const STRIP_KEYS: [&str; 2] = ["bespoke.tokenizer.strip_left", "bespoke.tokenizer.strip_right"];
-
 /// Finder of the tokens that are matched whole.
 pub struct Special {
     /// Control, unknown and user-defined tokens.

@@ -8,7 +8,10 @@ use super::TokenizerError;
 use super::bytes::char_to_byte;
 use super::ends;
 use super::pre::{self, PreTokenizer, Spelling};
-use super::special::STRIP_KEYS;
+
+/// Keys of arrays of ids: tokens that white space before them belongs to, and tokens that it belongs to after them. GGUF
+/// has no keys for that; models from folders have these.
+pub const STRIP_KEYS: [&str; 2] = ["bespoke.tokenizer.strip_left", "bespoke.tokenizer.strip_right"];
 
 /// Type of a token (`tokenizer.ggml.token_type`, llama.cpp's `enum llama_token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,14 @@
 mod object;
 mod parameters;
 mod parser;
+mod piece;
 mod types;
 mod written;
 
 use serde_json::Value;
 
-pub use self::parser::{CallParser, Piece};
+pub use self::parser::CallParser;
+pub use self::piece::Piece;
 pub use self::types::Types;
 
 use crate::grammar::quoted;

@@ -4,19 +4,9 @@ use std::sync::Arc;
 
 use super::object::{Element, ObjectScanner, element, head};
 use super::parameters::{Next, ParameterReader, function_head};
+use super::piece::Piece;
 use super::written;
 use super::{CallForm, FUNCTION, LIST, PYTHON, TAGS, Types};
-
-/// A part of an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// Text.
-    Text(String),
-    /// A call. Its arguments are an object in JSON; if they are empty, [`Piece::Arguments`] follow.
-    Call { name: String, arguments: String },
-    /// A part of the arguments of the last call.
-    Arguments(String),
-}
 
 /// Search for calls in a text that arrives in parts. Text that may be a call is held back until it is decided; arguments are
 /// returned as they arrive, unless only the whole call tells them.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::parser::Piece;
+use super::piece::Piece;
 use super::{ARGS, CALL_ID, LIST};
 
 /// A call as models write it. Some write the arguments as a text with JSON.

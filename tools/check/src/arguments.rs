@@ -6,7 +6,7 @@ use bespoke_emulator::{Kernel, Memory};
 
 use super::CheckError;
 use super::expected::Prepared;
-use super::launches::{Argument, Launches, POINTER, Pointer, Pointers};
+use super::launches::{Argument, Launches, POINTER, Pointer, Pointers, Within};
 use super::values::{Element, Number, hex};
 
 /// A buffer in the device's memory.
@@ -120,7 +120,7 @@ fn encode(argument: &Argument, ty: &str, buffers: &Buffers<'_>) -> Result<Vec<u8
             }
             Ok(bytes)
         }
-        Argument::Tensor(map) => map.encode(address(&Pointer::Within(map.place()), buffers)?),
+        Argument::Tensor(map) => map.encode(address(&Pointer::Within(Within::of(map)), buffers)?),
         Argument::Number(number) => {
             let element =
                 element(ty, *number).ok_or_else(|| "give its bytes as { hex = \"…\" }".to_owned())?;

@@ -245,6 +245,13 @@ pub struct Within {
     pub offset: u64,
 }
 
+impl Within {
+    /// The place of a tensor in its buffer.
+    pub(super) fn of(map: &TensorArgument) -> Within {
+        Within { buffer: map.tensor.clone(), offset: map.offset }
+    }
+}
+
 /// The bytes of a parameter.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

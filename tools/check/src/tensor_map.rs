@@ -3,7 +3,6 @@
 use bespoke_emulator::{Interleave, Swizzle, TensorMap, TensorType};
 use serde::Deserialize;
 
-use super::launches::Within;
 use super::values::Element;
 
 /// A tensor map, with the arguments of `cuTensorMapEncodeTiled` (CUDA Driver API). Dimension 0 is contiguous.
@@ -50,11 +49,6 @@ pub enum Fill {
 }
 
 impl TensorArgument {
-    /// The tensor's place in its buffer.
-    pub(super) fn place(&self) -> Within {
-        Within { buffer: self.tensor.clone(), offset: self.offset }
-    }
-
     /// The bytes of the map, of a tensor at `address`.
     ///
     /// # Errors

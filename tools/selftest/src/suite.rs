@@ -7,8 +7,9 @@ use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemm::{GemmShape, Tiling};
-use bespoke_kernels::kernels::gemv::tokens::TokenSchedule;
-use bespoke_kernels::kernels::gemv::{Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::gemv::{
+    Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment, TokenSchedule,
+};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::norm_add::NormAddShape;
 use bespoke_kernels::kernels::probe::{MmaProbeShape, ProbeShape};

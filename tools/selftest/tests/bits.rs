@@ -1,8 +1,9 @@
 //! The bits of a matrix product's outputs do not depend on how the work is divided.
 
 use bespoke::device::{self, Selector};
-use bespoke_kernels::kernels::gemv::tokens::TokenSchedule;
-use bespoke_kernels::kernels::gemv::{Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::gemv::{
+    Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment, TokenSchedule,
+};
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::weights::WeightType;
 use bespoke_selftest::{differing_schedule, differing_token};

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::slot::{Saved, Slot, leaves, save, set_leaves};
 use crate::dsl::carry::Carry;
-use crate::dsl::record::{Site, fail, with};
+use crate::dsl::recorder::{Site, fail, with};
 use crate::dsl::value::Val;
 use crate::ir::{Block, BlockCall, Value};
 

@@ -2,8 +2,9 @@
 
 use std::panic::Location;
 
-use crate::dsl::record::emit1;
-use crate::dsl::scalar::{Number, Scalar};
+use crate::dsl::number::Number;
+use crate::dsl::recorder::emit1;
+use crate::dsl::scalar::Scalar;
 use crate::dsl::value::{IntoVal, Val};
 use crate::ir::{Compare, Op};
 

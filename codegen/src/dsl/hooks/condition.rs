@@ -6,7 +6,7 @@ use std::panic::Location;
 use super::branch::{DynIf, StaticIf};
 use super::loops::{DynLoop, StaticWhile};
 use super::slot::Slot;
-use crate::dsl::record::Site;
+use crate::dsl::recorder::Site;
 use crate::dsl::value::Val;
 
 /// A condition of `if` or `while`.

@@ -5,9 +5,9 @@ use std::panic::Location;
 
 use super::loops::Unrolled;
 use super::range::DynRange;
-use super::slot::{Saved, Slot, leaves, save, set_leaves};
-use crate::dsl::record::{Site, emit1, with};
-use crate::dsl::scalar::Int;
+use super::slot::{Saved, Slot, current_params, leaves, save, set_leaves};
+use crate::dsl::number::Int;
+use crate::dsl::recorder::{Site, emit1, with};
 use crate::dsl::value::Val;
 use crate::ir::{Binary, Block, BlockCall, Compare, Op, Value};
 
@@ -271,9 +271,4 @@ impl<T: Int> DynFor<T> {
         });
         set_leaves(slots, &open.exit_params);
     }
-}
-
-/// In a replay: the parameters of the block that the path has just reached.
-pub(super) fn current_params() -> Vec<Value> {
-    with(|r| r.func.block(r.block).params.clone())
 }

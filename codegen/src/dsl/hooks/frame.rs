@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::merge::MergePoint;
 use super::slot::Slot;
-use crate::dsl::record::{Call, fail, with};
+use crate::dsl::recorder::{Call, fail, with};
 
 /// Maximum depth of nested calls of `#[device]` functions.
 const MAX_CALL_DEPTH: usize = 128;

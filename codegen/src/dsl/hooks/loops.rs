@@ -2,10 +2,9 @@
 
 use std::panic::Location;
 
-use super::for_loops::current_params;
 use super::merge::MergePoint;
-use super::slot::{Saved, Slot, leaves, save, set_leaves};
-use crate::dsl::record::{Site, with};
+use super::slot::{Saved, Slot, current_params, leaves, save, set_leaves};
+use crate::dsl::recorder::{Site, with};
 use crate::dsl::value::Val;
 use crate::ir::{Block, BlockCall, Value};
 

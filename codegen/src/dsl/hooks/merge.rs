@@ -1,8 +1,7 @@
 //! Merge points: the targets of run-time jumps out of code that is being recorded.
 
 use super::slot::{Saved, Slot, leaves, save, set_leaves};
-use crate::dsl::record::{Site, with};
-use crate::dsl::replay::MergeId;
+use crate::dsl::recorder::{MergeId, Site, with};
 use crate::ir::{Block, Value};
 
 /// The block after an unrolled loop, after one of the loop's iterations, or after a function. The first run-time jump

@@ -20,11 +20,11 @@ mod side;
 mod slot;
 mod static_only;
 
-pub use super::parameters::{CompileTime, KernelFunction, compile_time, parameters};
-pub use super::record::{
-    CtaSize, KernelOptions, KernelParam, PointerParam, TensorParam, aligned_parameter, parameter,
-    record_kernel, tiled_parameter,
+pub use super::kernel_param::{
+    KernelParam, PointerParam, TensorParam, aligned_parameter, parameter, tiled_parameter,
 };
+pub use super::parameters::{CompileTime, KernelFunction, compile_time, parameters};
+pub use super::record::{CtaSize, KernelOptions, record_kernel};
 pub use branch::{DynIf, StaticIf};
 pub use call::{call, call_parameters, call_results, returned};
 pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};

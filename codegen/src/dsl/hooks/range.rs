@@ -3,8 +3,8 @@
 use std::ops::{Range, RangeInclusive};
 use std::panic::Location;
 
-use crate::dsl::record::{fail, with};
-use crate::dsl::scalar::Int;
+use crate::dsl::number::Int;
+use crate::dsl::recorder::{fail, with};
 use crate::dsl::value::{IntoVal, Val};
 
 /// A half-open run-time range: `a..b` of handles in a `for`, or [`range`].

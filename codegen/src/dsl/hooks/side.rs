@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use crate::dsl::record::Site;
+use crate::dsl::recorder::Site;
 use crate::dsl::scalar::Scalar;
 use crate::dsl::value::Val;
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::RefCell;
 
 use crate::dsl::carry::Carry;
-use crate::dsl::record::{Site, fail};
+use crate::dsl::recorder::{Site, fail, with};
 use crate::ir::Value;
 
 /// The content of a slot's variable at one point of recording.
@@ -203,4 +203,9 @@ impl<'a, T: ?Sized> NoSlot<'a> for SlotOf<'a, T> {
     {
         unreachable!("nothing is `Carriable`")
     }
+}
+
+/// In a replay: the parameters of the block that the path has just reached.
+pub(super) fn current_params() -> Vec<Value> {
+    with(|r| r.func.block(r.block).params.clone())
 }

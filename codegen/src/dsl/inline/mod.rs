@@ -7,7 +7,7 @@ mod words;
 use std::panic::Location;
 
 use super::pointer::{Ptr, Space};
-use super::record::{emit, fail};
+use super::recorder::{emit, fail};
 use super::scalar::Scalar;
 use super::value::Val;
 use crate::ir::{self, Inline, InlineText, Op, OpaqueEffect, Piece, Type, pieces};

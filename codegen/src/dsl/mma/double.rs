@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-use super::fragment::FragmentC;
-use crate::dsl::record::{Site, emit};
+use super::sums::FragmentC;
+use crate::dsl::recorder::{Site, emit};
 use crate::dsl::value::Val;
 use crate::ir::{Mma, MmaElement, MmaShape, Op, Type};
 

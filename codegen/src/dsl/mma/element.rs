@@ -1,9 +1,7 @@
 //! Element types of matrix products.
 
-use super::fragment::FragmentC;
-use crate::Carry;
+use super::sums::MatrixSum;
 use crate::dsl::scalar::{E4m3, E5m2, F16x2, Scalar};
-use crate::dsl::value::Val;
 use crate::ir;
 
 /// Element type of A and B. Products of f64 have functions of their own: [`mma_f64`](super::mma_f64) and
@@ -50,49 +48,4 @@ elements! {
     f32: Tf32, f32, f32,;
     E4m3: E4m3, f32, E4m3 E5m2, E4m3 E5m2;
     E5m2: E5m2, f32, E4m3 E5m2, E4m3 E5m2;
-}
-
-/// Type of the sums of products: i32, f32, or [`F16x2`] for pairs of f16.
-pub trait MatrixSum: Scalar + Default {
-    /// A lane's sums in 16 rows and 8 columns. Pairs of f16 have the order of [`mma_f16_sums`](super::mma_f16_sums).
-    type Fragment: SumFragment<Sum = Self>;
-    /// Registers of a fragment.
-    const REGISTERS: usize;
-    /// The fragment that consists of these values, [`MatrixSum::REGISTERS`] of them.
-    fn fragment(values: &[Val<Self>]) -> Self::Fragment;
-}
-
-/// A lane's sums in 16 rows and 8 columns: [`FragmentC`], or two [`F16x2`].
-pub trait SumFragment: Carry + Clone + std::fmt::Debug {
-    /// Type of the sums.
-    type Sum;
-}
-
-impl<S: Scalar + std::fmt::Debug> SumFragment for FragmentC<S> {
-    type Sum = S;
-}
-
-impl SumFragment for [Val<F16x2>; 2] {
-    type Sum = F16x2;
-}
-
-macro_rules! sums {
-    ($($ty:ty)*) => {
-        $(impl MatrixSum for $ty {
-            type Fragment = FragmentC<$ty>;
-            const REGISTERS: usize = 4;
-            fn fragment(values: &[Val<$ty>]) -> FragmentC<$ty> {
-                FragmentC(std::array::from_fn(|i| values[i]))
-            }
-        })*
-    };
-}
-sums!(i32 f32);
-
-impl MatrixSum for F16x2 {
-    type Fragment = [Val<F16x2>; 2];
-    const REGISTERS: usize = 2;
-    fn fragment(values: &[Val<F16x2>]) -> [Val<F16x2>; 2] {
-        [values[0], values[1]]
-    }
 }

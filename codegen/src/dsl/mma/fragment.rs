@@ -7,9 +7,8 @@ use super::lane_rows::LaneRows;
 use super::load::{load_matrices, load_matrices_transposed};
 use crate::Carry;
 use crate::dsl::pointer::{Ptr, Shared};
-use crate::dsl::scalar::Scalar;
 use crate::dsl::threads::lane;
-use crate::dsl::value::{Val, val};
+use crate::dsl::value::Val;
 
 /// A lane's fragment of A: 16 rows of 8·`R` bytes. See [the guide](crate#matrix-products).
 #[derive(Clone, Copy, Debug, Carry)]
@@ -26,10 +25,6 @@ pub struct FragmentB<T, const R: usize> {
     #[carry(skip)]
     elements: PhantomData<T>,
 }
-
-/// A lane's fragment of C or D: 16 rows of 8 sums. See [the guide](crate#matrix-products).
-#[derive(Clone, Copy, Debug, Carry)]
-pub struct FragmentC<S: Scalar>(pub [Val<S>; 4]);
 
 impl<T: MmaElement, const R: usize> FragmentA<T, R> {
     /// A fragment from the lane's registers. Each register holds its elements in order from the low bits.
@@ -270,63 +265,5 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
         let row = tile.cast().bytes(rows.row() * pitch).bytes(rows.chunk() * 16);
         let [a, b, c, d] = load_matrices_transposed(row);
         [[a, b], [c, d]].map(FragmentB::from_registers)
-    }
-}
-
-impl<S: Scalar + Default> FragmentC<S> {
-    /// A fragment of zeros: the start of a sum.
-    ///
-    /// - PTX: none: constants
-    #[track_caller]
-    pub fn zero() -> FragmentC<S> {
-        FragmentC([val(S::default()); 4])
-    }
-
-    /// The row of the sum in register `i` of the lane's fragment.
-    ///
-    /// - PTX: `shr.u32` of `%laneid`, and constants
-    /// - Target: sm_80
-    ///
-    /// ```
-    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // A product of ones, stored row by row.
-    /// #[kernel(threads = 32)]
-    /// fn product(x: Ptr<Global, f32>) {
-    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
-    ///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
-    ///     let c = mma(a, b, FragmentC::zero());
-    ///     for i in 0..4u32 {
-    ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
-    ///     }
-    /// }
-    /// assert_eq!(run(product(), "shr.u32", [0.0f32; 128]), [16.0; 128]);
-    /// ```
-    #[track_caller]
-    pub fn row(i: u32) -> Val<u32> {
-        (lane() >> 2) + (i / 2 * 8)
-    }
-
-    /// The column of the sum in register `i` of the lane's fragment.
-    ///
-    /// - PTX: `and.b32` of `%laneid`, and constants
-    /// - Target: sm_80
-    ///
-    /// ```
-    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // A product of ones, stored row by row.
-    /// #[kernel(threads = 32)]
-    /// fn product(x: Ptr<Global, f32>) {
-    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
-    ///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
-    ///     let c = mma(a, b, FragmentC::zero());
-    ///     for i in 0..4u32 {
-    ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
-    ///     }
-    /// }
-    /// assert_eq!(run(product(), "and.b32", [0.0f32; 128]), [16.0; 128]);
-    /// ```
-    #[track_caller]
-    pub fn column(i: u32) -> Val<u32> {
-        (lane() & 3) * 2 + i % 2
     }
 }

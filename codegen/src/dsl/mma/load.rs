@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::dsl::pointer::{Ptr, Shared};
-use crate::dsl::record::emit;
+use crate::dsl::recorder::emit;
 use crate::dsl::value::Val;
 use crate::ir::{Op, Type};
 

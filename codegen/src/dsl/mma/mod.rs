@@ -26,6 +26,7 @@ mod fragment;
 mod lane_rows;
 mod load;
 mod product;
+mod sums;
 mod tile;
 
 #[cfg(doc)]
@@ -36,3 +37,4 @@ pub use self::element::*;
 pub use self::fragment::*;
 pub use self::load::*;
 pub use self::product::*;
+pub use self::sums::*;

@@ -3,8 +3,9 @@
 use std::panic::Location;
 
 use super::element::{MmaElement, MmaWith};
-use super::fragment::{FragmentA, FragmentB, FragmentC};
-use crate::dsl::record::{Site, emit};
+use super::fragment::{FragmentA, FragmentB};
+use super::sums::FragmentC;
+use crate::dsl::recorder::{Site, emit};
 use crate::dsl::scalar::{F16x2, Scalar};
 use crate::dsl::value::Val;
 use crate::ir::{Mma, MmaShape, Op, Type, Value};

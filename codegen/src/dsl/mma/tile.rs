@@ -7,7 +7,7 @@ use super::fragment::{FragmentA, FragmentB};
 use super::lane_rows::LaneRows;
 use super::load::{load_matrices, load_matrices_transposed};
 use crate::dsl::pointer::{Ptr, Shared};
-use crate::dsl::record::fail;
+use crate::dsl::recorder::fail;
 use crate::dsl::shared_tile::{Coordinates, SharedTile, TileLayout};
 use crate::dsl::value::{Val, val};
 

@@ -29,7 +29,7 @@ use std::panic::Location;
 use self::position::RingPosition;
 use super::mbarrier::{Mbarrier, MbarrierArray, Wait, fence_mbarrier_init};
 use super::pointer::{Ptr, Shared};
-use super::record::fail;
+use super::recorder::fail;
 use super::value::{IntoVal, val};
 use crate::Carry;
 

@@ -10,7 +10,7 @@ use crate::dsl::async_copy::{commit_copies, copy_bulk, copy_bulk_multicast, wait
 use crate::dsl::cache_policy::CachePolicy;
 use crate::dsl::cluster::cluster_rank;
 use crate::dsl::pointer::{Global, Ptr, Shared};
-use crate::dsl::record::{fail, with};
+use crate::dsl::recorder::{fail, with};
 use crate::dsl::shared_tile::{Inside, TileCopy, TileShape, Unswizzled};
 use crate::dsl::value::{IntoVal, Val, val};
 

@@ -9,7 +9,7 @@ use crate::dsl::cache_policy::CachePolicy;
 use crate::dsl::mbarrier::{Mbarrier, mbarrier_array};
 use crate::dsl::mma::MmaElement;
 use crate::dsl::pointer::{Ptr, Shared};
-use crate::dsl::record::fail;
+use crate::dsl::recorder::fail;
 use crate::dsl::scalar::Scalar;
 use crate::dsl::shared_tile::{Coordinates, SharedTile, TileSwizzle};
 use crate::dsl::tensor::TensorMap;

@@ -1,11 +1,11 @@
 //! Recording of called functions (`#[device(call)]`).
 
-use std::sync::atomic::Ordering;
-
 use cranelift_entity::packed_option::ReservedValue;
 use smallvec::SmallVec;
 
-use super::{FOREIGN, RECORDINGS, RecordError, Recorder, Site, emit, emit1, error_of, fail, run, with};
+use crate::dsl::recorder::{
+    FOREIGN, RecordError, Recorder, Site, emit, emit1, error_of, fail, new_recording, run, with,
+};
 use crate::dsl::replay::replay_paths;
 use crate::ir::print::without_locs;
 use crate::ir::{Callee, Function, Op, Param, Type, Value};
@@ -26,7 +26,7 @@ pub(in crate::dsl) fn record_call(
         Err(message) => fail(site, message),
     };
     let again = callee.again;
-    let recording = RECORDINGS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let recording = new_recording();
     let recorded = || {
         let (mut callee, outcome) = run(callee, recording, body);
         outcome.map_err(|payload| error_of(payload, &caller, definition))?;

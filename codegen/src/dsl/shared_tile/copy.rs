@@ -10,7 +10,7 @@ use crate::dsl::async_copy::{copy_async, copy_async_filled};
 use crate::dsl::hooks::range;
 use crate::dsl::math::{mul_wide, select};
 use crate::dsl::pointer::{Global, Ptr, Shared};
-use crate::dsl::record::{Site, fail};
+use crate::dsl::recorder::{Site, fail};
 use crate::dsl::scalar::Scalar;
 use crate::dsl::value::{IntoVal, Val};
 use crate::ir::Swizzle;

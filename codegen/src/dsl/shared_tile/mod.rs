@@ -11,7 +11,7 @@ mod shape;
 use std::panic::Location;
 
 use super::pointer::{Index, Ptr, Shared};
-use super::record::{Site, emit1};
+use super::recorder::{Site, emit1};
 use super::scalar::Scalar;
 use super::value::{Val, val};
 use crate::Carry;

@@ -1,6 +1,6 @@
 //! Positions in tensors and tiles.
 
-use crate::dsl::record::{Site, emit1};
+use crate::dsl::recorder::{Site, emit1};
 use crate::dsl::value::Val;
 use crate::ir::{Op, Type};
 

@@ -6,7 +6,7 @@ use std::panic::Location;
 use super::layout::{TileLayout, Unswizzled};
 use super::{SharedTile, SharedTiles};
 use crate::dsl::pointer::{Ptr, Shared, static_shared};
-use crate::dsl::record::Site;
+use crate::dsl::recorder::Site;
 use crate::dsl::scalar::Scalar;
 use crate::ir::Swizzle;
 

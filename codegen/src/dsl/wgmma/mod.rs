@@ -17,7 +17,7 @@ pub use operand::*;
 #[cfg(doc)]
 use super::mma::FragmentA;
 use super::mma::{MatrixSum, MmaElement, SumFragment};
-use super::record::{Site, emit, fail};
+use super::recorder::{Site, emit, fail};
 use super::scalar::F16x2;
 #[cfg(doc)]
 use super::scalar::{E4m3, E5m2};

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use super::super::mma::{FragmentA, MatrixSum, MmaElement};
 use super::super::pointer::{Ptr, Shared};
-use super::super::record::{Site, emit, fail};
+use super::super::recorder::{Site, emit, fail};
 use super::super::scalar::{E4m3, E5m2, F16x2};
 use super::super::shared_tile::{SharedTile, Swizzle32, Swizzle64, Swizzle128, TileSwizzle};
 use super::super::value::{Val, val};

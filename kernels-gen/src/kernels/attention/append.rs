@@ -4,11 +4,11 @@
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::cache::{self, KvType};
 use super::chunk::ROW_GROUP;
-use super::query;
+use super::kv::KvType;
 use super::shape::{AttentionShape, CONSUMERS, PAGE, QkNorm, Rope};
 use super::work::{CONSUMER_BARRIER, Operands, Token};
+use super::{entry, heads, query};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::kernels::state;
 
@@ -89,7 +89,7 @@ impl AppendShape {
         if self.writes_queries { super::chunk::query_bytes(&self.as_attention()) } else { 0 }
     }
 
-    /// Attention shape for the functions that both kernels share (`query`, `norm`, `cache`). It has no stages: shared memory has no
+    /// Attention shape for the functions that both kernels share (`query`, `norm`, `entry`). It has no stages: shared memory has no
     /// ring, and all heads have a row of f32.
     pub(super) fn as_attention(&self) -> AttentionShape {
         AttentionShape {
@@ -151,14 +151,14 @@ pub fn append(
         let page = token.page(token.position / PAGE);
         let rotation = query::Rotation::new(&operands, &token, shape);
         query::prepare(&operands, &rotation, &token, shape, |head, element, value| {
-            query::head(head, shape).at(element).store(value);
+            heads::head(head, shape).at(element).store(value);
         });
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
         if let Some(queries) = queries {
             store_queries(queries, true, shape);
         }
         if appends {
-            cache::store_entry(page, &operands, &token, shape);
+            entry::store_entry(page, &operands, &token, shape);
         }
     } else if let Some(queries) = queries {
         store_queries(queries, false, shape);
@@ -178,7 +178,7 @@ fn store_queries(queries: Ptr<Global, u8>, exists: bool, s: &AttentionShape) {
         if index < pairs {
             let (head, element) = (index / (s.head_dim / 2), index % (s.head_dim / 2) * 2);
             let word = if exists {
-                let [first, second] = query::head(head, s).at(element).load_vector::<2>();
+                let [first, second] = heads::head(head, s).at(element).load_vector::<2>();
                 pack_rounded::<F16x2>(first, second).bitcast::<u32>()
             } else {
                 val(0u32)

@@ -1,4 +1,4 @@
-//! The KV cache: its layout, the append of an entry, and the fragments of a tile.
+//! The KV cache: its layout, and the fragments of a tile.
 //!
 //! Keys and values are in pools of physical pages of 64 positions: [physical page][key head][tile of 16 positions].
 //!
@@ -25,69 +25,13 @@
 //! memory, so that the contents of a page before its first append do not matter.
 
 use std::cell::Cell;
-use std::fmt;
-use std::str::FromStr;
 
 use bespoke_codegen::prelude::*;
 use half::f16;
-use serde::{Deserialize, Serialize};
 
-use super::query;
-use super::shape::{AttentionShape, CONSUMERS, PAGE, TILE, WARPS};
-use super::work::{Operands, Run, Token};
-
-/// Element type of the KV cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KvType {
-    /// IEEE binary16.
-    #[default]
-    F16,
-    /// Signed bytes with an f16 scale for every 32 elements of a position, rounded as GGML's Q8_0.
-    Q8_0,
-}
-
-impl KvType {
-    /// All types.
-    pub const ALL: [KvType; 2] = [KvType::F16, KvType::Q8_0];
-
-    /// Bytes of an element, without its scale.
-    pub(super) fn element_bytes(self) -> u32 {
-        match self {
-            KvType::F16 => 2,
-            KvType::Q8_0 => 1,
-        }
-    }
-}
-
-impl fmt::Display for KvType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            KvType::F16 => "f16",
-            KvType::Q8_0 => "q8_0",
-        })
-    }
-}
-
-/// Error of parsing a [`KvType`].
-#[derive(Debug, thiserror::Error)]
-#[error("no KV cache of type '{0}': f16 and q8_0 are supported")]
-pub struct UnknownKvType(String);
-
-impl FromStr for KvType {
-    type Err = UnknownKvType;
-
-    fn from_str(name: &str) -> Result<KvType, UnknownKvType> {
-        let found = KvType::ALL.into_iter().find(|ty| ty.to_string() == name.to_lowercase());
-        found.ok_or_else(|| UnknownKvType(name.to_owned()))
-    }
-}
-
-/// Elements of a position that share a scale.
-pub const BLOCK: u32 = 32;
-
-/// Added to an integer of type q8_0 when it is stored as a byte.
-pub const BIAS: u32 = 128;
+use super::kv::{BIAS, BLOCK, KvType};
+use super::shape::{AttentionShape, PAGE, TILE, WARPS};
+use super::work::Token;
 
 /// Layout of the cache.
 impl AttentionShape {
@@ -192,7 +136,7 @@ impl AttentionShape {
 }
 
 /// Offset in the cache of the current position's tile, in units of an element. `page` is the physical page.
-fn tile_index(page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
+pub(super) fn tile_index(page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
     let page = page * s.kv_heads + token.kv_head;
     mul_wide(page * WARPS + token.position % PAGE / TILE, s.tile_bytes() / s.kv.element_bytes())
 }
@@ -204,7 +148,7 @@ fn core_matrix(element: Val<u32>, position: Val<u32>, s: &AttentionShape) -> Val
 
 /// Device version of [`AttentionShape::key_offset`] for element `element` of the CTA's key head at the current
 /// position, in units of an element.
-fn key_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
+pub(super) fn key_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
     let position = token.position;
     let within = match s.kv {
         KvType::F16 => core_matrix(element, position, s) * 64 + (position & 7) * 8 + (element & 7),
@@ -221,7 +165,7 @@ fn key_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShap
 
 /// Device version of [`AttentionShape::value_offset`] for element `element` of the CTA's value head at the current
 /// position, in units of an element.
-fn value_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
+pub(super) fn value_index(element: Val<u32>, page: Val<u32>, token: &Token, s: &AttentionShape) -> Val<u64> {
     let position = token.position;
     let within = match s.kv {
         KvType::F16 => core_matrix(element, position, s) * 64 + (element & 7) * 8 + (position & 7),
@@ -241,120 +185,6 @@ pub(super) fn scale_indices(token: &Token) -> [Val<u32>; 2] {
     let position = token.position;
     let half = (position >> 3) & 1;
     [(position & 7) * 2 + half, ((position >> 1) & 3) * 4 + half * 2 + (position & 1)]
-}
-
-/// Whether this CTA appends the new key and value to the cache: among the CTAs that have this key head and the last run
-/// of pages, the one with the first query heads.
-#[device]
-fn appends(token: &Token, run: &Run, s: &AttentionShape) -> Val<bool> {
-    if s.appended { val(false) } else { run.last && token.first_head % s.group() == 0 }
-}
-
-/// The new key and value as they are in the cache, in shared memory: elements `[key and value][head_dim]`, then f16
-/// scales `[key and value][blocks]`.
-#[derive(Clone, Copy)]
-pub(super) struct NewEntry {
-    elements: Ptr<Shared, u8>,
-    scales: Ptr<Shared, f16>,
-}
-
-impl NewEntry {
-    pub fn new(s: &AttentionShape) -> NewEntry {
-        let elements = dynamic_shared::<u8>().bytes(s.shared_map().entry);
-        NewEntry { elements, scales: elements.bytes(2 * s.head_dim * s.kv.element_bytes()).cast() }
-    }
-
-    /// Elements of type f16 of the key (0) or the value (1).
-    pub fn halves(self, row: u32, s: &AttentionShape) -> Ptr<Shared, f16> {
-        self.elements.cast::<f16>().at(row * s.head_dim)
-    }
-
-    /// Elements of type q8_0 of the key (0) or the value (1).
-    pub fn bytes(self, row: u32, s: &AttentionShape) -> Ptr<Shared, u8> {
-        self.elements.at(row * s.head_dim)
-    }
-
-    /// Scales of the key (0) or the value (1).
-    pub fn scales(self, row: u32, s: &AttentionShape) -> Ptr<Shared, f16> {
-        self.scales.at(row * s.scales())
-    }
-}
-
-/// Rounds the current key and value, which are in shared memory as f32, as in a cache of type q8_0. A warp rounds a
-/// block at a time.
-#[device]
-pub(super) fn quantise(s: &AttentionShape) {
-    let entry = NewEntry::new(s);
-    for first in (0..2 * s.scales()).step_by(WARPS as usize) {
-        let index = warp_index() + first;
-        if index < 2 * s.scales() {
-            let (row, element) = (index / s.scales(), index % s.scales() * BLOCK + lane());
-            let at = query::head(row + s.heads_per_block, s).at(element);
-            let mut x = val(0.0f32);
-            if element < s.head_dim {
-                x = at.load();
-            }
-            let scale = warp_max(x.abs()) / 127.0;
-            // The bound keeps the reciprocal of a scale of zero finite.
-            let integer = (x * scale.max(1e-30).rcp()).cast_rounded::<i32>(Rounding::Nearest);
-            if element < s.head_dim {
-                let byte = integer + BIAS as i32;
-                entry.elements.at(row * s.head_dim + element).store(byte.cast::<u8>());
-            }
-            if lane() == 0 {
-                entry.scales.at(index).store(scale.cast::<f16>());
-            }
-        }
-    }
-}
-
-/// In the CTA that appends: writes the new key and value to physical page `page` of the cache. The CTA's copies from the
-/// cache must have completed, because they read whole tiles, including the entry of the current position.
-#[device]
-pub(super) fn append(page: Val<u32>, operands: &Operands, token: &Token, run: &Run, s: &AttentionShape) {
-    if appends(token, run, s) {
-        store_entry(page, operands, token, s);
-    }
-}
-
-/// Writes the new key and value, which are in shared memory, to physical page `page` of the cache.
-#[device]
-pub(super) fn store_entry(page: Val<u32>, operands: &Operands, token: &Token, s: &AttentionShape) {
-    for pass in 0..s.head_dim.div_ceil(CONSUMERS) {
-        let element = thread_index() + pass * CONSUMERS;
-        if element < s.head_dim {
-            append_element(element, page, operands, token, s);
-        }
-    }
-    if s.scales() > 0 {
-        if thread_index() < s.scales() {
-            let entry = NewEntry::new(s);
-            let indices = scale_indices(token);
-            for (row, cache) in [operands.keys, operands.values].into_iter().enumerate() {
-                let scale = entry.scales(row as u32, s).at(thread_index()).load();
-                let scales = cache.at(tile_index(page, token, s)).bytes(s.element_bytes()).cast::<f16>();
-                scales.at(thread_index() * TILE + indices[row]).store(scale);
-            }
-        }
-    }
-}
-
-/// Writes one element of the current key and value to the cache.
-fn append_element(element: Val<u32>, page: Val<u32>, operands: &Operands, token: &Token, s: &AttentionShape) {
-    let entry = NewEntry::new(s);
-    match s.kv {
-        KvType::F16 => {
-            let [key, value] = [0, 1].map(|row| entry.halves(row, s).at(element).load());
-            let (keys, values) = (operands.keys.cast::<f16>(), operands.values.cast::<f16>());
-            keys.at(key_index(element, page, token, s)).store(key);
-            values.at(value_index(element, page, token, s)).store(value);
-        }
-        KvType::Q8_0 => {
-            let [key, value] = [0, 1].map(|row| entry.bytes(row, s).at(element).load());
-            operands.keys.at(key_index(element, page, token, s)).store(key);
-            operands.values.at(value_index(element, page, token, s)).store(value);
-        }
-    }
 }
 
 /// A tile of keys or values in shared memory, as this lane reads it.

@@ -9,7 +9,9 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::cache::{BIAS, BLOCK_SCALES, KvType, NewEntry};
+use super::cache::BLOCK_SCALES;
+use super::entry::NewEntry;
+use super::kv::{BIAS, KvType};
 use super::shape::{AttentionShape, TILE};
 
 /// Positions of a tile that keep their values, and the place of the new value, for a register with the values of two

@@ -28,6 +28,9 @@ mod append;
 mod cache;
 mod chunk;
 mod combine;
+mod entry;
+mod heads;
+mod kv;
 mod last_tile;
 mod norm;
 mod query;
@@ -40,8 +43,8 @@ mod work;
 use bespoke_codegen::prelude::*;
 
 pub use append::{AppendShape, append};
-pub use cache::{BIAS, BLOCK, KvType, UnknownKvType};
 pub use chunk::{ChunkShape, ROW_GROUP, attention_chunk};
+pub use kv::{BIAS, BLOCK, KvType, UnknownKvType};
 pub use shape::{AttentionShape, NormSpan, PAGE, QkNorm, Rope, TILE};
 use shape::{CONSUMERS, WARPS};
 use share::Share;
@@ -278,7 +281,7 @@ fn finish_run(
     run: &Run,
     s: &AttentionShape,
 ) {
-    cache::append(page, operands, &work.token, run, s);
+    entry::append(page, operands, &work.token, run, s);
     combine::store_partial(running, s);
     named_barrier(CONSUMER_BARRIER, CONSUMERS);
     combine::combine_warps(results, work, run, s);

@@ -2,7 +2,7 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::query::{Pair, Rotation, head, is_query, pair, pairs};
+use super::heads::{Pair, head, is_query, pair, pairs};
 use super::shape::{AttentionShape, CONSUMERS, NormSpan, QkNorm, WARPS};
 use super::work::{CONSUMER_BARRIER, Operands, Token};
 
@@ -36,10 +36,11 @@ pub(super) fn weights(pair: &Pair, operands: &Operands, token: &Token, s: &Atten
     weights
 }
 
-/// Normalises the pairs of elements that this thread has loaded, one per pass.
+/// Normalises the pairs of elements that this thread has loaded, one per pass, and multiplies them by `weights`, as
+/// loaded by [`weights()`].
 pub(super) fn normalise(
     loaded: Vec<[Val<f32>; 2]>,
-    rotation: &Rotation,
+    weights: &[[Val<f32>; 2]],
     norm: QkNorm,
     operands: &Operands,
     s: &AttentionShape,
@@ -48,7 +49,7 @@ pub(super) fn normalise(
         NormSpan::Head => Factors::of_heads(&loaded, norm.eps, s),
         NormSpan::Projection => Factors::of_projections(operands, norm.eps, s),
     };
-    let normalised = (0u32..).zip(loaded).zip(&rotation.norms).map(|((pass, values), weights)| {
+    let normalised = (0u32..).zip(loaded).zip(weights).map(|((pass, values), weights)| {
         let factor = factors.of_pair(&pair(pass, s), s);
         std::array::from_fn(|i| values[i] * factor * weights[i])
     });

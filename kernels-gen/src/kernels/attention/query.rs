@@ -2,11 +2,13 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::cache::{self, KvType};
+use super::entry::{NewEntry, quantise};
+use super::heads::{Pair, head, is_query, pair, pairs, passes};
+use super::kv::KvType;
 use super::shape::{AttentionShape, CONSUMERS, Rope};
 use super::work::{CONSUMER_BARRIER, Operands, Token};
 use super::{norm, score};
-use crate::kernels::rope::{self, RopeKind};
+use crate::kernels::rope;
 
 /// RoPE rotations and norm weights of the element pairs that this thread processes. They do not depend on the query, so
 /// they are loaded before the query is ready.
@@ -14,59 +16,7 @@ pub(super) struct Rotation {
     /// sin and cos of the angle of this thread's pair, per pass; none without RoPE.
     sin_cos: Vec<Option<[Val<f32>; 2]>>,
     /// Norm weights of the two elements of this thread's pair, per pass; empty without QK norms.
-    pub norms: Vec<[Val<f32>; 2]>,
-}
-
-/// Number of element pairs in the CTA's query heads and in the new key.
-pub(super) fn pairs(s: &AttentionShape) -> u32 {
-    (s.heads_per_block + 1) * (s.head_dim / 2)
-}
-
-/// Number of passes over the element pairs; in a pass each thread processes one pair.
-fn passes(s: &AttentionShape) -> u32 {
-    pairs(s).div_ceil(CONSUMERS)
-}
-
-/// Pair of elements of one head, which a thread processes in one pass. RoPE rotates the two elements together.
-pub(super) struct Pair {
-    /// Index among all pairs of the CTA.
-    pub index: Val<u32>,
-    /// Index of the head; the new key comes after the query heads.
-    pub head: Val<u32>,
-    /// Index of the pair within the head; pairs that are not rotated come last.
-    pub pair: Val<u32>,
-    /// Indices within the head of the pair's two elements.
-    pub elements: [Val<u32>; 2],
-}
-
-/// Whether the pair belongs to a query.
-#[device]
-pub(super) fn is_query(pair: &Pair, s: &AttentionShape) -> Val<bool> {
-    pair.head < s.heads_per_block
-}
-
-/// The element pair that this thread processes in pass `pass`.
-pub(super) fn pair(pass: u32, s: &AttentionShape) -> Pair {
-    let index = thread_index() + pass * CONSUMERS;
-    let (head, pair) = (index / (s.head_dim / 2), index % (s.head_dim / 2));
-    Pair { index, head, pair, elements: elements(pair, s) }
-}
-
-/// Indices of the two elements of pair `pair` within a head.
-#[device]
-fn elements(pair: Val<u32>, s: &AttentionShape) -> [Val<u32>; 2] {
-    match s.rope {
-        None | Some(Rope { kind: RopeKind::Norm, .. }) => [pair * 2, pair * 2 + 1],
-        Some(Rope { kind: RopeKind::Neox, rotated, .. }) => {
-            let half = rotated / 2;
-            if rotated == s.head_dim {
-                [pair, pair + half]
-            } else {
-                let rotated = pair < half;
-                [select(rotated, pair, pair * 2), select(rotated, pair + half, pair * 2 + 1)]
-            }
-        }
-    }
+    norms: Vec<[Val<f32>; 2]>,
 }
 
 impl Rotation {
@@ -96,11 +46,6 @@ fn sin_cos(pair: &Pair, rope: Rope, table: Ptr<Global, f32>, token: &Token) -> [
     sin_cos
 }
 
-/// Address in shared memory of query head `index`, of the new key (after the queries), or of the new value (after that).
-pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
-    dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
-}
-
 /// Prepares queries, key and value. The queries are normalised, rotated and scaled; `store_query(head, element, value)` stores an element of
 /// query head `head` of the CTA. The new key (normalised and rotated) and value are written to shared memory as an entry of the
 /// cache.
@@ -118,7 +63,7 @@ pub(super) fn prepare(
     // All loads come before the barriers of norms.
     let value = load_value(operands, token, s);
     if let Some(qk_norm) = s.qk_norm {
-        loaded = norm::normalise(loaded, rotation, qk_norm, operands, s);
+        loaded = norm::normalise(loaded, &rotation.norms, qk_norm, operands, s);
     }
     let scale = score::query_factor(s);
     for (pass, (values, sin_cos)) in (0u32..).zip(loaded.into_iter().zip(&rotation.sin_cos)) {
@@ -149,7 +94,7 @@ fn store_value(values: &[Val<f32>], s: &AttentionShape) {
         let element = thread_index() + pass * CONSUMERS;
         if element < s.head_dim {
             if s.kv == KvType::F16 {
-                cache::NewEntry::new(s).halves(1, s).at(element).store(value.cast::<f16>());
+                NewEntry::new(s).halves(1, s).at(element).store(value.cast::<f16>());
             } else {
                 head(s.heads_per_block + 1, s).at(element).store(value);
             }
@@ -157,7 +102,7 @@ fn store_value(values: &[Val<f32>], s: &AttentionShape) {
     }
     if s.kv == KvType::Q8_0 {
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
-        cache::quantise(s);
+        quantise(s);
     }
 }
 
@@ -178,7 +123,7 @@ fn store_prepared(
         } else {
             for (element, value) in pair.elements.into_iter().zip(values) {
                 if s.kv == KvType::F16 {
-                    cache::NewEntry::new(s).halves(0, s).at(element).store(value.cast::<f16>());
+                    NewEntry::new(s).halves(0, s).at(element).store(value.cast::<f16>());
                 } else {
                     head(s.heads_per_block, s).at(element).store(value);
                 }

@@ -3,7 +3,7 @@
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
-use super::cache::KvType;
+use super::kv::KvType;
 use crate::kernels::gemv::SCALED;
 use crate::kernels::gemv::tokens::InputLayout;
 use crate::kernels::launching::{CopyEngine, Trigger};
@@ -115,7 +115,7 @@ pub(super) struct SharedMap {
     pub heads: u32,
     /// f32 [warps, heads_per_block, `shared_stride`]: partial results of the warps; before that, sums and factors of norms.
     pub partial: u32,
-    /// The new key and value as in the cache: see `cache`.
+    /// The new key and value as in the cache: see `entry`.
     pub entry: u32,
     /// Total size of dynamic shared memory.
     pub bytes: u32,

@@ -3,8 +3,8 @@
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::shape::GROUP;
-use crate::kernels::gemv::{UNIT, has_long_runs, load_unit};
+use super::shape::{GROUP, GemmShape};
+use crate::kernels::gemv::{Input, Segment, UNIT, has_long_runs, load_unit};
 use crate::kernels::state;
 use crate::weights::WeightType;
 
@@ -28,6 +28,27 @@ pub struct HalveShape {
     pub short_runs: bool,
     /// Whether a matrix of the product has runs of eight columns.
     pub long_runs: bool,
+}
+
+impl GemmShape {
+    /// The launch that prepares the inputs.
+    pub fn halve(&self) -> HalveShape {
+        let product = &self.product;
+        let is_long = |segment: &Segment| has_long_runs(segment.ty);
+        HalveShape {
+            tokens: product.tokens,
+            block_tokens: self.block_tokens(),
+            cols: product.cols,
+            padded_cols: product.padded_cols().next_multiple_of(32),
+            eps: match product.input {
+                Input::Plain => None,
+                Input::Normed { eps } => Some(eps),
+            },
+            core_matrices: self.tiling.warpgroups,
+            short_runs: product.segments.iter().any(|segment| !is_long(segment)),
+            long_runs: product.segments.iter().any(is_long),
+        }
+    }
 }
 
 /// The factor of a token that does not exist. Other factors are not negative.

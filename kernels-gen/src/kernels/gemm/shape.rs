@@ -4,8 +4,7 @@ use bespoke_codegen::dsl::WARP;
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::halve::HalveShape;
-use crate::kernels::gemv::{GemvShape, Input, Segment, has_long_runs};
+use crate::kernels::gemv::GemvShape;
 use crate::kernels::launching::CopyEngine;
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
@@ -183,25 +182,6 @@ impl GemmShape {
     /// Static shared memory of a CTA in bytes: two mbarriers for each stage.
     pub fn static_shared(&self) -> u32 {
         16 * (self.tiling.stages[0] + self.tiling.stages[1])
-    }
-
-    /// The launch that prepares the inputs.
-    pub fn halve(&self) -> HalveShape {
-        let product = &self.product;
-        let is_long = |segment: &Segment| has_long_runs(segment.ty);
-        HalveShape {
-            tokens: product.tokens,
-            block_tokens: self.block_tokens(),
-            cols: product.cols,
-            padded_cols: product.padded_cols().next_multiple_of(32),
-            eps: match product.input {
-                Input::Plain => None,
-                Input::Normed { eps } => Some(eps),
-            },
-            core_matrices: self.tiling.warpgroups,
-            short_runs: product.segments.iter().any(|segment| !is_long(segment)),
-            long_runs: product.segments.iter().any(is_long),
-        }
     }
 
     /// The grid: blocks of tokens along x, and blocks of rows along y.

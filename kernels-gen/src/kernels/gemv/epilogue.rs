@@ -3,7 +3,8 @@
 use bespoke_codegen::prelude::*;
 
 use super::operands::{CONSUMER_BARRIER, Operands};
-use super::shape::{GemvShape, Input, Output, Segment};
+use super::product::{Input, Output, Segment};
+use super::shape::GemvShape;
 use crate::kernels::activation::{Activation, softcap};
 use crate::kernels::argmax::{Candidate, best_of_each, better, block_best};
 use crate::weights::{Layout, TILE_ROWS};

@@ -33,8 +33,10 @@ mod half_step;
 mod half_weights;
 mod inputs;
 mod operands;
+mod product;
 mod ring;
 mod scaled_codes;
+mod schedule;
 mod shape;
 pub mod tokens;
 
@@ -50,10 +52,13 @@ pub(crate) use half_weights::{BlockDecoder, Pairs, down, has_long_runs};
 use inputs::{Inputs, Source};
 pub(crate) use inputs::{SCALED, UNIT, load_unit};
 use operands::{CONSUMER_BARRIER, Operands};
+pub use product::{Arithmetic, Input, Output, Segment, UnknownArithmetic};
 use ring::{RingProducer, TileRun, ring, stream};
+pub(crate) use schedule::QUAD;
+pub use schedule::{Schedule, TokenSchedule};
 pub(crate) use shape::FEW;
-pub use shape::{Arithmetic, GemvShape, Input, Offsets, Output, Schedule, Segment, UnknownArithmetic};
 use shape::{Cut, CutSegment};
+pub use shape::{GemvShape, Offsets};
 
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 

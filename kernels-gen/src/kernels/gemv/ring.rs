@@ -2,7 +2,8 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::shape::{GemvShape, Schedule};
+use super::schedule::Schedule;
+use super::shape::GemvShape;
 use crate::kernels::launching::CopyEngine;
 use crate::weights::Layout;
 

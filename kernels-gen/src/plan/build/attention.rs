@@ -1,8 +1,9 @@
 //! Launches of attention: the products around it, the append to the cache, and the division of the rows among CTAs.
 
-use super::{Builder, Memory, Stack, View, f32s};
+use super::{Memory, Stack};
 use crate::kernels::attention::{AppendShape, AttentionShape, PAGE, SharesShape};
 use crate::kernels::launching::Trigger;
+use crate::plan::builder::{Builder, View, f32s};
 use crate::plan::{Argument, BufferKind, BufferName, LaunchLabel, LaunchRole, Site, StepKind, cost};
 use crate::shape::Attention;
 use crate::spec::KernelSpec;

@@ -2,8 +2,10 @@
 
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemm::{GemmShape, HalveShape, Tiling};
-use bespoke_kernels::kernels::gemv::tokens::{PrepareShape, TokenSchedule};
-use bespoke_kernels::kernels::gemv::{Arithmetic, GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::gemv::tokens::PrepareShape;
+use bespoke_kernels::kernels::gemv::{
+    Arithmetic, GemvShape, Input, Output, Schedule, Segment, TokenSchedule,
+};
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::kernels::state::WORDS;
 use bespoke_kernels::spec::KernelSpec;

@@ -9,7 +9,8 @@ use crate::kernels::gemv::epilogue::{
     add_steps, bias, finite_or_infinity, first_rows, load_if, no_candidate, scaled,
 };
 use crate::kernels::gemv::operands::Operands;
-use crate::kernels::gemv::shape::{GemvShape, Input, Output};
+use crate::kernels::gemv::product::{Input, Output};
+use crate::kernels::gemv::shape::GemvShape;
 use crate::weights::{Layout, TILE_ROWS};
 
 /// Computes the outputs of a CTA. A thread has one row of a tile and one token at a time; with warpgroups two rows and two tokens.

@@ -47,7 +47,7 @@ use serde::{Deserialize, Serialize};
 use crate::kernels::gemv::half_step::min_words as min_words_of_halves;
 use crate::kernels::gemv::half_weights::has_long_runs;
 use crate::kernels::gemv::inputs::{HalvedUnit, QuantisedUnit, UNIT};
-use crate::kernels::gemv::shape::Arithmetic;
+use crate::kernels::gemv::product::Arithmetic;
 use crate::weights::WeightType;
 
 /// Number of columns of a granule.

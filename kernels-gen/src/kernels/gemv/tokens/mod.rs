@@ -26,8 +26,7 @@ use bespoke_codegen::prelude::*;
 pub(crate) use inputs::store_unit;
 pub use inputs::{InputForms, InputLayout};
 pub use prepare::{PrepareShape, prepare};
-pub use shape::TokenSchedule;
-pub(crate) use warpgroup::{MAX_WARPGROUPS, QUAD};
+pub(crate) use warpgroup::MAX_WARPGROUPS;
 
 use super::decode::LaneMap;
 use super::inputs::{UNIT, load_unit, sum_of_squares};

@@ -1,60 +1,16 @@
 //! Compile-time parameters of a product of several tokens, and the sizes derived from them.
 
 use bespoke_codegen::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::inputs::{GRANULE, GROUP, InputForms, InputLayout};
 use super::prepare::PrepareShape;
-use super::warpgroup::QUAD;
 use crate::kernels::gemv::half_step::has_mins;
 use crate::kernels::gemv::half_weights::has_long_runs;
-use crate::kernels::gemv::shape::{GemvShape, Output};
+use crate::kernels::gemv::product::Output;
+use crate::kernels::gemv::schedule::QUAD;
+use crate::kernels::gemv::shape::GemvShape;
 use crate::kernels::launching::Trigger;
 use crate::weights::{Layout, TILE_ROWS, WeightType};
-
-/// Division of a product of several tokens. A product in the loop of one token, of one to four tokens, has
-/// [`TokenSchedule::ONE`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct TokenSchedule {
-    /// Whether the inputs come from a launch of [`prepare`](super::prepare()). Otherwise each CTA quantises all inputs.
-    pub prepared: bool,
-    /// Number of columns of a slice: shared memory has the inputs of a slice at a time. A multiple of the columns of a
-    /// unit of every segment, and of 128. Without preparation, one slice has all columns.
-    pub slice: u32,
-    /// Number of slices of prepared inputs that shared memory has room for.
-    pub buffers: u32,
-    /// Number of warps that share a unit: each multiplies it with a part of the tokens.
-    pub parts: u32,
-    /// Number of tiles of a segment whose sums shared memory has room for.
-    pub tiles: u32,
-    /// Number of consumer warpgroups, which multiply with `wgmma` (`tokens/warpgroup`): on devices of compute capability 9.0
-    /// only. 0 if warps multiply.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub warpgroups: u32,
-    /// Number of blocks into which the tokens are divided among CTAs; more than 1 with warpgroups only.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub blocks: u32,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
-fn is_one(number: &u32) -> bool {
-    *number == 1
-}
-
-fn one() -> u32 {
-    1
-}
-
-impl TokenSchedule {
-    /// The schedule of a product in the loop of one token, which does not use it.
-    pub const ONE: TokenSchedule =
-        TokenSchedule { prepared: false, slice: 0, buffers: 0, parts: 1, tiles: 0, warpgroups: 0, blocks: 1 };
-}
 
 /// Offsets in a CTA's dynamic shared memory, in bytes. The ring of weights comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

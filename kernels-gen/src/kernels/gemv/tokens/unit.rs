@@ -15,8 +15,8 @@ use crate::kernels::gemv::decode::{
 };
 use crate::kernels::gemv::half_step::{Factors, HalfStep};
 use crate::kernels::gemv::half_weights::ChunkFragments;
+use crate::kernels::gemv::product::Arithmetic;
 use crate::kernels::gemv::scaled_codes::{RowScales, add_scaled, byte_factors};
-use crate::kernels::gemv::shape::Arithmetic;
 use crate::weights::WeightType;
 
 /// Rows g and g + 8 of a tile.

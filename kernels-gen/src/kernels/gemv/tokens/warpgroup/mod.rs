@@ -26,13 +26,12 @@ pub(super) use turns::{Turns, init_turns, turn_barriers};
 use super::SliceRun;
 use super::inputs::GRANULE;
 use crate::kernels::gemv::decode::LaneMap;
+use crate::kernels::gemv::product::Arithmetic;
 use crate::kernels::gemv::ring::{RingProducer, policy};
-use crate::kernels::gemv::shape::{Arithmetic, GemvShape, SQUARES_GROUP};
+use crate::kernels::gemv::schedule::QUAD;
+use crate::kernels::gemv::shape::{GemvShape, SQUARES_GROUP};
 use crate::weights::{Layout, WeightType};
 use step::{Four, Step, StepSums};
-
-/// Tiles of a stage: one for each warp of a warpgroup.
-pub(crate) const QUAD: u32 = 4;
 
 /// Most consumer warpgroups of a CTA: more would have too few registers a thread.
 pub(crate) const MAX_WARPGROUPS: u32 = 3;
