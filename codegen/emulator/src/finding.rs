@@ -39,17 +39,19 @@ pub enum FindingKind {
     NotFinite,
     /// An access at an address computed from a 32-bit result that overflowed.
     WrappedAddress,
-    /// A bulk copy of bytes that an instruction wrote, or that signals an mbarrier, without the required proxy fence.
+    /// A missing proxy fence: between ordinary writes and a bulk copy or `wgmma` of the written bytes, between the
+    /// initialisation of an mbarrier and a bulk copy that signals it, or between a change and a use of a tensor map.
     ProxyFence,
     /// An access of the shared memory of another CTA of the cluster that may not have started, or may have exited.
     PeerNotRunning,
     /// An operand of a `wgmma` in flight used before `wgmma.wait_group`, a missing `wgmma.fence`, or warps of a
     /// warpgroup that issue different operations.
     Wgmma,
-    /// A `setmaxnreg` whose effect is undefined: it does not change the registers in its direction, or not all warps of the
-    /// warpgroup execute it.
+    /// A `setmaxnreg` whose effect is undefined: an `.inc` to fewer or a `.dec` to more registers than the warp has, or one
+    /// that not all warps of the warpgroup execute.
     Registers,
-    /// An operand that is not a tensor map, or a tensor map of another number of dimensions than the instruction.
+    /// An operand that is not a tensor map, a tensor map whose rank differs from the instruction's, an invalid
+    /// `tensormap.replace`, or a box or reduction that devices or the emulator refuse.
     TensorMap,
     /// A programmatically dependent launch that accesses memory before `griddepcontrol.wait`, though an earlier launch
     /// may still access it, or that never executes `griddepcontrol.wait`.
@@ -169,7 +171,7 @@ pub(crate) fn write_place(
     inlined_at.iter().try_for_each(|caller| write!(f, ", inlined at {caller}"))
 }
 
-/// What [`write_place`] writes for a source line and its call sites.
+/// Source line and its call sites, displayed as [`write_place`] writes them.
 pub(crate) struct PlaceText<'a>(pub(crate) Option<&'a SourceLine>, pub(crate) &'a [SourceLine]);
 
 impl fmt::Display for PlaceText<'_> {

@@ -70,19 +70,20 @@
 //!
 //! While a copy is in flight its target is uninitialised, and its target and its source in shared memory must not be
 //! written ([`FindingKind::AsyncCopy`]). A CTA must not end with copies in flight. A completed copy is visible to the
-//! threads that have observed its phase complete and to those that have synchronised with one; an access by any other
-//! thread is a race.
+//! threads that have observed its phase complete and to those that have synchronised with such a thread; an access by
+//! any other thread is a race.
 //!
-//! `cp.async.bulk.tensor` copies boxes of a tensor, in tile mode. A [`TensorMap`] encodes what `cuTensorMapEncodeTiled`
-//! encodes on a device, in a format of the emulator; a kernel takes it as a parameter of 128 bytes, or finds it in global or
-//! constant memory. Other bytes, and a map of another number of dimensions, are [`FindingKind::TensorMap`]. A copy signals
-//! the bytes of the whole box; elements outside the tensor are filled and not stored. Interleaved tensors are supported
-//! ([`Interleave`]), and rows of a box that are shorter than the swizzle ([`TensorMap::shared_bytes`]). Not supported: `im2col`. The
-//! NaN that fills a box has the bits 0x7ff7 in every 16, as on an H100; the ISA leaves it open.
+//! `cp.async.bulk.tensor` copies boxes of a tensor, in tile mode. A [`TensorMap`] encodes what `cuTensorMapEncodeTiled` encodes
+//! on a device, in a format of the emulator; a kernel takes it as a parameter of 128 bytes, or finds it in global or constant
+//! memory. Bytes that are not an encoded map, and a map whose rank differs from the instruction's, are
+//! [`FindingKind::TensorMap`]. A copy signals the bytes of the whole box; a load fills elements outside the tensor, a store
+//! leaves them out. Interleaved tensors are supported ([`Interleave`]), and rows of a box that are shorter than the swizzle
+//! ([`TensorMap::shared_bytes`]). Not supported: `im2col`. The NaN that fills a box has the bits 0x7ff7 in every 16 bits, as on
+//! an H100; the ISA does not specify them.
 //!
-//! `tensormap.replace` changes a map, or makes one of 128 zeros. A map in global memory that the launch has changed is used by
-//! another proxy: a use needs a release fence of that proxy after the change, or `tensormap.cp_fenceproxy`, and an acquire
-//! fence by the CTA that uses the map ([`FindingKind::ProxyFence`]).
+//! `tensormap.replace` changes a map, or turns 128 zero bytes into one. A map is used through the tensormap proxy. So the use
+//! of a map in global memory that the launch has changed needs a release fence of that proxy after the change, or
+//! `tensormap.cp_fenceproxy`, and an acquire fence by the CTA that uses the map ([`FindingKind::ProxyFence`]).
 //!
 //! Misuse of an mbarrier (phases, pending arrivals, transaction bytes) is [`FindingKind::Mbarrier`]. When all warps
 //! wait and nothing in flight can release one, the run stops at once with [`FindingKind::Deadlock`], which lists what
@@ -95,15 +96,15 @@
 //!
 //! # Uninitialised values
 //!
-//! A read of uninitialised memory, or of a register that nothing has written, is no finding by itself: compilers copy the
-//! padding of structures, and shuffle registers of lanes that nothing reads. The uninitialised bits are followed through
-//! registers, shared and local memory. The finding, [`FindingKind::Uninitialised`] at the read, is reported when they
-//! decide a branch or whether an instruction executes, are part of an address, are operands of an atomic, asynchronous or
-//! other instruction with an effect, or are stored to global memory. A store to global memory may copy uninitialised bytes
-//! beside initialised ones, unless they are of shared memory; they stay uninitialised. Arithmetic makes its whole result
-//! uninitialised; moves, shuffles and bitwise operations only the bits, products of matrices of floats only the results
-//! that depend on such bits. Instructions of 256 bits, `wmma.load`, `vprintf` and `wgmma` report uninitialised operands
-//! even if nothing depends on them.
+//! A read of uninitialised memory, or of a register that no instruction has written, is not a finding by itself: compilers
+//! copy the padding of structures, and shuffle registers of lanes whose results are unused. The uninitialised bits are
+//! tracked through registers, shared and local memory. The finding, [`FindingKind::Uninitialised`] at the read, is
+//! reported when these bits decide a branch or whether an instruction executes, are part of an address, are operands of an
+//! atomic, asynchronous or other instruction with an effect, or are stored to global memory. A store to global memory may
+//! copy uninitialised bytes beside initialised ones, unless they come from shared memory; the copied bytes stay
+//! uninitialised. Arithmetic makes its whole result uninitialised. Moves, shuffles and bitwise operations make only the
+//! dependent result bits uninitialised, products of float matrices only the dependent result elements. Instructions of 256
+//! bits, `wmma.load`, `vprintf` and `wgmma` report uninitialised operands even if nothing depends on them.
 //!
 //! # Products of warpgroups
 //!

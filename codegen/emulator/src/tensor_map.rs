@@ -93,9 +93,9 @@ impl Swizzle {
 /// Interleaved layout of a tensor of at least 3 dimensions (PTX ISA, "Interleave layout"): its channels are in slices of 16 or 32
 /// bytes, as in NC/8HWC8 and NC/16HWC16 for elements of two bytes.
 ///
-/// The slices of neighbouring pixels follow each other. So a slice is the unit of dimension 0: sizes, boxes, steps and coordinates
-/// along it count slices. The second to last dimension counts the slices of a pixel; a box has one of them, whatever its size there.
-/// An H200 does this; no document that we know says it.
+/// The slices of neighbouring pixels follow each other. So a slice is the unit of dimension 0: sizes, boxes, steps and
+/// coordinates along it count slices. The second to last dimension counts the slices of a pixel; a box has one of them, whatever
+/// its size there. Observed on an H200; we know of no documentation of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interleave {
     /// Dimension 0 has elements.
@@ -170,7 +170,7 @@ pub struct DriverTensorMap<'a> {
     pub fill: u32,
 }
 
-/// The types in the order of `CUtensorMapDataType`; the ones that follow round.
+/// The types in the order of `CUtensorMapDataType`; the enumeration's remaining types round.
 const DRIVER_TYPES: [TensorType; 10] = [
     TensorType::U8,
     TensorType::U16,
@@ -275,8 +275,8 @@ impl TensorMap {
     /// Decodes a map.
     ///
     /// # Errors
-    /// Bytes that are no map, or a map that does not meet the requirements of `cuTensorMapEncodeTiled`: the one that it does
-    /// not meet.
+    /// If the bytes are no map, or the map does not meet a requirement of `cuTensorMapEncodeTiled`; the error names the
+    /// requirement.
     pub(crate) fn decode(bytes: &[u8; TENSOR_MAP_BYTES]) -> Result<TensorMap, NoTensorMap> {
         if !bytes.starts_with(&MAGIC) {
             return Err(NoTensorMap::OtherBytes);
@@ -338,14 +338,15 @@ impl TensorMap {
         (1..self.sizes.len()).map(|dimension| self.count(dimension)).product()
     }
 
-    /// Bytes that rows of a box must not exceed: those of the swizzle, if there is one and the tensor is not interleaved.
+    /// Span of the swizzle in bytes, which rows of a box must not exceed; `None` without swizzle and for an interleaved
+    /// tensor.
     fn span(&self) -> Option<u64> {
         let has_span = self.swizzle != Swizzle::None && self.interleave == Interleave::None;
         has_span.then_some(self.swizzle.chunks() * UNIT)
     }
 
     /// Bytes from a row of a box to the next one in shared memory. Rows shorter than the swizzle have gaps between them: an H200
-    /// lets each begin at a multiple of the swizzle, and does not write what lies between.
+    /// starts each row at a multiple of the swizzle span, and does not write the gap.
     pub(crate) fn row_stride(&self) -> u64 {
         self.span().unwrap_or(self.row_bytes())
     }
@@ -543,7 +544,7 @@ impl MapField {
     /// Sets the field's value for a dimension in an encoded map, or in 128 zeros, which become a map.
     ///
     /// # Errors
-    /// If the bytes are neither, or the value does not fit the field.
+    /// If the bytes are neither an encoded map nor zeros, or the value does not fit the field.
     pub(crate) fn replace(
         self,
         bytes: &mut [u8; TENSOR_MAP_BYTES],

@@ -80,7 +80,7 @@ pub enum Failure {
     /// The emulator cannot load the PTX, for example because of inline PTX.
     #[error("{error}{}", place.as_ref().map_or(String::new(), |place| format!("\n  --> {place}")))]
     Parse {
-        /// What is wrong, with the place in the PTX.
+        /// The parser's error, with its position in the PTX.
         error: ParseError,
         /// File, line and column in Rust.
         place: Option<String>,

@@ -54,7 +54,7 @@ impl GroupedCopies {
         self.issued += 1;
     }
 
-    /// Completes, of each copy, the parts of the lanes in the mask that `done` returns.
+    /// Completes the parts of each copy that belong to the lanes of the mask returned by `done`.
     pub(super) fn complete(&mut self, shared: &mut Reserved<'_>, done: impl Fn(&AsyncCopy) -> u32) {
         let mut partly_done = Vec::new();
         self.in_flight.retain(|copy| {

@@ -195,8 +195,8 @@ impl AsyncOperations {
         self.reserve_read(shared, &released);
     }
 
-    /// Reserves again what operations in flight read of ranges of shared memory whose reservations have ended: several
-    /// operations may read the same bytes.
+    /// Restores the reservations of released ranges that operations in flight still read: several operations may read
+    /// the same bytes.
     pub(crate) fn reserve_read(&self, shared: &mut Reserved<'_>, released: &[(u64, u64)]) {
         if released.is_empty() {
             return;

@@ -92,7 +92,7 @@ pub(crate) struct WarpOperations {
     pub(crate) committed: u64,
     /// Whether the warp has executed `wgmma.fence`.
     pub(crate) fenced: bool,
-    /// Number of operations that the warp waits for and that another warp has not issued.
+    /// Number of first operations that the warp waits for, if another warp of the warpgroup has issued fewer.
     pub(crate) waits_for: Option<u64>,
     pub(crate) registers: Vec<OperandRegister>,
 }
@@ -115,8 +115,8 @@ impl WarpOperations {
         }
     }
 
-    /// Lets an operation in flight of the same instruction and group, with the same operands, stand for a later one too;
-    /// returns whether there is one. A loop without waits then puts a bounded number of operations in flight per group.
+    /// Merges `later` into an operation in flight of the same instruction and group that reads the same memory; returns
+    /// whether there is one. Bounds the number of operations in flight per group in a loop without waits.
     pub(crate) fn merge(&mut self, later: &Operation) -> bool {
         let group = self.in_flight.iter_mut().rev().take_while(|one| one.group == later.group);
         let same = group.into_iter().find(|one| one.pc == later.pc && one.reads == later.reads);
@@ -202,7 +202,7 @@ impl WgmmaOperations {
         Ok(number)
     }
 
-    /// Number of operations that a warp waits for and that another warp has not issued.
+    /// Number of first operations that a warp waits for, if another warp of its warpgroup has issued fewer.
     pub(crate) fn waits_for(&self, warp: usize) -> Option<u64> {
         self.warps.get(warp)?.waits_for
     }
@@ -215,7 +215,8 @@ impl WgmmaOperations {
         warps.find(|&(_, issued)| issued < count)
     }
 
-    /// Takes what the warpgroup of `warp` reads for its first `count` operations, which are complete, in their order.
+    /// Takes the memory reads of the first `count` operations of `warp`'s warpgroup, which are complete, in order of
+    /// operations.
     pub(crate) fn complete_reads(&mut self, warp: usize, count: u64) -> Vec<CompletedRead> {
         let first = self.first_in_warpgroup(warp);
         let warps = self.warps.iter_mut().skip(first).take(WARPS_PER_WARPGROUP);

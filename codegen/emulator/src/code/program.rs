@@ -11,7 +11,8 @@ use crate::load::ast::{Location, RegId, Special};
 use crate::load::layout::{Layout, Uniform};
 use crate::memory::PlacedVariable;
 
-/// Bytes of a CTA's shared memory that are reserved for the system, as on devices since sm_80. On a device they come first.
+/// Bytes of a CTA's shared memory that are reserved for the system, as on devices since sm_80. A device places them before
+/// the variables, the emulator after them.
 pub(crate) const RESERVED_SHARED: u64 = 1024;
 
 /// Position of an instruction in the PTX text and in the kernel's own source.

@@ -37,7 +37,7 @@ pub(crate) enum Dependence {
 }
 
 impl Dependence {
-    /// Whether the instruction only computes results in each lane.
+    /// Whether the instruction only computes results, each from operands of the same lane.
     pub(crate) fn is_of_lanes(self) -> bool {
         matches!(self, Dependence::Bits | Dependence::Lane | Dependence::Halves | Dependence::PackedPair)
     }

@@ -7,7 +7,8 @@ use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
 pub(crate) struct Missing {
     /// The lanes; none has exited.
     pub(crate) lanes: u32,
-    /// Those that can join the others if they are at the same instruction: they have the same member mask, if it has one.
+    /// The lanes that can join the active lanes if they are at the same instruction: those with the same member mask, if
+    /// the instruction has one.
     pub(crate) joinable: u32,
 }
 

@@ -1,17 +1,17 @@
 //! Independent thread scheduling: groups of lanes of a diverged warp take turns.
 //!
-//! Lanes that reach the reconvergence point of a branch normally wait there for the others. If the others spin in a loop
-//! until the first have done something after that point (each lane takes a lock, and releases it after the loop), no lane
-//! proceeds. The scheduler calls [`Warp::schedule_independently`] when the whole launch waits. From then on no
-//! reconvergence point is common to two groups: each group runs in turn, and groups join only at instructions that their
-//! lanes must execute together. Within a group, branches diverge and reconverge as before.
+//! Lanes that reach the reconvergence point of a branch normally wait there for the other lanes. If the other lanes spin
+//! until a waiting lane executes code after that point (each lane takes a lock in a loop, and releases it after the
+//! loop), the warp deadlocks. When the whole launch waits, the scheduler calls [`Warp::schedule_independently`]. From
+//! then on no two groups share a reconvergence point: groups run in turn, and join only at instructions that their lanes
+//! must execute together. Within a group, branches diverge and reconverge as before.
 
 use super::fault::Missing;
 use super::warp::{Group, LaneWait, NEVER, Waited, Warp};
 
 impl Warp {
-    /// Schedules the warp's groups independently from now on, if it has diverged and is not scheduled so already. Returns
-    /// whether it is now and was not before.
+    /// Schedules the warp's groups independently from now on, if the warp has diverged. Returns whether this call
+    /// switched the warp to independent scheduling.
     pub(crate) fn schedule_independently(&mut self) -> bool {
         if self.independent {
             return false;
@@ -49,9 +49,9 @@ impl Warp {
         }
     }
 
-    /// Called by the current lanes at an instruction that the lanes of `missing` must execute with them. Groups there join the
-    /// current one, or another group gets its turn. Neither helps if the warp is not scheduled independently, or lanes of the
-    /// current group are missing.
+    /// Called by the current lanes at an instruction that the lanes of `missing` must execute with them. Groups that wait at
+    /// this instruction join the current group; if there is none, another group gets its turn. Does nothing if the warp is not
+    /// scheduled independently, or if lanes of the current group are missing.
     pub(crate) fn wait_for_lanes(&mut self, missing: Missing) -> Waited {
         if !self.independent || missing.lanes & self.mask != 0 {
             return Waited::No;

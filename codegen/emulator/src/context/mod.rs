@@ -83,8 +83,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) insts: &'a [Inst],
     /// Instructions to run instead of `insts` if numeric checks are on; else empty.
     pub(crate) instrumented: Vec<Inst>,
-    /// Instructions to run instead of those, with checks of the registers that are operands of `wgmma`; empty if the
-    /// kernel has no `wgmma`, or memory is not checked.
+    /// Instructions to run instead of `insts` and `instrumented`, with checks of the registers that are operands of
+    /// `wgmma`; empty if the kernel has no `wgmma`, or memory is not checked.
     pub(crate) watched: Vec<Inst>,
     pub(crate) numeric: NumericChecks<'a>,
     pub(crate) table: Arc<AllocationTable>,

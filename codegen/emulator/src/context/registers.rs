@@ -22,7 +22,7 @@ impl std::fmt::Display for RegisterRequest {
     }
 }
 
-/// What becomes of a request.
+/// Outcome of a `setmaxnreg` request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Granted {
     Done,
@@ -35,7 +35,7 @@ pub(crate) enum Granted {
 /// A `setmaxnreg` whose effect the ISA does not define.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RegisterMisuse {
-    /// An increase to fewer, or a decrease to more, than the registers that the warp has.
+    /// An `.inc` to fewer, or a `.dec` to more, registers per thread than the warp has.
     Has(u32),
     /// The warp `other` of the warpgroup executes another instruction in its place.
     Differs { other: usize, request: RegisterRequest },

@@ -15,7 +15,7 @@ const SEARCH_INTERVAL: u32 = 1 << 12;
 /// The uninitialised bits of a warp's registers, with their origins: the reads of uninitialised memory or registers that they
 /// come from. A warp has this state from its first such read until no register has uninitialised bits any more.
 pub(crate) struct UninitialisedBits {
-    /// Bits that are set are uninitialised in the register at the same slot.
+    /// One bit for each register bit, in the register's slot: 1 if uninitialised.
     bits: RegisterFile,
     /// For each slot, the lanes with uninitialised bits.
     masks: Vec<u32>,

@@ -36,7 +36,7 @@ pub(crate) struct LaneWait {
     pub(super) missing: u32,
 }
 
-/// How a wait for lanes of the warp continues.
+/// Outcome of a wait for other lanes of the warp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waited {
     /// Lanes have joined: the instruction is executed again.

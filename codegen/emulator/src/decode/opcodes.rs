@@ -39,7 +39,7 @@ pub(crate) struct Family {
     form: &'static str,
     class: Class,
     traffic: TrafficKind,
-    /// How results depend on operands, if not as the class has it.
+    /// Dependence of results on operands, where it differs from the default of the class.
     dependence: Option<Dependence>,
     /// Requirements by modifiers. An instruction must meet every requirement whose modifiers match.
     requirements: &'static [(&'static str, Requirement)],
@@ -336,7 +336,7 @@ pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
         (None, Move) if instruction.opcode == "cvt" => dependence_of_conversion(instruction),
         (None, Move) => Dependence::Bits,
         (None, Warp) => Dependence::Shuffle,
-        // Integers have no NaN, whose use as an operand shows which results depend on it.
+        // Dependent results are found by trial with NaN operands; integers have no NaN.
         (None, Matrix) if instruction.has("s32") || instruction.has("b1") => Dependence::Warp,
         (None, Matrix) => Dependence::Matrix,
         (None, Memory) => match instruction.opcode.as_str() {

@@ -19,7 +19,7 @@ use crate::lanes::LANES;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// Alignment of the addresses of a bulk copy in bytes. Its size is a multiple of it.
+/// Alignment in bytes of the addresses of a bulk copy, and granularity of its size.
 pub(super) const BULK_ALIGNMENT: u64 = 16;
 /// Operands of a `cp.async.bulk`: each lane copies one range of bytes.
 pub(crate) struct BulkCopies {
@@ -40,7 +40,7 @@ const FROM_SHARED: u32 = 1;
 const MULTICAST: u32 = 2;
 /// Flag of a bulk copy: the destination must be in the executing CTA's own shared memory.
 const OWN_TARGET: u32 = 4;
-/// Lowest bit of a bulk copy's flags of the number of its reduction.
+/// Position of the lowest bit of the reduction's number in a bulk copy's flags.
 const REDUCTION_SHIFT: u32 = 8;
 /// Positions in the operand list of a bulk copy: its flags, and the mbarrier that it signals.
 const BULK_FLAGS: usize = 2 * ADDRESS + 1;

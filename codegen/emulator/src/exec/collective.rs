@@ -20,8 +20,9 @@ const MEMBERS: usize = 4;
 /// Slot of the second destination of `d|p`, a predicate.
 const P: usize = 5;
 
-/// Checks that the active lanes are exactly the members of an instruction that have not exited. Otherwise returns how the
-/// instruction ends: with a fault or, if lanes have different masks, once more for the lanes with the mask of the first.
+/// Checks that the active lanes are exactly the members of an instruction that have not exited. Otherwise returns the
+/// outcome of the instruction: a fault or, if lanes have different masks, another execution by only the lanes with the
+/// first lane's mask.
 #[inline(always)]
 fn check_members(cx: &mut ExecutionContext<'_>, slot: u32) -> Result<(), Flow> {
     let masks = cx.warp.regs.lanes::<u32>(slot);

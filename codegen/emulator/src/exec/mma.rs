@@ -54,7 +54,8 @@ fn add_product<A: Element, B: Element, C: Sum>(
     if A::BYTES > 1 {
         return add_products((&a[..depth], &b[..depth]), sums, COLUMNS, addition);
     }
-    // Two products of f16: of the first and of the last two of every four elements along K. The accumulator comes last.
+    // Sum of two f16 products: of elements 0 and 1, and of elements 2 and 3 of every four along K. The accumulator is
+    // added last.
     let mut totals = [[0.0; COLUMNS]; ROWS];
     for first in [0, 2] {
         let half = |at: usize| 4 * (at / 2) + first + at % 2;
@@ -74,7 +75,7 @@ fn add_product<A: Element, B: Element, C: Sum>(
 trait Sum: 'static {
     /// Exponent of the smallest normal number.
     const LOWEST_EXPONENT: i32;
-    /// Bits behind the point that are not cut.
+    /// Number of fraction bits of a sum that are not truncated.
     const KEPT: i32;
     /// The nearest number of the type.
     fn round(sum: f64) -> f64;

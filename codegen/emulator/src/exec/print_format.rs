@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What the conversions of a format take: integers of 32 or 64 bits, doubles, and strings by their address.
+/// Source of a format's arguments: integers of 32 or 64 bits, doubles, and strings by their address.
 pub(super) trait Arguments {
     /// Why an argument could not be read.
     type Error;
@@ -26,9 +26,9 @@ struct Conversion {
     precision: Option<usize>,
 }
 
-/// Most characters of a field, so that a wrong width does not fill memory.
+/// Maximum number of characters of a field, which bounds the memory that a wrong width can take.
 const MAX_FIELD: usize = 1 << 12;
-/// Most arguments of a format; as on a device, later conversions are copied.
+/// Maximum number of arguments of a format; as on a device, later conversions are copied to the text unchanged.
 const MAX_ARGUMENTS: u32 = 32;
 
 /// Formats arguments; returns the text and the number of arguments that it took. An unknown conversion is copied.
@@ -125,7 +125,7 @@ pub(super) fn format<A: Arguments>(format: &str, arguments: &mut A) -> Result<(S
     Ok((text, count))
 }
 
-/// What is left of a format.
+/// Cursor over the part of a format that has not been read.
 struct Cursor<'a> {
     rest: &'a str,
 }
@@ -158,7 +158,7 @@ fn number<A: Arguments>(
 }
 
 impl Conversion {
-    /// What precedes the digits of a number.
+    /// Sign of a number, or the character in its place: `-`, `+`, a space or nothing.
     fn sign(&self, negative: bool) -> &'static str {
         match negative {
             true => "-",
@@ -168,7 +168,7 @@ impl Conversion {
         }
     }
 
-    /// Appends an integer; the precision is its least number of digits.
+    /// Appends an integer; the precision is the minimum number of digits.
     fn integer(&self, text: &mut String, prefix: &str, mut digits: String) {
         if let Some(least) = self.precision {
             if least == 0 && digits == "0" {

@@ -337,8 +337,8 @@ pub(crate) fn read_by_wgmma(cx: &mut ExecutionContext<'_>, ranges: &[(u64, u64)]
     }
 }
 
-/// Records that the current warp has waited for the first `count` `wgmma` of its warpgroup; `reads` is what those of them
-/// have read that no other warp has waited for.
+/// Records that the current warp has waited for the first `count` `wgmma` of its warpgroup; `reads` are the reads of
+/// those operations that no other warp has waited for.
 pub(crate) fn complete_wgmma(cx: &mut ExecutionContext<'_>, reads: &[CompletedRead], count: u64) {
     let warp = cx.warp.index;
     if let Some(races) = cx.cluster.races.as_deref_mut() {

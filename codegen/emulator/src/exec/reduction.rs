@@ -14,7 +14,8 @@ const NAMES: [&str; 8] = ["add", "min", "max", "inc", "dec", "and", "or", "xor"]
 /// New bits of an element, from the old ones and the source's.
 type Update = fn(u64, u64, u64) -> u64;
 
-/// Reductions, each with its operation and type, and the bytes of an element. A list of operands has the position and 1.
+/// Supported reductions: operation, type, bytes of an element, and function. An operand list stores the index plus 1; 0
+/// is no reduction.
 const REDUCTIONS: [(&str, Ty, usize, Update); 23] = [
     ("add", Ty::U32, 4, Add::update),
     ("add", Ty::S32, 4, Add::update),
@@ -71,7 +72,7 @@ pub(super) fn of_elements(operation: u32, element: TensorType) -> Result<Reducti
     let ty = match element {
         TensorType::U32 | TensorType::I32 if bits => Ty::B32,
         TensorType::U64 if bits => Ty::B64,
-        // An H100 ends the kernel with an illegal instruction.
+        // An H100 raises the error "illegal instruction".
         TensorType::I64 if bits => return Err(name),
         TensorType::I64 if name == "add" => Ty::U64,
         TensorType::U32 => Ty::U32,

@@ -383,7 +383,8 @@ fn resolve_checked_range(
     };
     if found.is_none() || !address.is_multiple_of(alignment) {
         let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
-        // Local addresses cover the memory of all lanes here; a finding has the lane's own.
+        // Here local addresses are offsets in the memory of all lanes; a finding has the offset in the lane's own
+        // memory.
         let of_others = if what.0 == Space::Local { lane as u64 * cx.warp.local.bytes } else { 0 };
         let address = address - of_others;
         refuse(cx, kind, RefusedAccess { lane, address, bytes, alignment }, what);

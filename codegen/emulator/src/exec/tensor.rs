@@ -32,7 +32,7 @@ enum Transfer {
 /// Alignment of a box in shared memory.
 const BOX_ALIGNMENT: u64 = 128;
 
-/// Bytes of which the beginning of a box along dimension 0 must be a multiple.
+/// Required alignment in bytes of the start of a box along dimension 0.
 const START_ALIGNMENT: i64 = 16;
 
 const TRANSFERS: [Transfer; 3] = [Transfer::Load, Transfer::Store, Transfer::Prefetch];
@@ -171,7 +171,7 @@ fn pieces_between_gaps(map: &TensorMap, address: u64, tile: &Tile, parts: &[BoxP
     chunks.map(piece).collect()
 }
 
-/// Why devices refuse a box at some coordinates, if they do: an H100 ends a kernel with an illegal instruction.
+/// Reason why devices refuse a box at these coordinates, if they do (an H100 raises the error "illegal instruction").
 fn refused(map: &TensorMap, coordinates: &[i32], transfer: Transfer) -> Option<String> {
     let bytes = i64::from(map.unit_bytes());
     let at = i64::from(coordinates[0]) * bytes;
@@ -240,7 +240,7 @@ fn resolve_parts(
     Some(Tile { parts: resolved, chunks: map.swizzle.chunks(), fill: map.fill() })
 }
 
-/// Checks the accesses of a box in shared memory that is stored. Only what is in the tensor is read. `None` if a check
+/// Checks the reads of the source in shared memory, for a box only of the elements inside the tensor. `None` if a check
 /// reports a finding.
 fn resolve_source(
     cx: &mut ExecutionContext<'_>,

@@ -1,8 +1,9 @@
 //! Changes of tensor maps by kernels: `tensormap.replace`, `tensormap.cp_fenceproxy`, and fences of the tensormap proxy.
 //!
-//! A map in global memory is used by another proxy than the one that changes it. A use must come after a release fence of
-//! the CTA that made the change, and after an acquire fence of the CTA that uses the map; the emulator does not check which
-//! threads of these CTAs execute the fences, nor whether an earlier use may still run when the map is changed.
+//! A kernel changes a map in global memory through the generic proxy, and uses it through the tensormap proxy. A use must
+//! come after a release fence of the CTA that made the change, and after an acquire fence of the CTA that uses the map; the
+//! emulator does not check which threads of these CTAs execute the fences, nor whether an earlier use may still run when
+//! the map is changed.
 
 use super::fragment::whole_warp;
 use super::operand_list::{ADDRESS, listed, push_address};

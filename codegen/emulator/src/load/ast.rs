@@ -37,7 +37,7 @@ pub(crate) enum Special {
     IsExplicitCluster,
     /// `%envreg0` to `%envreg31`.
     Envreg(u8),
-    /// A register about the shared memory that is reserved for the system.
+    /// A special register that describes the shared memory reserved for the system.
     ReservedShared(ReservedShared),
     Clock,
     Clock64,
@@ -45,17 +45,17 @@ pub(crate) enum Special {
     WarpSize,
 }
 
-/// What a register about reserved shared memory has.
+/// Value of a special register that describes the shared memory reserved for the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ReservedShared {
-    /// The first address, which is that of region 1, too: cooperative groups use it.
+    /// The first address, which is also that of region 1; cooperative groups use it.
     Begin,
     End,
     /// The size in bytes.
     Capacity,
 }
 
-/// First part of the names of the registers about reserved shared memory.
+/// Common prefix of the names of the registers that describe reserved shared memory.
 const RESERVED: &str = "%reserved_smem_offset_";
 
 impl Special {

@@ -386,7 +386,7 @@ impl InlinedCall {
         }
     }
 
-    /// Adds the callee's instructions to the caller. `returned` is the label behind them, the target of `ret`.
+    /// Adds the callee's instructions to the caller. `returned` is the label after them, the target of `ret`.
     fn body(&self, caller: &mut Function, callee: &Function, scope: usize, returned: &str) {
         let start = caller.body.len();
         // Leaves out the last instruction, the `exit` that the parser adds to every body.

@@ -2,8 +2,8 @@
 //!
 //! A device holds a limited number of clusters at once, and starts another when one ends. So does [`Grid`], which also
 //! bounds its memory. A worker gives its resident clusters turns and starts others only when a round of turns shows that
-//! the resident ones wait, so a kernel whose CTAs wait for each other runs, and one whose CTAs do not runs them one
-//! after the other.
+//! the resident ones wait, so CTAs that wait for each other become resident together, and independent CTAs run one after
+//! the other.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,7 +39,7 @@ pub(crate) struct Grid<'a> {
     /// Index of the next cluster to start.
     next: AtomicU64,
     resident: AtomicU64,
-    /// Number of resident clusters whose warps all waited in the last turn, without those in a long turn since.
+    /// Number of resident clusters whose warps all waited in the last turn and that have not begun a long turn since.
     waiting: AtomicU64,
     /// Instructions charged to the resident clusters.
     charged: AtomicU64,
@@ -186,8 +186,8 @@ impl<'a> Grid<'a> {
         self.resident.fetch_sub(1, Relaxed);
     }
 
-    /// If the resident clusters have reached the instruction limit and this cluster is a cause: a warp of it, and a
-    /// fault that says why the launch does not end.
+    /// A warp of this cluster, and a fault that says why the launch does not end, if the resident clusters have
+    /// reached the instruction limit and this cluster is a cause.
     fn explain_limit(&self, cluster: &RunningCluster) -> Option<(usize, Fault)> {
         if self.charged.load(Relaxed) <= self.instruction_limit {
             return None;

@@ -115,7 +115,7 @@ impl RunningCluster {
 
     /// Runs the cluster until it ends, faults, or has had its turn.
     ///
-    /// `waiting` is the number of clusters that waited in their last turns, without those in a long turn.
+    /// `waiting` is the number of clusters that waited in their last turns and are not in a long turn.
     pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker, waiting: &AtomicU64) -> TurnEnd {
         let mut turn = 0;
         loop {

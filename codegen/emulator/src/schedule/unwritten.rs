@@ -1,5 +1,5 @@
-//! The cause of a read of shared memory that nobody has written: a race with a write that has not happened yet, or no
-//! write at all.
+//! The cause of a read of unwritten shared memory: a race with a write that has not been executed yet, or a missing
+//! write.
 
 use super::RunningCluster;
 use super::interpret::run_warp;
@@ -9,16 +9,17 @@ use crate::exec::race_report::other_access;
 use crate::finding::{FindingKind, OtherAccess, Space};
 use crate::lanes::LANES;
 
-/// Turns that each of the other warps has at most to reach the write. A warp may spin until the warp at fault goes on.
+/// Maximum number of turns in which each other warp may reach the write. Bounded, since a warp may spin until the warp
+/// at fault continues.
 const TURNS: usize = 4;
 
 /// Bytes of the largest load of a lane.
 const MOST_BYTES: u64 = 16;
 
 impl RunningCluster {
-    /// Makes the fault of a warp that read shared memory before it was written a race, if another warp writes the bytes
-    /// without waiting for the warp at fault: lets the other warps run until they wait, end or fault. Returns the warp at
-    /// fault.
+    /// Turns the fault of a warp that read shared memory before it was written into a race, if another warp writes the
+    /// bytes without waiting for the warp at fault. To find such a write, lets the other warps run until they wait, end
+    /// or fault. Returns the warp at fault.
     #[cold]
     pub(super) fn explain_unwritten(
         &mut self,
@@ -48,7 +49,8 @@ impl RunningCluster {
         index
     }
 
-    /// The race of a read that did not end its warp, if one of the faults is a write that conflicts with it.
+    /// The race of the read at `read`, an instruction before the warp's current one, if one of the faults is a write
+    /// that conflicts with the read.
     fn conflict_with(
         &self,
         unwritten: &Fault,
@@ -68,12 +70,13 @@ impl RunningCluster {
         Some(Box::new(Fault { kind: FindingKind::Race, other: Some(other), ..unwritten.clone() }))
     }
 
-    /// Repeats the read of a warp that ended with it; the race detector compares the read with the writes of other warps.
+    /// Repeats the read at the warp's current instruction, so that the race detector compares it with the writes of other
+    /// warps.
     fn repeat(&mut self, index: usize, launch: &Launch<'_>, worker: &mut Worker) -> Option<Box<Fault>> {
         let pc = self.warps[index].pc;
         run_warp(&mut self.warps[index], &mut self.state, worker, launch);
         let repeated = worker.fault.take().filter(|fault| fault.kind == FindingKind::Race);
-        // The warp ends with this fault, wherever the repeated read has led it.
+        // The warp ends with this fault, even if it ran on after the repeated read.
         let same = std::mem::replace(&mut self.warps[index].pc, pc) == pc;
         repeated.filter(|_| same)
     }

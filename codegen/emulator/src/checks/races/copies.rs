@@ -129,7 +129,7 @@ pub(crate) struct BulkCopy {
     pub(crate) bytes: u64,
     /// Address of the mbarrier that the copy signals, if it writes shared memory.
     pub(crate) mbarrier: Option<u64>,
-    /// Whether the write is strong: for all threads of the cluster that of `red.async`, of the grid that of `cp.reduce`.
+    /// Whether the write is strong: `red.async` at cluster scope, `cp.reduce` at grid scope.
     pub(crate) is_atomic: bool,
     /// For a box of a tensor: the ranges of global memory that are copied, which may be none. Their addresses replace that
     /// of the source or target in global memory.

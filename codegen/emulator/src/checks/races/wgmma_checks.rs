@@ -1,7 +1,7 @@
 //! Checks and records of the shared memory that `wgmma` reads.
 //!
 //! A warpgroup's operations complete like copies that signal an mbarrier of the warpgroup: the reads happened before all
-//! accesses that follow a wait for the operations. A warp knows of the operations that it has waited for itself.
+//! accesses that follow a wait for the operations. A warp acquires only the operations that it has waited for itself.
 
 use super::copy_checks::BulkCopyConflict;
 use super::detector::{Accessor, RaceDetector};
@@ -18,7 +18,8 @@ use crate::finding::Space;
 const REMEMBERED: usize = 1024;
 
 impl RaceDetector {
-    /// Address that stands for the completion of the operations of a warp's warpgroup; no mbarrier has it.
+    /// Pseudo-address of the mbarrier that models the completion of a warpgroup's operations; `warp` is one of its
+    /// warps. No real mbarrier has this address.
     fn completion_of_wgmma(&self, warp: usize) -> u64 {
         u64::MAX - first_in_warpgroup(warp, self.sync.warps_per_cta) as u64
     }
@@ -76,8 +77,8 @@ impl RaceDetector {
         }
     }
 
-    /// Records that a warp has waited for the first `count` operations of its warpgroup; `reads` is what those of them have
-    /// read that no other warp has waited for, in the order of the operations.
+    /// Records that a warp has waited for the first `count` operations of its warpgroup. `reads` are the reads of those
+    /// operations that no other warp has waited for, in the order of the operations.
     pub(crate) fn complete_wgmma(&mut self, warp: usize, reads: &[CompletedRead], count: u64) {
         let address = self.completion_of_wgmma(warp);
         if self.sync.mbarrier(address).is_none() {
@@ -100,7 +101,8 @@ impl RaceDetector {
         while completed.len() > REMEMBERED {
             completed.pop_front();
         }
-        // Another warp may have waited for more operations. A warp that is far behind acquires too much.
+        // Another warp may have waited for more operations. A warp more than [`REMEMBERED`] operations behind
+        // acquires too many.
         let waited_for = completed.iter().rfind(|(number, _)| *number <= count);
         let forgotten = || completed.front().filter(|_| completed.len() == REMEMBERED);
         if let Some(&(_, time)) = waited_for.or_else(forgotten) {

@@ -1,4 +1,4 @@
-//! The sums with AVX2. From the portable loops the compiler makes vectors along K, and gathers their operands one by one.
+//! AVX2 version of the sums. The compiler vectorises the portable loops along K, and gathers their operands one by one.
 
 use std::arch::x86_64::{
     __m256, __m256d, __m256i, _CMP_EQ_OQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_ZERO, _mm256_add_epi32,

@@ -1,8 +1,8 @@
 //! Sums of products of floats as Hopper's tensor cores add them, bit by bit.
 //!
 //! The terms of a sum are the products and the accumulator. Their significands, in [1, 4) of products and in [1, 2) of
-//! accumulators, are aligned to the largest exponent among the terms and cut toward zero a number of bits below it. The sum
-//! of what is left is exact. `benches/tensor-core-sums.py` compares this with a device.
+//! accumulators, are aligned to the largest exponent among the terms and truncated toward zero a number of bits below it.
+//! The sum of the truncated terms is exact. `benches/tensor-core-sums.py` compares this with a device.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

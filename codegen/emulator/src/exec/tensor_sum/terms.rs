@@ -1,4 +1,4 @@
-//! What sums are made of: how an instruction adds, and exponents.
+//! Parts of tensor core sums: parameters of an instruction's addition, and exponents of terms.
 
 /// Rows of `A`.
 pub(in crate::exec) const ROWS: usize = 16;
@@ -12,28 +12,29 @@ pub(in crate::exec) struct Addition {
     pub(in crate::exec) lowest: [i32; 2],
     /// Exponent of the smallest normal number of the accumulators' type.
     pub(in crate::exec) lowest_accumulator: i32,
-    /// Number of bits below the largest exponent at which terms are cut.
+    /// Number of bits below the largest exponent at which terms are truncated.
     pub(in crate::exec) cut: i32,
-    /// Number of bits behind the point that a sum keeps; the others are cut toward zero. [`ALL_BITS`] if the caller rounds.
+    /// Number of fraction bits that a sum keeps; lower bits are truncated toward zero. [`ALL_BITS`] if the caller rounds.
     pub(in crate::exec) kept: i32,
 }
 
-/// All bits of a sum in double precision behind the point.
+/// All fraction bits of a sum in double precision.
 pub(in crate::exec) const ALL_BITS: i32 = 52;
 /// Bits of the fraction of single precision.
 pub(in crate::exec) const SINGLE_BITS: i32 = 23;
 
-/// Bits below the largest exponent that terms keep, of f16, bf16 and tf32.
+/// Number of bits below the largest exponent that terms of f16, bf16 and tf32 keep.
 pub(in crate::exec) const CUT: i32 = 25;
-/// The same of 8-bit floats in `wgmma`.
+/// As [`CUT`], of 8-bit floats in `wgmma`.
 pub(in crate::exec) const CUT_FLOAT8: i32 = 13;
 
-/// What stands for the exponent of zero, and of infinities and NaNs. Added to any exponent, either is outside of [`FAST`].
+/// Sentinels for the exponent of zero, and of infinities and NaNs. The sum of a sentinel and any exponent is outside
+/// [`FAST`].
 pub(super) const ZERO: i32 = -4096;
 pub(super) const NOT_FINITE: i32 = 1 << 20;
 
-/// Largest exponents of sums that may be computed in single precision: no product overflows, and one that is subnormal is cut
-/// to zero.
+/// Range of the largest exponent of a sum for which single precision suffices: no product overflows, and subnormal products
+/// are truncated to zero.
 pub(super) const FAST: std::ops::RangeInclusive<i32> = -80..=100;
 
 /// Columns of sums that are computed together: as many as a vector register of the CPU has.

@@ -1,7 +1,7 @@
 //! Execution of a warp that has read uninitialised memory or registers.
 //!
-//! Reading uninitialised bits is no mistake as long as nothing depends on them: compilers copy the padding of structures, and
-//! shuffle registers of lanes whose results they drop. So a read only marks the bits of the register that it writes
+//! Reading uninitialised bits is not an error as long as no result depends on them: compilers copy the padding of structures,
+//! and shuffle registers of lanes whose results they drop. So a read only marks the bits of the register that it writes
 //! ([`UninitialisedBits`]), instructions pass the marks on to their results, and stores to the memory that they write. The
 //! finding, at the read, is reported when uninitialised bits decide a branch or whether an instruction executes, are part of an
 //! address, are stored to global memory, or are operands of an instruction with another effect.
@@ -9,7 +9,7 @@
 //! A store to global memory may write copies of uninitialised bytes if it writes initialised bytes as well: that is padding.
 //! Elements of shared memory are no padding.
 //!
-//! A warp without uninitialised bits in its registers does not come here.
+//! Warps without uninitialised bits in their registers execute without this module.
 
 mod memory;
 mod results;

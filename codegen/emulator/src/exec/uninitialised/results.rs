@@ -113,8 +113,8 @@ fn run_unchecked(cx: &mut ExecutionContext<'_>, inst: &Inst, found: u32) -> Flow
     run(cx, if found == 0 { inst } else { plain })
 }
 
-/// Executes an instruction whose results depend on some bits of the operands: it also runs with other values of their
-/// uninitialised bits. The result bits that are not always the same are uninitialised; of a product of matrices, whole results.
+/// Executes an instruction by trial: also runs it with other values of the operands' uninitialised bits. Result bits that
+/// differ between the runs are uninitialised; in a product of matrices, every result with such a bit.
 pub(super) fn by_trials(
     cx: &mut ExecutionContext<'_>,
     inst: &Inst,
@@ -182,7 +182,7 @@ fn dependent_bits(
         for (index, (register, old)) in filled.iter().zip(&operands).enumerate() {
             let mut bits = tracked.lanes(*register);
             if flow.dependence == Dependence::Matrix {
-                // Only whole elements of ones are a NaN.
+                // An element is a NaN only if all its bits are ones, so whole elements are set.
                 bits = bits.map(|bits| if bits == 0 { 0 } else { u64::MAX });
             }
             let has_ones = match combinations {

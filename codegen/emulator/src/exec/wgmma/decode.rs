@@ -68,7 +68,7 @@ fn product(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
         _ => return Err(op.unsupported()),
     };
     let integer = d == "s32";
-    // Integer products have, above 32 columns, multiples of 16 only.
+    // Above 32 columns, integer products have only multiples of 16 columns.
     let step = if integer && columns > 32 { 16 } else { 8 };
     if columns == 0 || columns > 256 || columns % step != 0 || saturates && !integer {
         return Err(op.malformed(format!("no instruction has the form `{}`", op.text())));

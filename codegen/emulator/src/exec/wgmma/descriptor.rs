@@ -54,7 +54,7 @@ impl Descriptor {
     /// or N.
     pub(super) fn along_rows(&self, k: u64, chunk: u64) -> u64 {
         let (in_row, row) = (chunk % self.width, chunk / self.width);
-        // Without swizzle the offsets have each other's meaning.
+        // Without swizzle, the offsets of the leading and of the stride dimension are exchanged.
         let (between_rows, between_cores) =
             if self.width == 1 { (self.stride, self.leading) } else { (self.leading, self.stride) };
         let row_bytes = self.width * CHUNK;

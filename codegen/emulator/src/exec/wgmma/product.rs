@@ -28,7 +28,7 @@ thread_local! {
 }
 
 impl Matrices {
-    /// Matrices with any values.
+    /// Takes the thread's unused matrices, or allocates new ones; their values are unspecified.
     pub(super) fn take() -> Box<Matrices> {
         UNUSED.take().unwrap_or_else(|| {
             Box::new(Matrices {

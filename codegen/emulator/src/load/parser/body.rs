@@ -42,7 +42,7 @@ pub(super) struct Body<'p, 'a> {
     pub(super) source: Option<u32>,
     /// Last location with each `.file` index, line and column: `inlined_at` refers to it.
     last_locations: HashMap<(u32, u32, u32), u32>,
-    /// Number of instructions for which `brx.idx` instructions stand so far.
+    /// Number of instructions that `brx.idx` instructions have been expanded to so far.
     pub(super) expanded: usize,
     /// Low halves of the registers of 128 bits; the high half is the register after.
     pub(super) wide: HashSet<RegId>,

@@ -11,10 +11,10 @@ fn halves(low: RegId) -> Vec<Operand> {
 }
 
 impl Body<'_, '_> {
-    /// The instructions on registers of 64 bits that do what `instruction` does.
+    /// Equivalent instructions on registers of 64 bits.
     ///
     /// # Errors
-    /// A register of 128 bits where another is needed, or the reverse.
+    /// If a register of 128 bits is used where a narrower one is required, or the reverse.
     pub(super) fn split_wide(&self, mut instruction: Instruction) -> Result<Vec<Instruction>, ParseError> {
         let is_wide = instruction.modifiers.iter().any(|modifier| modifier == WIDE);
         let low = |operand: &Operand| match operand {

@@ -116,8 +116,8 @@ impl Lines {
         self.push_line(records, |tables| other.tables[tables])
     }
 
-    /// Adds a line; returns its index. `records` gives its records of kind [`READS`] or [`WRITES`] as copies of records of
-    /// other lines, and `tables` the tables for a copy, by the number of the tables of the other record.
+    /// Adds a line with copies of records of another line; returns the new line's index. `records` yields the records to
+    /// copy, of kind [`READS`] or [`WRITES`]; `tables` maps the index of a record's tables to the tables of its copy.
     pub(super) fn push_line<R: Iterator<Item = AccessRecord>>(
         &mut self,
         records: impl Fn(usize) -> R,
