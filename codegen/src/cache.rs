@@ -2,8 +2,8 @@
 //!
 //! Any number of processes may share a folder. A writer writes an entry under a temporary name and renames it, so that
 //! a reader finds a complete entry or none. An entry carries the hash of its content; a reader removes an entry whose
-//! hash does not match (truncated, altered, another format), and the content is then made again. The least recently
-//! used entries are removed when the folder exceeds its limit.
+//! hash does not match (truncated, altered, another format), and the caller then makes the content again. The least
+//! recently used entries are removed when the folder exceeds its limit.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, FileTimes};

@@ -107,7 +107,7 @@ pub struct Compiled {
 pub struct Report {
     /// Lines of PTX; of a kernel that shares its module with others, those of its entry point.
     pub ptx_lines: usize,
-    /// Number of IR instructions, without constants; functions that are called count once.
+    /// Number of IR instructions, without constants and assumptions; functions that are called count once.
     pub instructions: usize,
     /// Number of IR instructions of each kind.
     pub mix: BTreeMap<String, usize>,
@@ -287,7 +287,7 @@ impl Report {
         report
     }
 
-    /// Adds the instructions of a function.
+    /// Adds a function's instructions to the report, except constants and assumptions.
     fn count(&mut self, function: &Function) {
         let report = self;
         for &block in &function.layout {

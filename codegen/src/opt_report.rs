@@ -38,8 +38,8 @@ use crate::ptx::shared_register_groups;
 /// What the passes did to a kernel, and what they did not do and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OptReport {
-    /// Entries by Rust line: by the line in the kernel, then by the lines that were inlined there. Those of the functions that it
-    /// calls follow, function by function.
+    /// Entries by Rust line: by the line in the kernel, then by the lines that were inlined there. Entries of the functions that
+    /// the kernel calls follow, function by function.
     pub entries: Vec<Entry>,
 }
 

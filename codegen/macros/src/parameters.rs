@@ -53,7 +53,7 @@ fn is_optional_pointer(ty: &Type) -> bool {
     }
 }
 
-/// Whether the type is `&mut [T]` or `&mut [T; N]` of a number type: in other languages for kernels, the results.
+/// Whether the type is `&mut [T]` or `&mut [T; N]` of a number type, as other kernel languages declare outputs.
 fn is_output_slice(ty: &Type) -> bool {
     let Type::Reference(reference) = ty else { return false };
     let elements = match &*reference.elem {

@@ -208,7 +208,8 @@ fn may_assign(kind: BindingKind, assignment: &Assignment) -> bool {
     match kind {
         BindingKind::Mutable => assignment.certainty != Certainty::Mentioned,
         BindingKind::MutReference => true,
-        // What a method returns may be a guard of a `RefCell`, and `*variable` no place. Replays find state that changes there.
+        // If a method returns the assigned place, as in `*cell.borrow_mut() = x`, that place is not `*variable`. Replays find
+        // state that changes through it.
         BindingKind::Other => {
             assignment.certainty == Certainty::Assigned && assignment.through && !assignment.returned
         }

@@ -12,10 +12,10 @@ use crate::ir::{self, Binary, Compare, Fact, Function, Op, Unary};
 ///
 /// The condition is a comparison of two integers of 32 or 64 bits, or says that one is a multiple of a constant; several
 /// are joined by `&`. Passes derive ranges and alignment from it: rows of `n` elements with `n % 4 == 0` get vector
-/// accesses, and a loop over `0..n` unrolled by 4 needs no second loop. What an assumption says about multiples is used for
-/// values that are computed where it stands, so it belongs directly after them or, for parameters, at the start of the
-/// kernel. A thread that reaches a false assumption makes the whole launch undefined. On the emulator this is a finding at
-/// the assumption's line. Assumptions about values that the kernel does not use are dropped, with their check.
+/// accesses, and a loop over `0..n` unrolled by 4 needs no second loop. An assumption about multiples applies only to
+/// values that are defined in its own basic block, so write it directly after them or, for parameters, at the start of the
+/// kernel. If a thread reaches a false assumption, the behaviour of the whole launch is undefined. On the emulator this is
+/// a finding at the assumption's line. Assumptions about values that the kernel does not use are dropped, with their check.
 ///
 /// - PTX: no instruction; the comment `//@ assume.le.u32 …`, which the emulator checks
 /// - Target: sm_80

@@ -1,9 +1,10 @@
 //! Elementary functions of f32, with bounds of their errors.
 //!
-//! They consist of correctly rounded instructions and integer arithmetic only, so the bits of a result are the same on
-//! every GPU and on the emulator. Bounds are in units of the last place (ulp) of the result, subnormal results included.
-//! They are measured, not proven: `examples/function_errors` compares the results on the emulator with a reference in f64,
-//! for every f32 or every n-th; BOOK says which were taken. The functions named `_approx` are one or two instructions of the special function unit.
+//! They consist of correctly rounded instructions and integer arithmetic only, so the bits of a result are the same on every GPU
+//! and on the emulator. Bounds are in units of the last place (ulp) of the result, subnormal results included. They are measured,
+//! not proven: `examples/function_errors` compares the results on the emulator with a reference in f64, for every f32 or every
+//! n-th; `BOOK.md` says for which numbers. The functions named `_approx` are one or two instructions of the special function
+//! unit.
 //!
 //! The polynomials are minimax approximations (Remez), with coefficients rounded to f32.
 
@@ -19,7 +20,7 @@ const ROUNDER: f32 = 12_582_912.0;
 const LN_2: [f32; 2] = [std::f32::consts::LN_2, -1.904_654_2e-9];
 /// π/2 as a sum of positive numbers, so that products with −0 are negative zeros.
 const HALF_PI: [f32; 3] = [f32::from_bits(0x3fc9_0fda), 7.549_789_4e-8, 5.390_302_5e-15];
-/// The first 224 bits of 2/π, behind a word of zeros.
+/// The first 224 bits of 2/π, after a word of zeros.
 const TWO_OVER_PI: [u32; 8] =
     [0, 0xa2f9_836e, 0x4e44_1529, 0xfc27_57d1, 0xf534_ddc0, 0xdb62_9599, 0x3c43_9041, 0xfe51_63ab];
 

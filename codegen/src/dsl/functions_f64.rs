@@ -21,7 +21,7 @@ const LOG2_E_PARTS: [f64; 2] = [LOG2_E, 2.035_527_374_093_103_3e-17];
 const LOG10_E_PARTS: [f64; 2] = [LOG10_E, 1.098_319_650_216_765e-17];
 const LOG10_2_PARTS: [f64; 2] = [LOG10_2, -2.803_728_127_785_170_4e-18];
 const HALF_PI: [f64; 3] = [FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33];
-/// The first 1,280 bits of 2/π, behind a word of zeros.
+/// The first 1,280 bits of 2/π, after a word of zeros.
 const TWO_OVER_PI: [u64; 21] = [
     0x0000_0000_0000_0000,
     0xa2f9_836e_4e44_1529,
@@ -308,7 +308,7 @@ fn reduced_exactly(x: Val<f64>) -> (Val<f64>, Val<f64>, Val<i32>) {
     (select(flips, -r, r), select(flips, -tail, tail), select(negative, -quadrant, quadrant))
 }
 
-/// sin and cos of the angle in [−π/4, π/4] from which x is a number of quarter turns away, and that number.
+/// sin and cos of r in [−π/4, π/4], and the number of quarter turns from r to x.
 #[device]
 fn reduced_sin_cos(x: Val<f64>) -> (Val<f64>, Val<f64>, Val<i32>) {
     let (turns, multiple) = nearest(fma(x, FRAC_2_PI, ROUNDER));

@@ -29,7 +29,7 @@ pub trait Int: Number {}
 )]
 pub trait Float: Number {}
 
-/// Floats that are a single number and have integral values, comparisons on every target: f16, f32 and f64.
+/// Floats that are not packed, with rounding to integral values and comparisons on every target: f16, f32 and f64.
 #[diagnostic::on_unimplemented(
     message = "this function is not available for `{Self}`",
     label = "expected f16, f32 or f64; convert bf16 with `.cast::<f32>()`, and convert the result back"

@@ -1,8 +1,8 @@
 //! The choice of paths through a recorded kernel, for [`super::replay`].
 //!
-//! Every side of a branch can be chosen, since conditions are known only on the GPU. There are three kinds of paths, one
-//! after the other ([`Goal`]): some that take every two sides that can follow each other, and every loop zero times, once,
-//! and several times; then as many as it takes to have taken every side; then long ones, which stay in loops.
+//! Every side of a branch can be chosen, since conditions are known only on the GPU. Paths have one of three goals, in
+//! this order ([`Goal`]). The first paths cover pairs: any two sides that can follow each other, and zero, one and several
+//! iterations of every loop. The next ones cover the sides that are left. The last ones are long: they stay in loops.
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +10,7 @@ use crate::ir::{Function, Inst, Op};
 use crate::passes::analysis::loops::loops;
 use crate::passes::analysis::{Dominators, inst_blocks};
 
-/// Most paths for pairs of sides.
+/// Maximum number of paths for pairs of sides.
 const MOST_PAIR_PATHS: u32 = 16;
 
 /// A path for pairs of sides chooses a side of a branch at this many visits; later visits take the side that leads to the
@@ -23,16 +23,16 @@ const LABELS: usize = 2 * VISITS;
 /// Number of branches up to which pairs of sides are tracked; in larger kernels, single sides are.
 const MOST_PAIRED: usize = 1024;
 
-/// Most iterations of a loop on a long path.
+/// Maximum number of iterations of a loop on a long path.
 const MOST_TRIPS: usize = 1024;
 
-/// Limit of the instructions of all long paths, if that is more than [`LONG_WORK`] times the kernel's size.
+/// Limit of the instructions of all long paths, or [`LONG_WORK`] times the kernel's size if that is more.
 const LEAST_LONG_STEPS: usize = 20_000;
 
-/// See [`LEAST_LONG_STEPS`].
+/// Limit of the instructions of all long paths, as a multiple of the kernel's size: see [`LEAST_LONG_STEPS`].
 const LONG_WORK: usize = 2;
 
-/// What a path is for.
+/// Goal of a path: the coverage that it adds.
 #[derive(Clone, Copy)]
 pub(super) enum Goal {
     /// Takes pairs of sides that no earlier path took. `left` is the number of such paths that may follow.
@@ -258,7 +258,7 @@ impl Paths {
         self.start.is_some_and(|start| toward[start].iter().any(|&distance| distance < u32::MAX))
     }
 
-    /// For each side, the number of branches from it up to the next side that is `wanted`, 0 if it is itself.
+    /// For each side, the number of branches up to the next side that is `wanted`; 0 if the side itself is wanted.
     fn toward(&self, wanted: impl Fn(usize, usize) -> bool) -> Vec<[u32; 2]> {
         let mut toward = vec![[u32::MAX; 2]; self.next.len()];
         for (branch, sides) in toward.iter_mut().enumerate() {

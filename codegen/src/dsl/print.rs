@@ -13,10 +13,10 @@ use super::value::{Val, val};
 
 use crate::ir::{self, Op, Type};
 
-/// Most arguments of a [`printf`], as in CUDA.
+/// Maximum number of arguments of a [`printf`], as in CUDA.
 const MOST_ARGUMENTS: usize = 32;
 
-/// What a conversion of a format takes.
+/// Kind of the argument that a conversion of a format takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Word,
@@ -29,7 +29,7 @@ impl Kind {
         if self == Kind::Word { 4 } else { 8 }
     }
 
-    /// What to write for an argument of this kind, and the conversions of it.
+    /// Description of arguments of this kind, and of the conversions that take them, for messages.
     fn name(self) -> (&'static str, &'static str) {
         match self {
             Kind::Word => ("an integer of up to 32 bits or a `bool`", "`%d`, `%u`, `%x` or `%c`"),
@@ -265,7 +265,7 @@ fn conversions(format: &str) -> Result<Vec<(&str, Kind)>, String> {
     Ok(found)
 }
 
-/// Stops the launch with an error, of all threads. On a GPU, the context is lost with it.
+/// Stops all threads of the launch with an error. On a GPU, the context is lost as well.
 ///
 /// - PTX: `trap`
 /// - Target: sm_80

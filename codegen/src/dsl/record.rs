@@ -57,7 +57,7 @@ pub struct KernelOptions {
     pub allow_spills: Option<u32>,
 }
 
-/// Most registers of a thread.
+/// Maximum number of registers per thread on every target.
 const NO_LIMIT: u32 = 255;
 
 impl KernelOptions {

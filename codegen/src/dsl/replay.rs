@@ -21,7 +21,7 @@ use crate::ir::{Inst, Op, SourceLoc};
 /// as many as were recorded.
 const LEAST_STEPS: usize = 10_000;
 
-/// See [`LEAST_STEPS`].
+/// Limit of the instructions on paths for pairs of sides, as a multiple of the kernel's size: see [`LEAST_STEPS`].
 const MOST_WORK: usize = 4;
 
 /// Follows paths through the kernel that `recorder` has recorded from `body`.

@@ -43,7 +43,8 @@ pub(super) fn store<T: Scalar>(
     emit(Op::Store(Access { vector, ..access }), ty, &operands, site);
 }
 
-/// The vector length in an access; the type rule of the access refuses what is no length.
+/// The vector length of an access of `count` elements. The type rule of the access rejects a count that is no vector
+/// length.
 fn elements(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
 }

@@ -53,7 +53,7 @@ impl OpaqueEffect {
 }
 
 impl Effect {
-    /// The weakest effect of opaque code that has an instruction of this effect.
+    /// The weakest [`OpaqueEffect`] of code that contains an instruction of this effect.
     pub(super) fn as_opaque(self) -> OpaqueEffect {
         match self {
             Effect::Pure | Effect::Control | Effect::Fact => OpaqueEffect::Pure,

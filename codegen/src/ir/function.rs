@@ -230,13 +230,13 @@ impl Function {
         }
     }
 
-    /// Number of instructions in the block, where a call counts as many as the function has.
+    /// Number of instructions in the block, where a call counts 1 plus the instructions of the called function.
     pub fn recorded_work(&self, block: Block) -> usize {
         let insts = self.blocks[block].insts.iter();
         insts.map(|&inst| self.work_of(self.insts[inst].op)).sum()
     }
 
-    /// Number of instructions that recording the opcode records: for a call, those of the function.
+    /// Number of instructions that recording the opcode records: 1, and for a call also those of the called function.
     pub fn work_of(&self, op: Op) -> usize {
         let Some(function) = self.called(op) else { return 1 };
         let insts = function.layout.iter().flat_map(|&block| &function.blocks[block].insts);

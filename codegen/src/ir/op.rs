@@ -288,7 +288,8 @@ opcodes! {
             if inline.text().convergent { Warp { ptx: "inline PTX" } } else { Independent };
             inline.requirement(),
 
-        /// States that the operands `a` and `b` have this relation. Where they do not, the kernel is undefined.
+        /// States that the operands `a` and `b` have this relation. If they do not, the behaviour of the kernel is
+        /// undefined.
         Assume(fact: Fact as Variant) = "assume": typed(INTEGER_32_UP, &[T, T], &[]); Fact; Independent; BASELINE,
 
         /// Suspends the thread for about as many nanoseconds as the operand (u32) states.
@@ -393,8 +394,8 @@ impl Op {
         self.convergence() != super::effect::Convergence::Independent
     }
 
-    /// Whether the results depend on the operands only and the instruction may be executed speculatively. A call may take
-    /// long, or not end with operands that it is not meant for.
+    /// Whether the results depend on the operands only and the instruction may be executed speculatively. A call is not
+    /// movable: it may take long, or not end for operands that it would not get otherwise.
     pub fn is_movable(self) -> bool {
         self.is_pure() && !self.is_convergent() && !matches!(self, Op::Call(_))
     }

@@ -224,7 +224,7 @@ impl Reader {
         Ok(Table { element, values })
     }
 
-    /// Parses the name of the variable number `index` of a kind, and the `=` behind it.
+    /// Parses the name of the variable number `index` of a kind, and the `=` after it.
     fn numbered(&mut self, prefix: &'static str, index: usize) -> Result<(), ParseError> {
         let name = self.name(prefix)?;
         if name.number as usize != index {

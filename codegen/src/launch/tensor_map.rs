@@ -241,7 +241,7 @@ impl<T: Scalar, const RANK: usize> TensorMap<T, RANK> {
         self.tile == tile && self.swizzle == swizzle
     }
 
-    /// What a kernel's parameter must state to take this tensor map.
+    /// Layout that a kernel's parameter must state to take this tensor map: element type, tile and swizzle.
     pub fn layout(&self) -> TensorLayout {
         TensorLayout { element: T::TYPE, tile: self.tile.to_vec(), swizzle: self.swizzle }
     }

@@ -133,7 +133,7 @@ fn cost(function: &Function, yes: &Arm, no: &Arm) -> usize {
     yes.insts.iter().chain(&no.insts).filter(costs).count()
 }
 
-/// Why a branch whose sides join behind one block each is kept; none for other branches.
+/// Why a branch is kept whose sides join after at most one block each; none for other branches.
 fn kept(function: &Function, entries: &Entries, block: Block) -> Option<BranchKept> {
     let branch = function.terminator(block);
     if branch.op != Op::Branch {

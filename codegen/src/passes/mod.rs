@@ -46,8 +46,8 @@ pub trait Pass: Sync {
     /// Runs the pass and adds what it did to `remarks`; returns whether anything changed.
     fn apply(&self, function: &mut Function, remarks: &mut Remarks) -> bool;
 
-    /// Adds why the pass leaves loops, accesses and instructions of a function as they are. The function is one that
-    /// the pass does not change any more.
+    /// Adds a remark, with the reason, for each loop, access or instruction that the pass leaves unchanged. Called
+    /// only on a function that the pass does not change any more.
     fn missed(&self, _function: &Function, _remarks: &mut Remarks) {}
 
     /// Runs the pass; returns whether anything changed.
@@ -194,7 +194,8 @@ impl Pipeline {
     }
 }
 
-/// Changes each function of a kernel, which has the functions before it meanwhile. Returns what the changes return.
+/// Applies `change` to each function that a kernel calls; meanwhile [`Function::functions`] of that function has the
+/// functions before it. Returns the results of `change` in order.
 fn on_callees<T, E>(
     kernel: &mut Function,
     mut change: impl FnMut(&mut Function) -> Result<T, E>,

@@ -36,8 +36,8 @@ pub fn print_module(kernels: &[&Function], target: Target) -> Result<String, Uns
     for kernel in kernels {
         let mut callees = BTreeMap::new();
         for function in &kernel.functions {
-            // A kernel has the name, or something else in the module, or another kernel's function that is different: then
-            // the function gets a number.
+            // The function gets a number if its name is that of a kernel, of another symbol of the module, or of a
+            // different function of another kernel.
             for number in 1.. {
                 let name =
                     if number == 1 { function.name.clone() } else { format!("{}_{number}", function.name) };

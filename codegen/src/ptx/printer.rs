@@ -19,7 +19,7 @@ pub(super) struct Printer<'a> {
     pub function: &'a Function,
     pub text: String,
     registers: SecondaryMap<Value, Option<Register>>,
-    /// Values that share a register, with the one that the register is stored for.
+    /// Maps each value that shares a register to the value of its group under which `registers` has the register.
     shared_registers: FxHashMap<Value, Value>,
     counts: FxHashMap<Class, u32>,
     /// Names of the module's constants.
@@ -86,7 +86,8 @@ impl<'a> Printer<'a> {
         register
     }
 
-    /// Moves the operands that an instruction updates in place to the registers of its results, where they are others.
+    /// Moves the operands that an instruction updates in place to the registers of its results, where the registers
+    /// differ.
     pub fn update_in_place(&mut self, data: &InstData) {
         for (&operand, &result) in data.args.iter().zip(&data.results).take(data.in_place()) {
             let ty = self.function.value_type(operand);

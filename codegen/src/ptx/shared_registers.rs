@@ -52,7 +52,7 @@ pub(super) fn shared_registers(function: &Function) -> FxHashMap<Value, Value> {
             }
         }
     });
-    // A running product reads its other operands until the wait, which may be behind their live range.
+    // A running product reads its other operands until the wait, which may be after the end of their live range.
     for data in insts().map(data).filter(|data| matches!(data.op, Op::Wgmma { .. })) {
         for operand in data.args[data.in_place()..].iter().filter(|operand| tracked.contains(operand)) {
             groups.fixed.insert(groups.of[operand]);

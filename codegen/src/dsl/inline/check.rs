@@ -1,8 +1,8 @@
 //! Check of inline PTX while it is recorded.
 //!
-//! It knows the lexical structure of PTX, statements and blocks, the names of instructions, types and special registers, and
-//! the operand types of instructions whose operands all have one type. Other rules of instructions are left to the emulator
-//! and to the driver.
+//! The check knows the lexical structure of PTX, statements and blocks, the names of instructions, types and special
+//! registers, and the operand types of instructions whose operands all have one type. Other rules of instructions are left
+//! to the emulator and to the driver.
 
 use std::collections::{HashMap, HashSet};
 
@@ -76,7 +76,7 @@ impl Register {
 /// Position of an error and its message.
 type Fault = (usize, String);
 
-/// What is wrong with the text, with its place; `operands` are the results and inputs.
+/// Checks the text; the error has the place and what is wrong there. `operands` are the results and inputs.
 pub fn check(ptx: &str, operands: &[(&str, Type)]) -> Result<(), String> {
     run(ptx, operands).map_err(|(at, message)| {
         let before = &ptx[..at.min(ptx.len())];

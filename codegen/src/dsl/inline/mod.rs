@@ -128,22 +128,23 @@ impl InlinePtx {
         InlinePtx { effect: OpaqueEffect::Pure, ..self }
     }
 
-    /// Declares that it reads memory or state but has no other effect: it may be removed.
+    /// Declares that the inline PTX reads memory or state but has no other effect: it may be removed.
     ///
     /// - PTX: none
     pub fn reads_memory(self) -> InlinePtx {
         InlinePtx { effect: OpaqueEffect::Reads, ..self }
     }
 
-    /// Declares that it writes memory but waits for nothing: read-only loads may move across it.
+    /// Declares that the inline PTX writes memory but does not wait for other threads: read-only loads may move
+    /// across it.
     ///
     /// - PTX: none
     pub fn writes_memory(self) -> InlinePtx {
         InlinePtx { effect: OpaqueEffect::Writes, ..self }
     }
 
-    /// Declares that all lanes of a warp must execute it together: it is not moved under other conditions, and a
-    /// divergent branch around it is an error.
+    /// Declares that all lanes of a warp must execute the inline PTX together: it is not moved under other
+    /// conditions, and a divergent branch around it is an error.
     ///
     /// - PTX: none
     pub fn convergent(self) -> InlinePtx {
@@ -212,10 +213,10 @@ impl InlinePtx {
     }
 }
 
-/// The text with the numbers of the names in its placeholders, or what is wrong with it.
+/// The text with the names in its placeholders replaced by their numbers, or an error message.
 fn numbered(ptx: &str, names: &[&str]) -> Result<String, String> {
     let ptx = ptx.trim();
-    // A brace may close a block, or a placeholder without `;` behind it.
+    // A brace may close a block, or a placeholder without `;` after it.
     if !ptx.ends_with([';', '}']) || matches!(pieces(ptx).last(), Some(Piece::Name(_))) {
         return Err(format!("inline PTX `{ptx}` does not end in `;`"));
     }

@@ -108,7 +108,7 @@ tuples! {
     T0 R0 S0 P0 0, T1 R1 S1 P1 1, T2 R2 S2 P2 2, T3 R3 S3 P3 3;
 }
 
-/// The first multiple of `align` from `bytes` on.
+/// `bytes` rounded up to a multiple of `align`.
 fn behind(bytes: u32, align: u32) -> u32 {
     bytes.checked_next_multiple_of(align).unwrap_or(u32::MAX)
 }
@@ -265,7 +265,7 @@ impl<M: StageTiles> Consumer<M> {
     /// products of a stage, with operands in its tiles. Without stages the sums are zeros.
     ///
     /// The products of a stage run while the warpgroup waits for the next stage. A stage is released as soon as its products
-    /// are complete, and the consumer is behind the last stage afterwards.
+    /// are complete, and afterwards the consumer is at the stage after the last one.
     ///
     /// - PTX: `mbarrier.try_wait.parity.shared::cta.b64` and a branch, the instructions of
     ///   [`RunningSums::multiply`](crate::dsl::RunningSums::multiply),

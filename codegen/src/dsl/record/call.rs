@@ -13,7 +13,7 @@ use crate::ir::{Callee, Function, Op, Param, Type, Value};
 /// Records the call of a function that is not inlined, and returns its results. `arguments` are the handles that are
 /// passed; `body` declares the parameters and sets the results.
 ///
-/// The function is recorded at each call. If it is the same as at an earlier one, both calls name one function.
+/// The function is recorded at each call. Calls whose recordings are equal share one function.
 pub(in crate::dsl) fn record_call(
     name: &str,
     [definition, site]: [Site; 2],
@@ -53,7 +53,8 @@ fn identifier(name: &str) -> String {
 }
 
 impl Recorder {
-    /// A recorder for a called function, which takes the kernel's functions with it.
+    /// A recorder for a called function. It takes over the kernel's list of functions, which `finish_call` takes
+    /// back.
     fn start_call(&mut self, name: &str, definition: Site, arguments: &[Value]) -> Result<Recorder, String> {
         if self.active.contains(&definition) {
             return Err(format!(
@@ -78,7 +79,7 @@ impl Recorder {
         Ok(callee)
     }
 
-    /// Takes the functions back, and finds or adds the recorded one.
+    /// Takes the list of functions back; finds the recorded function in it, or adds it.
     fn finish_call(&mut self, mut function: Function) -> Callee {
         self.func.functions = std::mem::take(&mut function.functions);
         let base = function.name.clone();

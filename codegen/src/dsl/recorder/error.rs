@@ -34,8 +34,8 @@ thread_local! {
     static PANICKED_AT: RefCell<Option<(String, u32, u32)>> = const { RefCell::new(None) };
 }
 
-/// Forgets the last panic, and installs a panic hook that notes where kernels panic while they are recorded, and calls the
-/// hook before it.
+/// Forgets the last panic. The first call also installs a panic hook that notes where kernels panic while they are
+/// recorded, and then calls the previous hook.
 pub(super) fn note_panics() {
     static ONCE: Once = Once::new();
     PANICKED_AT.take();

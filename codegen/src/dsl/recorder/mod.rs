@@ -415,10 +415,10 @@ impl Recorder {
     }
 }
 
-/// Most instructions of a kernel, or of a called function, as it is recorded.
+/// Maximum number of instructions of a kernel, or of a called function, as recorded.
 const MOST_INSTRUCTIONS: usize = 1 << 17;
 
-/// Most instructions of a loop that a hint unrolls.
+/// Maximum number of instructions of a loop after unrolling by a hint.
 const MOST_UNROLLED: u64 = 1 << 16;
 
 /// Error of a handle that belongs to another recording.

@@ -53,12 +53,12 @@ impl Replay {
     }
 }
 
-/// What to write instead of state that is not carried.
+/// Advice on state that is not carried: what to write instead.
 const INSTEAD: &str = "Recording runs this code once, so state in a `Cell`, a `static`, a closure or an iterator is not \
                        carried through run-time branches and loops: assign a `let mut` variable of this function there, \
                        or use a `shared_array`";
 
-/// How the instructions of a path differ.
+/// Message for a line whose instructions differ between paths.
 const OTHER: &str = "this line records other instructions than on other paths";
 
 impl Recorder {

@@ -15,10 +15,11 @@ use crate::dsl::scalar::Scalar;
 use crate::dsl::value::{IntoVal, Val};
 use crate::ir::Swizzle;
 
-/// Number of rounds with divisions up to which they are unrolled.
+/// Maximum number of rounds that are unrolled if the position of a piece takes divisions in each round.
 const UNROLLED_ROUNDS: u32 = 4;
 
-/// The elements of a matrix that exist: the others become zero. Indices are columns, then rows; they may be negative as i32.
+/// Bounds of a matrix; elements of the tile outside the matrix become zero. Pairs are `[column, row]`; positions may be
+/// negative as i32.
 #[derive(Clone, Copy)]
 pub(in crate::dsl) struct Inside {
     /// Position of the tile's first element in the matrix.
@@ -31,7 +32,8 @@ pub(in crate::dsl) struct Inside {
 #[derive(Clone, Copy)]
 pub(in crate::dsl) struct TileCopy<T, L> {
     pub(in crate::dsl) tile: SharedTile<T, 2, L>,
-    /// The element of the matrix for the first element of the tile; with `inside`, the first element of the matrix.
+    /// Address of the matrix element that is copied to the tile's first element; with `inside`, of the first element
+    /// of the matrix.
     pub(in crate::dsl) from: Ptr<Global, T>,
     /// Elements from a row of the matrix to the next one.
     pub(in crate::dsl) stride: Val<u32>,
@@ -39,7 +41,8 @@ pub(in crate::dsl) struct TileCopy<T, L> {
 }
 
 impl<T: Scalar, L: TileLayout> TileCopy<T, L> {
-    /// Copies `BYTES` bytes to an element of the tile, whose address is `to`, and the next ones.
+    /// Copies `BYTES` bytes of consecutive elements to the tile's element at (`column`, `row`), whose address is
+    /// `to`.
     #[device]
     fn copy<const BYTES: usize>(self, to: Ptr<Shared, u8>, column: Val<u32>, row: Val<u32>) {
         let size = T::TYPE.bytes();
@@ -78,7 +81,7 @@ impl<T: Scalar, L: TileLayout> TileCopy<T, L> {
         self.copy::<BYTES>(to, column, row);
     }
 
-    /// Copies the part of thread `worker`: `BYTES` bytes after the other by one thread after the other.
+    /// Copies the share of thread `worker`: the threads take the tile's pieces of `BYTES` bytes in turn.
     #[device]
     pub(in crate::dsl) fn copy_share<const BYTES: usize>(self, worker: Val<u32>, threads: u32) {
         let [columns, rows] = self.tile.sizes();
@@ -138,8 +141,8 @@ impl<T: Scalar, L: TileLayout> TileCopy<T, L> {
 
 impl<T: Scalar, L: TileLayout> SharedTile<T, 2, L> {
     /// Starts copying a part of a matrix to the tile: the thread, number `worker` of `threads`, copies its share, `BYTES` (4, 8
-    /// or 16) bytes at a time. Row after row of the tile comes from `from` and every `stride` elements behind it. Threads wait
-    /// for their copies with [`wait_copies`](crate::dsl::wait_copies), and for each other with a barrier.
+    /// or 16) bytes at a time. Row r of the tile comes from `from` plus r · `stride` elements. Threads wait for their copies
+    /// with [`wait_copies`](crate::dsl::wait_copies), and for each other with a barrier.
     ///
     /// - PTX: `cp.async.cg.shared.global` for each 16 bytes; for 4 or 8 bytes `cp.async.ca.shared.global`
     /// - Target: sm_80
@@ -183,7 +186,7 @@ impl<T: Scalar, L: TileLayout> SharedTile<T, 2, L> {
     ///
     /// - PTX: `cp.async.ca.shared.global` with a source size, by `BYTES` also `.cg`
     /// - Target: sm_80
-    /// - Requires: as [`SharedTile::copy_async`]; the column of `first` a multiple of `BYTES`
+    /// - Requires: as [`SharedTile::copy_async`]; the column of `first`, in bytes, a multiple of `BYTES`
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};

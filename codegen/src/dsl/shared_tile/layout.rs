@@ -14,7 +14,7 @@ use crate::ir::Swizzle;
 pub trait TileLayout: Copy + 'static {
     /// The swizzle.
     const SWIZZLE: Swizzle;
-    /// Unused bytes behind each row.
+    /// Unused bytes after each row.
     const PADDING: u32;
 }
 

@@ -85,7 +85,7 @@ pub struct RunningSums<S: MatrixSum = f32> {
 }
 
 impl<S: MatrixSum> WarpgroupSums<S> {
-    /// Zeros for `columns` columns: 8, 16, … or 256. [`start_products`] needs none.
+    /// Zero sums for `columns` columns: 8, 16, … or 256. [`start_products`] starts from zero without them.
     ///
     /// - PTX: none: constants
     #[track_caller]

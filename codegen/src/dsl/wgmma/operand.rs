@@ -100,7 +100,7 @@ impl<T: WarpgroupElement> MatrixDescriptor<T> {
         }
     }
 
-    /// The descriptor of a matrix `bytes` behind this one, a multiple of 16.
+    /// The descriptor of a matrix that starts `bytes` bytes, a multiple of 16, after the start of this one.
     ///
     /// - PTX: `add.u32`
     /// - Target: sm_80
@@ -163,7 +163,7 @@ impl<T: WarpgroupElement, S: MatrixSwizzle> SharedTile<T, 2, S> {
     const SPAN: u32 = S::SWIZZLE.chunks() * 16;
 
     /// The operand with K along dimension 0 of the tile: row `first` and up are the rows of A or the columns of B, and the
-    /// elements along K are the 32 bytes number `step` of each row.
+    /// elements along K are the bytes from 32 · `step` to 32 · `step` + 31 of each row.
     ///
     /// - PTX: `shr.u32`, `and.b32`, `or.b32`
     /// - Target: sm_80
@@ -224,8 +224,8 @@ impl<T: WarpgroupElement, S: MatrixSwizzle> SharedTile<T, 2, S> {
     }
 
     /// The operand with K along dimension 1 of the tile: rows `first_k` and up are the 16 positions along K, and dimension 0
-    /// are the rows of A or the columns of B. If the product has more than a row of the tile holds, they continue in tiles
-    /// that follow at distances of `between_tiles` bytes.
+    /// holds the rows of A or the columns of B. If the product has more of them than a row of the tile holds, they continue
+    /// in further tiles, `between_tiles` bytes apart.
     ///
     /// - PTX: `shr.u32`, `and.b32`, `or.b32`
     /// - Target: sm_80

@@ -77,8 +77,8 @@ fn low(bits: u32) -> u64 {
     if bits == 0 { 0 } else { u64::MAX >> (64 - bits) }
 }
 
-/// The number of low bits that assumptions say are zero, of values that the block of the assumption defines: there, whoever
-/// computes the value also executes the assumption.
+/// Numbers of low bits that are zero by assumption, for values that are defined in the same block as the assumption: a
+/// thread that computes such a value also executes the assumption.
 fn assumed(function: &Function) -> FxHashMap<Value, u32> {
     let mut zeros = FxHashMap::default();
     for &block in &function.layout {

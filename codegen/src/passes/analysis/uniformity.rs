@@ -57,9 +57,9 @@ fn results(function: &Function, callees: &[Function]) -> Level {
 
 struct Solver<'a> {
     function: &'a Function,
-    /// Functions that it may call.
+    /// Functions that the analysed function may call.
     callees: &'a [Function],
-    /// Uniformity of the results of those that it called so far, if the arguments are the same in all threads.
+    /// Uniformity of the results of the callees seen so far, by name, if the arguments are the same in all threads.
     results: FxHashMap<&'a str, Level>,
     /// Uniformity of the parameters.
     params: Level,

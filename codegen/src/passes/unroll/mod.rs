@@ -98,8 +98,9 @@ impl Simple {
         dests.find(|dest| dest.block == self.header).map(|dest| dest.args[index])
     }
 
-    /// Copies of the loop's blocks for `count` iterations in a row, which begin at `enters`, and then, if `leaves`, a
-    /// copy of the header that leaves the loop. The last iteration still jumps to the header.
+    /// Copies the loop's blocks for `count` consecutive iterations; the jump from `enters` to the header then leads
+    /// to the first copy. If `leaves`, a copy of the header that leaves the loop follows. Otherwise the last
+    /// iteration still jumps to the header.
     fn iterations(&self, function: &mut Function, count: usize, leaves: bool, enters: Block) -> Iterations {
         let mut copied = Iterations { layout: Vec::new(), values: FxHashMap::default(), end: enters };
         for trip in 0..count + usize::from(leaves) {

@@ -214,7 +214,7 @@ impl LongLoop {
         Some(LongLoop { simple, factor, ty, counter: index, limit, step, trips, multiple, loc })
     }
 
-    /// Whether the number of iterations is a known multiple of the factor, so that none remain.
+    /// Whether the number of iterations is known to be a multiple of the factor, so that no second loop is needed.
     fn leaves(&self) -> bool {
         self.multiple || self.trips.is_some_and(|trips| trips.is_multiple_of(self.factor.into()))
     }
@@ -228,9 +228,10 @@ impl LongLoop {
         block
     }
 
-    /// Appends to the block before the loop the limit of the unrolled loop: the counter is below it if it is below the
-    /// limit in `factor` iterations. Nothing wraps: `max(limit, least + d) - d` for the distance d of the last of these
-    /// iterations.
+    /// Appends the limit of the unrolled loop to the block before the loop, and returns it. A counter below this limit
+    /// is below the loop's limit in all of the next `factor` iterations. The limit is `max(limit, least + d) - d`,
+    /// where d is the distance of the last of these iterations and `least` the type's least number, so that nothing
+    /// wraps.
     fn main_limit(&self, function: &mut Function) -> Value {
         let (entry, ty) = (self.simple.entry, self.ty);
         let jump = function.block_mut(entry).insts.pop().expect("a verified block has a terminator");
@@ -254,7 +255,8 @@ impl LongLoop {
                 binary(function, Binary::Sub, limit, distance)
             }
             Invariant::Value(step) => {
-                // A step whose distance would wrap, or is not positive, leaves all iterations to the second loop.
+                // If the step's distance would wrap, or the step is not positive, the second loop executes all
+                // iterations.
                 let others = u64::from(self.factor - 1);
                 let factor = constant(function, others);
                 let distance = binary(function, Binary::Mul, step, factor);

@@ -8,13 +8,13 @@ use crate::passes::Remarks;
 use crate::passes::analysis::divisibility::Divisibility;
 use crate::passes::remarks::{AccessKind, Missed, NotWidened};
 
-/// Accesses that differ in their offset alone.
+/// Key of accesses that differ only in their offset: kind, pointer, type, access at offset 0, and cache policy.
 type Alike = (AccessKind, Value, Type, Access, Option<Value>);
 
 /// Adds a remark for each run of adjacent accesses of a block that vectors could replace.
 pub(super) fn missed(function: &Function, divisibility: &Divisibility, block: Block, remarks: &mut Remarks) {
     let insts = &function.block(block).insts;
-    // Position in the block and span, by what accesses have in common, in the order of their first.
+    // Accesses with equal keys, each with its position in the block; groups are in the order of their first access.
     let mut groups: Vec<Vec<(usize, Span)>> = Vec::new();
     let mut numbers: FxHashMap<Alike, usize> = FxHashMap::default();
     for (position, &inst) in insts.iter().enumerate() {
@@ -45,7 +45,8 @@ pub(super) fn missed(function: &Function, divisibility: &Divisibility, block: Bl
     }
 }
 
-/// Why no two accesses of a run were joined; none if their addresses are known to be at odd multiples.
+/// Why no two accesses of a run were joined. None if the addresses are known not to be aligned for a vector, or if no
+/// instruction between two aligned accesses prevents joining them.
 fn reason(
     function: &Function,
     divisibility: &Divisibility,
