@@ -259,7 +259,7 @@ impl Emission {
                     let params = params.clone().with_step(step).with_sampling(sampling);
                     match Plan::tuned(shape, gpu, params, &self.tuning) {
                         Ok(plan) => others.extend(plan.kernels),
-                        // An engine does without these steps, too.
+                        // An engine also works without these steps.
                         Err(PlanError::Unsupported(_)) if step.kind == StepKind::Prefill => {}
                         Err(source) => return Err(failed(source)),
                     }

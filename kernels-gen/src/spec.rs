@@ -108,7 +108,8 @@ impl KernelSpec {
             KernelSpec::Append(s) => append_name(s),
             KernelSpec::AttentionChunk(s) => chunk_name(s),
             KernelSpec::ChooseGreedy(s) => {
-                // The number of candidates has the letter of rows elsewhere.
+                // `n` is the number of candidates here, and of rows in other names; the number of rows gets `r`
+                // instead.
                 let rows = if s.tokens == 1 { String::new() } else { format!("_r{}", s.tokens) };
                 format!("choose_greedy_n{}{rows}_t{}", s.candidates, s.threads)
             }

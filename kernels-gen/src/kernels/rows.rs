@@ -218,7 +218,7 @@ fn half_chunk_byte(at: &Chunk, upper: u32) -> Ptr<Global, u8> {
     at.part(BlockPart::Scales8).bytes(at.lane(index & 3) * 8 + at.half * 4 + (index >> 2))
 }
 
-/// The superblock's d, of types that have nothing else there.
+/// The superblock's d, of types whose `Head` has only d.
 #[device]
 fn superblock_d(at: &Chunk) -> Val<f32> {
     at.load_f16(at.part(BlockPart::Head).bytes(at.group * 4 + at.half * 2))

@@ -33,7 +33,7 @@ pub const TOKENS: u32 = 4;
 /// Index of the word for the sequence's first entry in the page table.
 pub const PAGES: u32 = 5;
 
-/// Flag of a row that exists. The other rows of a step have no effect that lasts.
+/// Flag of a row that exists. A step's rows without this flag have no lasting effect.
 pub const ACTIVE: u32 = 1;
 /// Flag of a row after which the next token is chosen. The row's position then advances.
 pub const CHOOSES: u32 = 2;
@@ -69,7 +69,8 @@ impl Row {
     }
 }
 
-/// Tells the host, in place of a token, that the step's logits are not all finite. No vocabulary has this token.
+/// Value that the host gets in place of a token if the step's logits are not all finite. No vocabulary has this
+/// token.
 pub const NOT_FINITE: u32 = u32::MAX - 1;
 
 /// Record of row `row` of a step with `tokens` rows.

@@ -164,7 +164,7 @@ impl Builder<'_> {
         let PlanParams { rows, outputs, kind, arithmetic, .. } = self.plan.params;
         let tokens = match stack.label.role {
             LaunchRole::Output => outputs,
-            // Only the weights are used.
+            // The embedding's stack only describes weights; it is not launched as a product.
             LaunchRole::Embed => 1,
             _ => rows,
         };
@@ -180,7 +180,7 @@ impl Builder<'_> {
             output: stack.output,
             scale: stack.scale,
             softcap: stack.softcap,
-            // Of embeddings only the weights are used.
+            // The embedding's stack is not launched as a product, so it does not depend on the arithmetic.
             arithmetic: if rows > 1 && kind != StepKind::Prefill && stack.label.role != LaunchRole::Embed {
                 arithmetic
             } else {

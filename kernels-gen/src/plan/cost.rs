@@ -31,7 +31,7 @@ const STAGES: u32 = 6;
 /// Maximum number of consumer warps per CTA.
 const WARPS: u32 = 8;
 
-/// Most consumer warps per CTA, if stages of [`WARPS`] warps are small.
+/// Maximum number of consumer warps per CTA, if stages of [`WARPS`] warps are small.
 const MOST_WARPS: u32 = 16;
 
 /// Bytes of a stage below which its copy costs more than it moves: waiting for a stage and releasing it take as long for a
@@ -41,9 +41,9 @@ const SMALL_STAGE: u32 = 16 << 10;
 /// Share of the weights per CTA, in stages, above which three stages instead of two are kept in flight.
 const LONG_STREAM: u32 = 20;
 
-/// Fewest tokens of f16 for which gate and up, and down, let the next launch start after their loads instead of at once. Measured on
-/// an H200 with 64 tokens: a step of Qwen2.5-1.5B 2.8% faster, Qwen3-4B 1.4%, Llama-3.2-1B 0.5%, Llama-3.1-8B, 3.2-3B and Qwen2.5-7B the
-/// same; with 32 tokens Llama-3.1-8B 1% faster and Qwen2.5-1.5B 1.7% slower.
+/// Minimum number of tokens of f16 for which gate and up, and down, let the next launch start after their loads instead of at
+/// once. Measured on an H200 with 64 tokens: a step of Qwen2.5-1.5B 2.8% faster, Qwen3-4B 1.4%, Llama-3.2-1B 0.5%, Llama-3.1-8B,
+/// 3.2-3B and Qwen2.5-7B the same; with 32 tokens Llama-3.1-8B 1% faster and Qwen2.5-1.5B 1.7% slower.
 const FEWEST_TOKENS_OF_LATE_TRIGGERS: u32 = 33;
 
 /// Divides a stack of matrices: one CTA per multiprocessor, with a ring no deeper than the CTA's share of the weights.
@@ -139,10 +139,11 @@ fn has_units(shape: &GemvShape, units: u32) -> bool {
     shape.layouts().iter().all(|layout| shape.units(layout) == units)
 }
 
-/// Whether a launch with a tile per CTA has a CTA for most multiprocessors. If it leaves room for another CTA beside its own,
-/// the next launch's loads begin while this launch waits for its input; and few multiprocessors get two of its CTAs. It
-/// pays where the launch's own loads are few: after attention, with its small output projection. Measured on an H200: 2 %
-/// of a token of Llama-3.2-1B (128 tiles) and 1 to 4 % of Qwen2.5-1.5B (96); with 56 to 64 tiles, a loss of 1 to 13 %.
+/// Whether a launch with a tile per CTA has CTAs for 70 to 100% of the multiprocessors. If such a launch leaves room for
+/// another CTA beside its own, the next launch's loads begin while this launch waits for its input, and few multiprocessors
+/// get two of its CTAs. This pays where the launch's own loads are few: after attention, with its small output projection.
+/// Measured on an H200: 2 % of a token of Llama-3.2-1B (128 tiles) and 1 to 4 % of Qwen2.5-1.5B (96); with 56 to 64 tiles, a
+/// loss of 1 to 13 %.
 fn fills(gpu: &Gpu, tiles: u32) -> bool {
     let most = gpu.multiprocessors;
     (7 * most..=10 * most).contains(&(10 * tiles))
@@ -154,11 +155,11 @@ fn fills(gpu: &Gpu, tiles: u32) -> bool {
 /// to 2.5% slower.
 const MOST_TENTHS_AT_START: u32 = 15;
 
-/// Whether an output projection with one to two tiles per CTA needs little shared memory: room for all weights of a CTA, and beside
-/// it a CTA of the next launch with a ring of [`STAGES`] stages of the same size. Such a CTA does not reserve half of the
-/// multiprocessor. Two of them fit on one without attention, and the next launch's loads begin earlier where its ring is no
-/// larger. Measured on an H100, against a reserve: Llama-3.2-3B +6 to 8%, Qwen3-4B +3 to 4%, Qwen2.5-7B +1%, Llama-3.1-8B 0 to
-/// +0.5%.
+/// Whether an output projection with one to two tiles per CTA needs little shared memory: room for all weights of a CTA, and
+/// beside it a CTA of the next launch with a ring of [`STAGES`] stages of the same size. Such a CTA does not reserve half of the
+/// multiprocessor's shared memory: two of them fit on a multiprocessor without a CTA of attention, and the next launch's loads
+/// begin earlier if its ring is no larger. Measured on an H100, against a reserve: Llama-3.2-3B +6 to 8%, Qwen3-4B +3 to 4%,
+/// Qwen2.5-7B +1%, Llama-3.1-8B 0 to +0.5%.
 fn holds_share_beside_next(gpu: &Gpu, shape: &GemvShape) -> bool {
     let tiles = shape.shared_tiles();
     let stage = shape.stage_bytes();
@@ -381,10 +382,10 @@ const MOST_STAGES: u32 = 5;
 /// are not needed, and cost Qwen3-0.6B and Qwen2.5-0.5B up to 2%.
 const FEWEST_TENTHS_TO_STAY_ALONE: u32 = 7;
 
-/// Most warps of a CTA of attention in prefill steps.
+/// Maximum number of warps of a CTA of attention in prefill steps.
 const CHUNK_WARPS: u32 = 8;
 
-/// Most stages of the ring of such a CTA.
+/// Maximum number of stages of the ring of a CTA of attention in prefill steps.
 const CHUNK_STAGES: u32 = 4;
 
 /// Divides attention of a prefill step with `rows` rows, from that of a step with one row: a warp for each query head of a

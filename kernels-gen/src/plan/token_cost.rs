@@ -13,13 +13,13 @@ use crate::weights::{Layout, WeightType};
 
 /// Largest number of inputs of all tokens that each CTA quantises itself. With more, a launch that quantises them once costs
 /// less. Measured on an H100: with 4 tokens, the down projections of Llama-3.1-8B (57,344 inputs) and Qwen2.5-7B (75,776) take 4
-/// to 8 µs less behind such a launch, which takes 2.6 µs; with 2 tokens (28,672 and 37,888) not less.
+/// to 8 µs less after such a launch, which takes 2.6 µs; with 2 tokens (28,672 and 37,888) not less.
 const HELD_INPUTS: u32 = 48 << 10;
 
-/// Consumer warps, and buffers of slices, of a product of so few tokens whose inputs are prepared ([`HELD_INPUTS`]). Measured on an H100
-/// with 4 tokens, at depths of 0, 128 and 1,024, against the division with the shortest estimated time (12 warps, all inputs in one
-/// slice): steps of Llama-3.1-8B and Mistral-7B 2.6 to 3.3% faster, of Qwen2.5-7B 0.6%. With 16 warps alone, in another run, the 8B
-/// 1.5 and 1.6%, the 7B −0.4 and −0.5%.
+/// Consumer warps, and buffers of slices, of a product of at most [`FEW`] tokens whose inputs are prepared because they exceed
+/// [`HELD_INPUTS`]. Measured on an H100 with 4 tokens, at depths of 0, 128 and 1,024, against the division with the shortest
+/// estimated time (12 warps, all inputs in one slice): steps of Llama-3.1-8B and Mistral-7B 2.6 to 3.3% faster, of Qwen2.5-7B
+/// 0.6%. With 16 warps alone, in another run, the 8B 1.5 and 1.6%, the 7B −0.4 and −0.5%.
 const WARPS_OF_FEW: u32 = 16;
 const BUFFERS_OF_FEW: u32 = 3;
 
@@ -29,32 +29,34 @@ const BUFFERS_OF_FEW: u32 = 3;
 /// would choose slices of 256 columns, with which the 8B is 9% slower; in the LM head slices of 512, 1 to 2% slower.
 const MORE_WARPS: u32 = 14;
 
-/// Fewest columns of such a product: nine units.
+/// Minimum number of columns of a product for which [`MORE_WARPS`] are tried: nine units.
 const MORE_WARPS_COLUMNS: u32 = 9 * 256;
 
 /// Constants of the model, in cycles.
 struct Constants {
-    /// Numbers of consumer warps per CTA to try. Of equal times, the first wins. With 16, a launch of a few tokens is faster by
-    /// itself, but a step is slower on an H100, probably because too few registers are left for the next launch to start early.
+    /// Numbers of consumer warps per CTA to try; of those with equal times, the first wins. With 16, a launch of a few tokens
+    /// is faster by itself, but a step is slower on an H100, probably because too few registers are left for the next launch to
+    /// start early.
     warps: &'static [u32],
     /// Fourths of a cycle by which a scheduler's time grows when a warp decodes 32 columns of a tile, and when it multiplies them
     /// with four tokens, for types whose scaled products are added up as integers.
     exact: [u64; 2],
-    /// The same for Q6_K. Unlike the others not from times or machine code: an estimate by the operations of the source, or, with few
-    /// tokens, those of other types.
+    /// The same for Q6_K: not from times or machine code, but estimated from the operations in the source, or, with few tokens,
+    /// the numbers of `other`.
     wide: [u64; 2],
     /// The same for other types.
     other: [u64; 2],
     /// The same for products of f16. Of a Q4_K superblock, a warp decodes 16 rows with about 230 instructions and multiplies them with
     /// eight tokens with 60 (machine code for sm_90).
     halves: [u64; 2],
-    /// A stage besides its instructions: a warp waits for weights, decodes them, and multiplies the first group.
+    /// Time of a stage besides its instructions: a warp waits for weights, decodes them, and multiplies the first
+    /// group.
     stage: u64,
-    /// The arrival of the first stage, before which no warp of its group can start, for each KiB of it.
+    /// Time until the first stage arrives, per KiB of the stage; no warp of its group can start earlier.
     first_stage: u64,
-    /// The barriers of a slice.
+    /// Time of a slice's barriers.
     slice: u64,
-    /// A slice if warps add to totals of their own: the wait for its inputs.
+    /// Time of a slice if warps add to totals of their own, without barriers: the wait for the slice's inputs.
     accumulated_slice: u64,
     /// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
     l2_bytes: u64,
@@ -83,8 +85,8 @@ const LATENCY_BOUND: Constants = Constants {
     exposed: [0, 6],
 };
 
-/// With many tokens, instructions decide: their numbers are from the machine code for sm_90 (`bespoke inspect --stage sass`), rounded
-/// up so that the order of divisions is that of times on an H200. `l2_bytes` is from times of its down projection.
+/// With many tokens, instructions decide: their numbers are from the machine code for sm_90 (`bespoke inspect --stage sass`),
+/// rounded up so that the order of divisions is that of times on an H200. `l2_bytes` is from times of a down projection.
 const INSTRUCTION_BOUND: Constants = Constants {
     warps: &[8],
     exact: [64, 36],
@@ -278,7 +280,7 @@ fn stages(gpu: &Gpu, shape: &mut GemvShape, rule: &Rule) -> Option<u32> {
     (stages > 0).then_some(stages)
 }
 
-/// Estimated time of the CTA with the most tiles, in cycles.
+/// Estimated time of the CTA with the most tiles, in cycles of a multiprocessor.
 fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
     let (schedule, several) = (&shape.schedule, &shape.schedule.several);
     let layout = shape.input_layout();

@@ -5,21 +5,23 @@ use super::tuning::Rule;
 use crate::kernels::gemv::{GemvShape, Output, QUAD, TokenSchedule};
 use crate::kernels::launching::CopyEngine;
 
-/// Fewest tokens for which warpgroups are faster than warps, on an H200 with the matrices of Llama-3.1-8B; and fewest if there are
-/// [`TENTHS_OF_TILES`] of tiles for each multiprocessor, on an H100: with gate and up a step of 32 tokens is 5 to 6% faster for
-/// Llama-3.2-1B and 3B, and with QKV 3% for Llama-3.1-8B (29 tenths), but 1% slower for Qwen2.5-7B (22) and 8% for Llama-3.2-3B (24).
+/// Minimum number of tokens for which warpgroups are faster than warps, on an H200 with the matrices of Llama-3.1-8B; and the
+/// minimum number if there are at least [`TENTHS_OF_TILES`] / 10 tiles per multiprocessor, on an H100: with gate and up a step of
+/// 32 tokens is 5 to 6% faster for Llama-3.2-1B and 3B, and with QKV 3% for Llama-3.1-8B (29 tenths), but 1% slower for
+/// Qwen2.5-7B (22) and 8% for Llama-3.2-3B (24).
 const FEWEST_TOKENS: u32 = 33;
 const FEWEST_OF_MANY_TILES: u32 = 32;
 const TENTHS_OF_TILES: u32 = 28;
 
-/// The same for products of f16: with fewer than 9 tokens warps are faster, with 17 or more warpgroups are. Measured on an H200.
+/// Bounds for products of f16: with fewer than 9 tokens warps are faster, with 17 or more warpgroups are. Measured on an H200.
 const FEWEST_OF_HALVES: u32 = 9;
 const ALWAYS_FROM_HALVES: u32 = 17;
 
-/// In between, warpgroups multiply if at least half of the warps have a tile, and a CTA has at least so many quads times steps of 256
-/// columns. Measured on an H200 with 16 tokens, steps a second: Llama-3.1-8B 7%, Qwen2.5-7B 11%, Qwen3-4B 16%, Llama-3.2-3B 5% more,
-/// Llama-3.2-1B and Qwen2.5-1.5B the same. With warpgroups in all products the 1B and Qwen3-0.6B are 5% slower. Measured were 12, 20
-/// and 30; 18 is between 16 (gate and up of the 1B, slower) and 19 (down of the 4B, faster).
+/// Between these bounds, warpgroups multiply if at least half of the warps have a tile, and a CTA's number of quads times its
+/// number of steps of 256 columns is at least this. Measured on an H200 with 16 tokens, steps a second: Llama-3.1-8B 7%,
+/// Qwen2.5-7B 11%, Qwen3-4B 16%, Llama-3.2-3B 5% more, Llama-3.2-1B and Qwen2.5-1.5B the same. With warpgroups in all products
+/// the 1B and Qwen3-0.6B are 5% slower. Measured were 12, 20 and 30; 18 is between 16 (gate and up of the 1B, slower) and 19
+/// (down of the 4B, faster).
 const FEWEST_STEPS: u32 = 18;
 
 /// Tokens of the smallest block.
@@ -32,8 +34,9 @@ const STEP: u32 = 256;
 /// make a step of 64 tokens 1.5 to 4% faster on an H100 (Llama-3.1-8B, 3.2-1B and 3.2-3B, Qwen2.5-7B and 1.5B).
 const WARPGROUPS: [u32; 2] = [3, 2];
 
-/// Fewest tiles of a CTA for which warpgroups multiply. With fewer, two or more warps of each warpgroup are idle. Measured on an H100
-/// with 64 tokens: with two tiles, in the down projections of Llama-3.2-1B and Qwen2.5-1.5B, warps are faster by 3 to 4% of a step.
+/// Minimum number of tiles of a CTA for which warpgroups multiply. With fewer, two or more warps of each warpgroup are idle.
+/// Measured on an H100 with 64 tokens: with two tiles, in the down projections of Llama-3.2-1B and Qwen2.5-1.5B, warps are faster
+/// by 3 to 4% of a step.
 const FEWEST_TILES: u32 = 3;
 
 /// Largest number of stages of the ring of weights for each warpgroup. More fill shared memory that the next launch could
@@ -49,8 +52,8 @@ const QUAD_STEP: u64 = 400;
 const HALF_COLUMN: u64 = 9;
 const HALF_QUAD_STEP: u64 = 570;
 
-/// A batch of f16: its barriers, and an epilogue during which no warpgroup multiplies. With gate and up of Llama-3.1-8B in one batch
-/// instead of two, a step of 64 tokens is 1.6% faster.
+/// Time of a batch of f16 besides its products, in cycles: its barriers, and an epilogue during which no warpgroup multiplies.
+/// With gate and up of Llama-3.1-8B in one batch instead of two, a step of 64 tokens is 1.6% faster.
 const HALF_BATCH: u64 = 1500;
 
 /// Divides `shape` among warpgroups, if they are faster than warps or the rule asks for them, and a division that the rule
@@ -134,7 +137,7 @@ fn divided(
     None
 }
 
-/// Whether the warpgroups have enough to do, with few tokens of f16.
+/// Whether the warpgroups have enough work; always true except for few tokens of f16.
 fn is_full(shape: &GemvShape) -> bool {
     if !shape.has_halves() || shape.tokens >= ALWAYS_FROM_HALVES {
         return true;

@@ -206,7 +206,7 @@ enum Presence {
     HeadNorm,
     /// Models whose QK norm is over the whole projection.
     ProjectionNorm,
-    /// Models that are found to have it; no synthetic one.
+    /// Models whose file has it; no synthetic model has it.
     Optional,
 }
 
@@ -294,7 +294,7 @@ pub struct Architecture {
     pub unrotated_period: Option<u32>,
     /// Whether the key `rope.scaling.finetuned` turns RoPE off if it is false.
     pub rope_switch: bool,
-    /// Whether the key `attention.temperature_scale` scales the queries behind the original context.
+    /// Whether the key `attention.temperature_scale` scales the queries of positions past the original context.
     pub query_temperature: bool,
     /// Whether RoPE's divisors are for long and short contexts, in synthetic models.
     pub long_rope: bool,

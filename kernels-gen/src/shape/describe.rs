@@ -1,4 +1,4 @@
-//! Builds a model's description from an architecture's facts, metadata, and the tensors that there are.
+//! Builds a model's description from an architecture's facts, metadata, and the model's tensors.
 
 use bespoke_gguf::{Error, GgmlType, Gguf, Writer};
 
@@ -12,7 +12,7 @@ use super::tensors::{Tensor, TensorName};
 use super::{Dimensions, Mix, ModelShape, ShapeError, mix, rope, weight_type};
 use crate::kernels::attention::{AttentionShape, NormSpan};
 
-/// Type of each tensor that there is.
+/// Type of each tensor; `None` for a tensor that the model does not have.
 type Types<'a> = dyn Fn(TensorName) -> Option<GgmlType> + 'a;
 
 /// Describes a model of known dimensions. Fails for a tensor that the architecture needs and `types` lacks.
@@ -36,7 +36,7 @@ pub(super) fn describe(
     let embedding = tensors.ty(Tensor::TokenEmbd.of_model())?;
     let mut tables: Vec<RopeTable> = Vec::new();
     let mut layers = Vec::new();
-    // The number of layers is not trusted: the first missing tensor ends this.
+    // The number of layers is not trusted: the loop fails at the first missing tensor.
     for index in 0..dimensions.layers {
         let rope = facts.rotated(index).then(|| {
             let table = if facts.window(index).is_some() { &ropes.local } else { &ropes.global };
@@ -115,7 +115,7 @@ fn softcap(settings: &Settings<'_>, name: &str, default: Option<f32>) -> Result<
     }
 }
 
-/// What attention's metadata says about layers.
+/// Facts about layers from attention's metadata.
 struct LayerFacts {
     /// Width of the window, and whether each layer has one.
     window: Option<(u32, Vec<bool>)>,

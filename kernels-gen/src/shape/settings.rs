@@ -1,4 +1,4 @@
-//! Metadata below an architecture's prefix: reading it, with an account of what was read.
+//! Reader of the metadata below an architecture's prefix, which tracks the keys that were read.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// The setting that a value of a file is; `None` for other arrays than flags, and for numbers that do not fit.
+    /// Converts a value of a file; `None` for arrays that are not flags, and for numbers that do not fit.
     pub(super) fn of(value: Value<'_>) -> Option<Setting> {
         match value {
             Value::Bool(flag) => Some(Setting::Flag(flag)),

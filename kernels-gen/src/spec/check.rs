@@ -13,18 +13,18 @@ use crate::weights::{Layout, WeightType};
 
 /// Largest width and number of rows, as for a model's dimensions.
 const WIDTH: u32 = 1 << 24;
-/// Most CTAs along an axis, most stages of a ring, most CTAs on a multiprocessor, and most segments of a stack: above
-/// those of every plan.
+/// Maximum number of CTAs along an axis, of stages of a ring, of CTAs on a multiprocessor, and of segments of a
+/// stack: above those of every plan.
 const GRID: u32 = (1 << 16) - 1;
 const STAGES: u32 = 64;
 const RESIDENT: u32 = 32;
 const SEGMENTS: usize = 8;
-/// Most tokens of a step, and of a product of [`GemvShape`].
+/// Maximum number of tokens of a step, and of a product of [`GemvShape`].
 const TOKENS: u32 = PlanParams::MAX_PREFILL_ROWS;
 const PRODUCT_TOKENS: u32 = PlanParams::MAX_ROWS;
-/// Most threads per CTA.
+/// Maximum number of threads per CTA.
 const THREADS: u32 = 1024;
-/// Most shared memory per CTA in bytes, above that of every target.
+/// Maximum shared memory per CTA in bytes, above that of every target.
 const SHARED: u32 = 1 << 20;
 
 impl KernelSpec {

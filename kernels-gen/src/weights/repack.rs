@@ -248,7 +248,7 @@ fn exchanged(bytes: &[u8], index: usize) -> [u8; 32] {
     })
 }
 
-/// Copies so few bytes that a call would take longer.
+/// Copies a few bytes by an inlined loop, since a call of `memcpy` would take longer.
 #[inline(always)]
 fn copy_few(to: &mut [u8], from: &[u8]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);

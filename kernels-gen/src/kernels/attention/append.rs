@@ -31,7 +31,7 @@ pub struct AppendShape {
     pub qk_norm: Option<QkNorm>,
     /// Factor of the scores, which is multiplied into the queries.
     pub scale: f32,
-    /// Bound of the scores, likewise.
+    /// Bound of the scores, which enters the factor of the queries as well.
     pub softcap: Option<f32>,
     /// Element type of the cache.
     pub kv: KvType,

@@ -21,8 +21,8 @@
 //! stored as f16, and q = x / d, rounded to the nearest integer. The scales of keys are in the order of positions 0, 8,
 //! 1, 9, …; those of values in the order of positions 0, 1, 8, 9, 2, 3, 10, 11, …: one word per g, and two per t.
 //!
-//! Tiles are loaded whole, with the stale entries of earlier sequences behind the end. `last_tile` clears these in shared
-//! memory, so that the contents of a page before its first append do not matter.
+//! Tiles are loaded whole, with the stale entries of earlier sequences after the end of the sequence. `last_tile` clears
+//! these in shared memory, so that the contents of a page before its first append do not matter.
 
 use std::cell::Cell;
 

@@ -55,5 +55,5 @@ impl FromStr for KvType {
 /// Elements of a position that share a scale.
 pub const BLOCK: u32 = 32;
 
-/// Added to an integer of type q8_0 when it is stored as a byte.
+/// Bias that is added to an integer of type q8_0 when it is stored as a byte.
 pub const BIAS: u32 = 128;

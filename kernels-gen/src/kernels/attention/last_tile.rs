@@ -1,9 +1,9 @@
 //! The staged tile of the token's position, before it is attended to.
 //!
 //! The copy of this tile in shared memory has the entries of earlier positions, and stale data from the token's position
-//! on, which may be infinite or NaN. Attention gives positions behind the token weight zero, and zero times NaN is NaN.
-//! So the warp that attends to the tile writes the token's entry into it, and clears the values behind. The scores of stale
-//! keys are replaced, so these keys may have any value.
+//! on, which may be infinite or NaN. Attention gives positions after the token's the weight zero, and zero times NaN is
+//! NaN. So the warp that attends to the tile writes the token's entry into it, and clears the values of later positions.
+//! The scores of stale keys are replaced, so these keys may have any value.
 //!
 //! The tile is in the last stage that the CTA loads. No later copy overwrites it, so no proxy fence is needed.
 
@@ -35,14 +35,15 @@ impl Pair {
         Pair { keep, insert }
     }
 
-    /// The register with the new value in its place, and zero behind.
+    /// The register with the new value at its position, and zeros at later positions.
     fn replace(&self, word: Val<u32>, value: Val<u32>) -> Val<u32> {
         (word & self.keep) + value * self.insert
     }
 }
 
-/// Writes the new key and value into the staged tile at `keys`, at `position` of the tile, and clears the values behind. The
-/// tile's values are one part behind its keys. Called by the warp that attends to the tile.
+/// Writes the new key and value into the staged tile at `keys`, at `position` of the tile, and clears the values of later
+/// positions. The tile's values start one part after its keys ([`AttentionShape::part_bytes`]). Called by the warp that
+/// attends to the tile.
 #[device]
 pub(super) fn complete(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     let values = keys.bytes(s.part_bytes());
@@ -74,8 +75,8 @@ fn complete_keys(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) 
     }
 }
 
-/// Writes the new value of type f16, and zeros behind: a lane writes rows of core matrices, which have an element of eight
-/// positions.
+/// Writes the new value of type f16, and zeros at later positions: a lane writes rows of core matrices, which have an
+/// element of eight positions.
 #[device]
 fn complete_values(values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     for half in 0..2u32 {
@@ -105,8 +106,8 @@ fn complete_key_bytes(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionSh
     }
 }
 
-/// Writes the new value of type q8_0, and the byte of zero behind, of which lane 4g + t has the elements g and g + 8 of positions
-/// 2t, 2t+1, 2t+8 and 2t+9.
+/// Writes the new value of type q8_0, and the byte of zero at later positions. Lane 4g + t has the elements g and g + 8 of
+/// positions 2t, 2t+1, 2t+8 and 2t+9.
 #[device]
 fn complete_value_bytes(values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     let first = (lane() & 3) * 2;
@@ -127,7 +128,7 @@ fn complete_value_bytes(values: Ptr<Shared, u8>, position: Val<u32>, s: &Attenti
     }
 }
 
-/// Writes the scales of the new key and value, and zeros as scales of the values behind.
+/// Writes the scales of the new key and value, and zeros as scales of the values of later positions.
 #[device]
 fn complete_scales(keys: Ptr<Shared, u8>, values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     let entry = NewEntry::new(s);

@@ -104,7 +104,7 @@ pub fn attention(
 /// The work of a CTA that has a share of the row of `operands` and `results`.
 #[device]
 fn attend(operands: &Operands, results: &Results, share: Share, s: &AttentionShape) {
-    // A CTA without pages leaves after the wait.
+    // A CTA without pages returns after the wait.
     let work = Work::of_share(share, operands.page_table, s);
     if share.first < work.runs.count {
         let ring = ring(s);

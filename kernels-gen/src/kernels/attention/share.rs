@@ -233,7 +233,8 @@ fn row_of(cta: Val<u32>, state: Ptr<Global, u32>, s: &SharesShape) -> [Val<u32>;
 struct RowRuns {
     /// Number of runs, or 1 if the row does not exist, for the CTA that clears its output; 0 beyond the last row.
     count: Val<u32>,
-    /// Fewest runs of a CTA, if the GPU does not run all CTAs at once: 2 if the runs have no more than `min_pages` pages, else 1.
+    /// Minimum number of runs of a CTA if the GPU does not run all CTAs at once: 2 if the runs have no more than `min_pages`
+    /// pages, else 1.
     min_runs: Val<u32>,
 }
 
@@ -258,14 +259,15 @@ fn ctas_of_rows(rows: &[RowRuns], s: &SharesShape) -> Vec<Val<u32>> {
     let runs: Vec<_> = rows.iter().map(|row| row.count).collect();
     let all = redux_add(sum_of(&runs));
     if s.run_blocks == s.splits {
-        // If some CTAs with work start late in any case, those without work keep some of them from loading pages while QKV
-        // loads weights.
+        // If not all CTAs with work run at once, each row gets `splits` CTAs. The ones without work then delay some CTAs
+        // with work, so that these do not load pages while QKV loads weights.
         return runs.iter().map(|&runs| select(all > s.at_once, s.splits, runs)).collect();
     }
     // CTAs beside the first one of each row, and whether a row has at least `min_runs` for each CTA.
     let (mut others, mut has_least) = (val(s.ctas() - s.tokens), all > s.at_once);
     if s.at_once >= 2 * s.tokens {
-        // A few runs more would be alone at the end, so that their CTAs have several runs instead.
+        // A few more runs than resident CTAs would be a nearly empty last wave, so some CTAs get several runs
+        // instead.
         let few_more = (all > s.at_once) & (all <= s.at_once + s.at_once / 4);
         others = select(few_more, s.at_once - s.tokens, others);
         has_least &= !few_more;

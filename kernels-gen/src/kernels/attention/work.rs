@@ -200,7 +200,7 @@ impl Positions {
         self.first_tile().map_or(end, |first| end - first)
     }
 
-    /// Those of the positions that lie in tile `tile` of the part, counted from the start of the tile.
+    /// The positions of this range in tile `tile` of the part, counted from the start of the tile.
     pub fn in_tile(self, tile: Val<u32>) -> Positions {
         let first = tile * TILE;
         let start = self.start.map(|start| start.max(first) - first);

@@ -70,7 +70,8 @@ const TOKENS: u32 = 2;
 const LANES: u32 = WARP / TOKENS;
 
 impl HalveShape {
-    /// Threads of a CTA. The order of sums depends on them, so they must not depend on the number of tokens.
+    /// Threads of a CTA. The number of threads determines the order of sums, so it must not depend on the number of
+    /// tokens.
     pub fn threads(&self) -> u32 {
         if self.cols <= FEW_COLUMNS { THREADS } else { MOST_THREADS }
     }

@@ -57,8 +57,8 @@ struct Rings {
 /// `state`: the records of the step's rows (see [`state`]). Rows that exist come first; blocks of tokens without any are
 /// skipped.
 ///
-/// Relative to a sum of |x·w|, an output has an error of about 2⁻¹² from each of: the input's rounding to f16, and the
-/// weight's.
+/// Relative to the sum of |x·w|, the rounding of inputs to f16 and that of weights each give an output an error of
+/// about 2⁻¹².
 #[kernel(threads = s.threads(), min_blocks = 1)]
 pub fn gemm(
     w: Ptr<Global, u8>,
@@ -136,7 +136,7 @@ fn tiles(operands: &Operands, block: &BlockOfRows, s: &GemmShape) -> Vec<Ptr<Glo
     let tile = |tile: u32| {
         let (matrix, within) = s.place(tile);
         let layout = &block.layouts[matrix];
-        // Tiles behind the last one are not stored.
+        // Tiles after the last one are not stored.
         let index = (first + within).min(layout.tiles - 1);
         operands.w.bytes(block.offsets[matrix]).bytes(mul_wide(index, layout.tile_bytes()))
     };

@@ -181,8 +181,8 @@ fn factors(s: &GemvShape) -> Ptr<Shared, f32> {
     dynamic_shared::<u8>().bytes(s.shared_map().factors).cast()
 }
 
-/// Computes the [`factors`] from the sums of squares, if the input is normalised: a thread of the first warp for each token. That
-/// warp is in the group that has its last stage first, so that it has time while the others multiply. The barrier before the
+/// Computes the [`factors`] from the sums of squares, if the input is normalised: one thread of the first warp for each token.
+/// That warp's group takes its last stage before the other groups do, so it has time while they multiply. The barrier before the
 /// epilogue must follow.
 #[device]
 pub(super) fn store_factors(s: &GemvShape) {
@@ -334,7 +334,8 @@ fn row_sum(rows: &Rows<'_>, index: Val<u32>, s: &GemvShape) -> Val<f32> {
     rows.scale.map_or(sum, |scale| sum * scale)
 }
 
-/// Adds up `steps` partial sums in their order. The first is at `from`, each `stride` elements behind the one before.
+/// Adds up `steps` partial sums in their order. The first is at `from`, and each is `stride` elements after the one
+/// before.
 #[device]
 pub(super) fn add_steps(from: Ptr<Shared, f32>, stride: u32, steps: u32) -> Val<f32> {
     let mut parts = from;

@@ -72,7 +72,7 @@ struct Group {
     bytes: Vec<[Val<u32>; 4]>,
     /// Scales of the four chunks or half chunks: those of rows g and g + 8.
     scales: [Val<u32>; 4],
-    /// Offsets, likewise.
+    /// Offsets of the same chunks and rows.
     offsets: Option<[Val<u32>; 4]>,
 }
 

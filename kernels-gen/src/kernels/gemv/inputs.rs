@@ -268,8 +268,8 @@ fn largest_magnitude(values: &[Val<f32>]) -> Val<u32> {
     redux_max(bits)
 }
 
-/// `limit` / `x`, for an x above 10⁻³⁰. The reciprocal is that of x · 2⁻²⁴, which is normal, as is the result, so that the instruction
-/// that flushes subnormal numbers can compute it. The other one takes six instructions more.
+/// `limit` / `x`, for an x above 10⁻³⁰, from the reciprocal of x · 2⁻²⁴. That operand and its reciprocal are normal, so
+/// `rcp.approx.ftz`, which flushes subnormal numbers, computes it; without `.ftz` it takes six more instructions.
 fn scaled_reciprocal(limit: f32, x: Val<f32>) -> Val<f32> {
     const DOWN: f32 = 1.0 / (1 << 24) as f32;
     let reciprocal: Val<f32> =

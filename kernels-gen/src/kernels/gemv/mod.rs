@@ -201,7 +201,7 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
     let map = s.shared_map();
     let tiles = tiles(s);
     let inputs = Inputs::new(0, s);
-    // What does not depend on the inputs comes before the wait for them.
+    // Work that does not depend on the inputs comes before the wait for them.
     let partial = shared.bytes(map.partial).cast::<f32>();
     let lane_map = LaneMap::new();
     let few = s.is_few().then(|| FewInputs::new(&lane_map, s));
@@ -263,8 +263,8 @@ fn prologue<'a>(
     epilogue
 }
 
-/// What a consumer warp needs besides the weights: the inputs of one token or of a few, the lane's position in fragments,
-/// and the shape.
+/// Context of a consumer warp's products: the inputs of one token or of a few, the lane's position in fragments, and the
+/// shape.
 struct Multiplier<'a> {
     inputs: &'a Inputs,
     few: Option<&'a FewInputs<'a>>,

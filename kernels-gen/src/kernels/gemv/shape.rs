@@ -67,7 +67,7 @@ pub(super) struct SharedMap {
 /// Registers per thread that hold the inputs of a block: 16 words of fragments, a scale and two sums.
 const HELD_REGISTERS: u32 = 20;
 
-/// The same for the inputs of two tokens.
+/// As [`HELD_REGISTERS`], for the inputs of a pair of tokens.
 const HELD_REGISTERS_OF_PAIR: u32 = 24;
 
 /// Registers of a multiprocessor, of 64 Ki, that held inputs may use; weights, sums and addresses need the rest. Enough for the
@@ -83,7 +83,8 @@ const BATCH_BYTES: u32 = 16 * 1024;
 /// [`BATCH_BYTES`] of gate and up together: more, since each batch ends with a barrier for both.
 const GATED_BATCH_BYTES: u32 = 64 * 1024;
 
-/// Most tiles of a matrix whose columns have two parts ([`GemvShape::column_parts`]): enough for 8,192 rows.
+/// Maximum number of tiles of a matrix whose columns have two parts ([`GemvShape::column_parts`]): enough for 8,192
+/// rows.
 const MOST_PARTED_TILES: u32 = 512;
 
 /// Largest number of tokens of a product in the loop of one token; see [`super::few`].
@@ -309,7 +310,7 @@ impl GemvShape {
         self.padded_cols().div_ceil(32)
     }
 
-    /// Offset of the scales behind the quantised inputs, in bytes; see [`super::inputs`].
+    /// Offset of the scales, which follow the quantised inputs, in bytes; see [`super::inputs`].
     pub(super) fn input_scales(&self) -> u32 {
         self.input_chunks() * 64
     }
@@ -324,7 +325,7 @@ impl GemvShape {
         self.chunk_sums() + if self.has_offsets() { self.input_chunks() * 4 } else { 0 }
     }
 
-    /// Offset of the f32 inputs behind the quantised ones, in bytes; see [`super::inputs`].
+    /// Offset of the f32 inputs, which follow the quantised ones, in bytes; see [`super::inputs`].
     pub(super) fn float_inputs(&self) -> u32 {
         let half_sums = if self.has_half_offsets() { self.input_chunks() * 8 } else { 0 };
         if self.quantised() { (self.half_sums() + half_sums).next_multiple_of(16) } else { 0 }

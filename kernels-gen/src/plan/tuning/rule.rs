@@ -39,8 +39,8 @@ macro_rules! rule {
             /// The only number of multiprocessors that the rule applies to.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub multiprocessors: Option<u32>,
-            /// The only number of rows that the rule applies to, of decode and verify steps. Of a rule without it, the trigger and
-            /// the knobs of attention apply to steps with any number of rows, and the other knobs to steps of one row.
+            /// The only number of rows that the rule applies to, of decode and verify steps. If absent, the rule's trigger and
+            /// knobs of attention apply to steps with any number of rows, its other knobs to steps of one row.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub rows: Option<u32>,
             /// The only arithmetic that the rule applies to: that of products in steps of several rows. Products of one row multiply
@@ -197,7 +197,7 @@ impl Knob {
     }
 }
 
-/// What the selectors of rules are compared with: a kind of launch in a step.
+/// Kind of launch in a step, which the selectors of rules are compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     /// The GPU.

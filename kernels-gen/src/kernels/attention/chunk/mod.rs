@@ -246,7 +246,7 @@ fn load_query(
     operands: &Operands,
     s: &AttentionShape,
 ) -> Vec<FragmentA<f16, 4>> {
-    // Groups behind the last one have no rows.
+    // Groups after the last one have no rows.
     let group = (row / ROW_GROUP).min((s.tokens - 1) / ROW_GROUP);
     let at = mul_wide(group * s.heads + head, s.steps() * 512);
     let at = operands.queries.bytes(at).bytes(lane() * 16);

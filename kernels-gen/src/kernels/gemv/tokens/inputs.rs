@@ -99,7 +99,7 @@ pub struct InputForms {
     /// Whether the inputs are stored as f16 in the order of types whose fragments have runs of four columns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub short_halves: bool,
-    /// The same for runs of eight columns.
+    /// Whether the inputs are stored as f16 in the order of types whose fragments have runs of eight columns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub long_halves: bool,
 }

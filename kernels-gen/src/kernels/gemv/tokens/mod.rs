@@ -2,7 +2,7 @@
 //! tokens are multiplied in the loop of one token (`few`) if they fit.
 //!
 //! The arithmetic of a token is that of a product of one token, so its outputs have the same bits; the parent module
-//! describes the order of sums. What differs is the division of the work:
+//! describes the order of sums. Only the division of the work differs:
 //!
 //! - The inputs are in shared memory in the layout of `inputs`, which multiplies four tokens at a time. Up to a few
 //!   tokens each CTA quantises all inputs. Beyond that, a launch of [`prepare()`] quantises them once, and a second producer
@@ -277,7 +277,7 @@ pub(super) fn join_parts(operands: &Operands, tiles: [Val<u32>; 2], s: &GemvShap
     if warp_index() < s.schedule.warps {
         TokenEpilogue::new(*operands, s).finish(&[0], tiles);
     }
-    // A CTA ends when the other one has read its totals.
+    // A CTA must not end before the other one has read its totals.
     cluster_barrier();
 }
 

@@ -1,10 +1,10 @@
 //! Products of many tokens by warpgroups, with `wgmma` on Hopper's tensor cores: of types whose products are added up as integers
 //! ([`WeightType::exact_groups`]), and of f16.
 //!
-//! The arithmetic is that of `unit`; what differs is who computes what. A warpgroup has a *quad* of four tiles, one for each
-//! warp, and all tokens of the CTA: it decodes the weights of a step into registers, operand A, and multiplies them with
-//! operand B, the inputs in shared memory, which it does not load. A stage of the ring of weights has a quad in a slice of the
-//! columns. A quad may have tiles of gate and of up ([`GemvShape::mixes_segments`]).
+//! The arithmetic is that of `unit`; only the division of the work among warps differs. A warpgroup has a *quad* of four
+//! tiles, one for each warp, and all tokens of the CTA: it decodes the weights of a step into registers, operand A, and
+//! multiplies them with operand B, the inputs in shared memory, which it does not load. A stage of the ring of weights has a
+//! quad in a slice of the columns. A quad may have tiles of gate and of up ([`GemvShape::mixes_segments`]).
 //!
 //! The warpgroups take the stages in turn. So several slices of a quad are multiplied at a time, and their sums have to be added
 //! in the order of columns: a warpgroup waits for its turn before it adds to the totals in shared memory, and then passes the
@@ -33,17 +33,17 @@ use crate::kernels::gemv::shape::{GemvShape, SQUARES_GROUP};
 use crate::weights::{Layout, WeightType};
 use step::{Four, Step, StepSums};
 
-/// Most consumer warpgroups of a CTA: more would have too few registers a thread.
+/// Maximum number of consumer warpgroups of a CTA: more would have too few registers per thread.
 pub(crate) const MAX_WARPGROUPS: u32 = 3;
 
 /// Registers of each thread in a CTA of [`MAX_WARPGROUPS`] consumer warpgroups and a producer warpgroup, which gives registers to the
 /// others (`setmaxnreg`).
 pub(in crate::kernels::gemv) struct Registers {
-    /// Of every thread at the start.
+    /// Registers of every thread at the start of the kernel.
     pub start: u32,
-    /// Of a producer's thread, later.
+    /// Registers of a producer's thread after `setmaxnreg`.
     pub producer: u32,
-    /// Of a consumer's thread, later. 3 · consumer + producer ≤ 4 · start.
+    /// Registers of a consumer's thread after `setmaxnreg`. 3 · consumer + producer ≤ 4 · start.
     pub consumer: u32,
 }
 
@@ -103,7 +103,7 @@ impl GemvShape {
         })
     }
 
-    /// Most registers of a thread at the start; 255 is no limit.
+    /// Maximum number of registers per thread at the start; 255 is no limit.
     pub(in crate::kernels::gemv) fn max_registers(&self) -> u32 {
         self.registers().map_or(255, |registers| registers.start)
     }

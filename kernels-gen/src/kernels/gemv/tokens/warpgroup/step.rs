@@ -44,7 +44,7 @@ impl StepSums {
         }
     }
 
-    /// The sums of a pair of groups, and those `before`.
+    /// `before` plus the sums of a pair of groups, to which the factors are applied.
     pub fn added_to(&self, pair: usize, before: Four) -> Four {
         let sums = self.sums[pair];
         match &self.factors {
