@@ -249,7 +249,7 @@ impl HostVisible {
     }
 }
 
-/// Most bytes that [`Device::upload_filled`] copies at best.
+/// Maximum size in bytes for which [`Device::upload_filled`] avoids another copy on the host.
 pub const STAGED: u64 = 32 << 20;
 
 /// A device that runs PTX.

@@ -102,7 +102,7 @@ fn names_of_missing<'a>(
     kernels.map(|kernel| kernel.name.as_str()).filter(move |name| !builtin::contains(target, name))
 }
 
-/// What is missing of `total` kernels, for a message: names, if they are few.
+/// The missing ones of `total` kernels as text for a message: their names, if they are few.
 fn named(missing: &[&str], total: usize) -> String {
     match missing {
         _ if missing.len() == total => "kernels of this shape are".to_owned(),

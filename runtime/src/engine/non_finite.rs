@@ -18,7 +18,7 @@ pub struct NonFiniteLogits {
     pub first: Option<NonFiniteOutput>,
 }
 
-/// A value that a launch wrote.
+/// A NaN or infinity that a launch wrote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NonFiniteOutput {
     /// The launch.

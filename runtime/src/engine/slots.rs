@@ -65,7 +65,8 @@ impl<'a> Slots<'a> {
         self.engine.row(slot, position, given, chooses)
     }
 
-    /// Waits for earlier steps before an upload: an upload waits for them too, and for ever if a kernel hangs.
+    /// Waits for earlier steps before an upload, up to the step limit: the upload itself would wait for them without
+    /// a limit, and never return if a kernel hangs.
     fn wait_for_steps(&self) -> Result<(), EngineError> {
         self.engine.wait_for_steps(MAX_STEPS_AHEAD)
     }
@@ -82,8 +83,8 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Marks the tokens behind each slot's first row as not written, as far as a verify step has written them. Complete before
-    /// the next upload is.
+    /// Marks the tokens after each slot's first row as not written, up to the last one that a verify step has written. Ordered
+    /// before the next upload.
     fn forget_discarded(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         let discarded = discarded(&mut self.verified, rows);
         discarded
@@ -97,8 +98,8 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// Slot, first position and number of the tokens behind each slot's first row up to the end that `verified` has for the slot,
-/// which is taken.
+/// Slot, first position and number of the tokens from the position after each slot's first row up to the slot's end in
+/// `verified`. Sets these ends to 0.
 fn discarded(verified: &mut [u32], rows: &[StepRow]) -> Vec<(u32, u32, u32)> {
     let of_row = |row: &StepRow| {
         let end = std::mem::take(&mut verified[row.slot as usize]);

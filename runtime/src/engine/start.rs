@@ -110,7 +110,7 @@ impl Engine {
         for (buffer, address) in self.plan.buffers.iter().zip(self.buffers.addresses()) {
             if buffer.kind == BufferKind::KvCache {
                 let PlanParams { slots, pages, .. } = self.plan.params;
-                // Pages of other slots lie behind those of the first.
+                // Pages of other slots follow those of the first.
                 let filled = if slots == 1 { depth.div_ceil(PAGE) } else { pages };
                 ranges.push((*address, buffer.bytes / u64::from(pages) * u64::from(filled)));
             }

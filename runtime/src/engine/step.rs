@@ -214,7 +214,7 @@ impl Engine {
         (self.plan.buffers[at].bytes >= bytes).then(|| self.buffers.addresses()[at])
     }
 
-    /// Writes the records of the rows of a step with `size` rows; the rows behind do not exist.
+    /// Writes the records of the rows of a step with `size` rows; further rows of the step do not exist.
     pub(super) fn write_rows(&self, rows: impl Iterator<Item = Row>, size: u32) -> Result<(), EngineError> {
         self.write_records(rows.map(Some).collect(), size)
     }

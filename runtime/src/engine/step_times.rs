@@ -170,8 +170,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the tokens and records of the first `sequences` slots, for a decode step of them all. Slot i has `prompt` from its
-    /// i-th token on, and then the tokens before that, so that sequences differ.
+    /// Writes the tokens and records of the first `sequences` slots, for a decode step of them all. Slot i has `prompt` rotated
+    /// left by i tokens, so that sequences differ.
     pub(super) fn write_prompts(&self, sequences: u32, prompt: &[u32]) -> Result<(), EngineError> {
         let size = self.step_plan(StepRows::Decode { sequences, depth: 0 })?.params.rows;
         let stride = u64::from(self.plan.params.slot_tokens()) * 4;

@@ -110,8 +110,7 @@ impl<'a> Variants<'a> {
         Ok(self.begin(variant)?.time_replays(count)?)
     }
 
-    /// Logits after the last token of `prompt`, `f32 [sequence][vocab]`. Each sequence begins with another token of the prompt,
-    /// goes on to its end, and has the tokens before at its end.
+    /// Logits after the last token of each sequence, `f32 [sequence][vocab]`. Sequence i is `prompt` rotated left by i tokens.
     pub fn logits(&mut self, variant: &mut Variant, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
         // One sequence of an engine of f16 has a step of two rows.
         if self.base()?.params.rows == 1 {

@@ -34,7 +34,7 @@ pub trait GrammarState: Send {
 /// What may follow in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// One of the tokens whose bits are set: bit i of word w is that of token 32w + i. Tokens behind the last word are
+    /// One of the tokens whose bits are set: bit i of word w is that of token 32w + i. Tokens past the last word are
     /// not allowed.
     Any(Vec<u32>),
     /// These tokens, at least one. The grammar counts them as accepted.

@@ -32,7 +32,8 @@ impl TokenLogprobs {
             ranked.truncate(count);
         }
         ranked.sort_unstable_by(order);
-        // A collection of `into_iter` would keep the memory of the whole vocabulary for each token of an answer.
+        // Collects from `iter`: collecting from `into_iter` would reuse the allocation of `ranked`, and so keep
+        // memory for the whole vocabulary for each token of an answer.
         let top = ranked.iter().map(|&(token, _)| (token, logprob(token))).collect();
         TokenLogprobs { logprob: logprob(chosen), top }
     }

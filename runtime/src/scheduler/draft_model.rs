@@ -19,11 +19,11 @@ pub(super) struct DraftModel<'t> {
     limits: Limits,
     free: Vec<u32>,
     slots: Vec<DraftSlot>,
-    /// What is known about the draft model's drafts.
+    /// Share of right drafted tokens over all sequences.
     pub prior: ModelPrior,
 }
 
-/// What the draft model has of a sequence.
+/// State of a sequence in the draft model.
 #[derive(Default)]
 struct DraftSlot {
     /// The sequence; none if the slot is free.
@@ -37,7 +37,7 @@ struct DraftSlot {
     drafted: Vec<u32>,
 }
 
-/// Smallest number of tokens in prefill steps by which the time of a token is measured.
+/// Minimum number of tokens in prefill steps from which the time per token is measured.
 const MEASURED: u32 = 128;
 
 /// A draft that is wanted.
@@ -87,13 +87,14 @@ impl<'t> DraftModel<'t> {
         self.limits.pages - self.free.len() as u32
     }
 
-    /// What the model can draft for a sequence with `known` tokens in a slot: bounded by the context and by the free pages.
+    /// Number of tokens that the model can draft for a sequence with `known` tokens in a slot, bounded by the context and
+    /// by the free pages, and number of tokens that it must process first.
     pub fn offer(&self, slot: u32, sequence: SequenceId, known: u32) -> Offer {
         let of = self.slots.get(slot as usize);
         let of = of.filter(|of| of.sequence == Some(sequence));
         let pages = (of.map_or(0, |of| of.pages.len()) + self.free.len()) as u32;
         let most = self.limits.context.min(pages.saturating_mul(PAGE)).saturating_sub(known - 1);
-        // Most of the tokens that were drafted last were processed.
+        // Counts the tokens that were drafted last as processed: most of them were.
         let processed = of.map_or(0, |of| of.processed + of.drafted.len() as u32);
         let behind = (known - 1).saturating_sub(processed);
         Offer { most, behind }
@@ -118,7 +119,7 @@ impl<'t> DraftModel<'t> {
         self.slots = (0..self.limits.slots).map(|_| DraftSlot::default()).collect();
     }
 
-    /// Says that other tokens than those of the last draft were verified in a slot.
+    /// Records the tokens that were verified in a slot in place of the last draft.
     pub fn replace(&mut self, slot: u32, tokens: &[u32]) {
         self.slots[slot as usize].drafted = tokens.to_vec();
     }
@@ -192,7 +193,8 @@ impl<'t> DraftModel<'t> {
         Ok(drafts)
     }
 
-    /// Has the tokens of a sequence on the device, and pages for `positions` positions. Returns false if pages are missing.
+    /// Ensures that the device has the tokens of a sequence, and the slot has pages for `positions` positions. Returns
+    /// false if pages are missing.
     fn prepare(&mut self, want: &Wanted<'_>, positions: u32) -> Result<bool, EngineError> {
         let known = want.tokens.len() as u32;
         let is_new = self.slots[want.slot as usize].sequence != Some(want.sequence);

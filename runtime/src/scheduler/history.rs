@@ -1,4 +1,4 @@
-//! What became of pages that are not in the index: a bounded memory, for statistics.
+//! Record of why pages are not in the index, of bounded size, for statistics.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,7 +27,7 @@ pub(super) enum Miss {
     Generated,
 }
 
-/// What is known about pages that are not in the index: the latest ones, up to a number.
+/// Reasons why pages are not in the index: those of the latest pages, up to a maximum number.
 pub(super) struct History {
     reasons: HashMap<Chain, Miss>,
     order: VecDeque<Chain>,

@@ -128,7 +128,7 @@ pub struct Scheduler<'t, S> {
     events: Vec<Event>,
     step_counts: StepCounts,
     step_costs: StepCosts,
-    /// What sequences draft whose requests do not say so.
+    /// Default speculation, for requests that ask for none.
     speculation: Speculation,
     draft_model: Option<DraftModel<'t>>,
     /// Time at which the last step was known to be complete.
@@ -188,7 +188,7 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         }
     }
 
-    /// This scheduler, which drafts tokens also for requests that do not say so.
+    /// This scheduler, with `speculation` for requests that ask for none.
     #[must_use]
     pub fn with_speculation(self, speculation: Speculation) -> Scheduler<'t, S> {
         Scheduler { speculation, ..self }
@@ -244,8 +244,8 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         Ok(id)
     }
 
-    /// What guesses the next tokens of a request's answer; none if the engine has no verify steps, or a grammar decides about
-    /// each token.
+    /// Speculator of a request's answer; none if the engine has no verify steps, a grammar decides about each token, or no
+    /// tokens are to be drafted.
     fn speculator(&self, request: &Request<'_>) -> Option<Speculator> {
         let drafts = !self.limits.verify.is_empty() && request.grammar.is_none();
         let asked = Some(request.speculation).filter(|speculation| speculation.most > 0);
@@ -361,7 +361,8 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         Ok(())
     }
 
-    /// Takes the slot and the pages of a sequence for the others that pause. Ends it if there are none.
+    /// Takes the slot and the pages of a sequence away for other sequences. Ends the sequence if no other one is
+    /// running.
     fn make_room(&mut self, id: SequenceId) {
         if self.running.len() == 1 {
             return self.finish(id, FinishReason::OutOfPages);

@@ -1,4 +1,4 @@
-//! What the next step does: decode, or a chunk of prompts.
+//! Choice of the next step: a decode step, or a chunk of prompts.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::speculation::{Kind, Offer, Source, StepSizes, drafts};
 /// slot whose sequence has ended would be wasted for more steps, and a draft would come later.
 const FEW_STEPS_AHEAD: usize = 2;
 
-/// Most tokens of a prefill step while sequences decode: more would delay their next tokens.
+/// Maximum number of tokens of a prefill step while sequences decode: more would delay their next tokens.
 const PREFILL_BETWEEN_DECODES: u32 = 512;
 
 /// Rows of a sequence in the next step besides the first one.
@@ -52,7 +52,7 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(prefilled || self.enqueue_decode()? || self.enqueue_prefill()?)
     }
 
-    /// Tokens of each running sequence, given or drafted, whose rows the next step has besides one row for each sequence. None if
+    /// Rows of each running sequence in the next step besides its first one, for given or drafted tokens. None if results of
     /// steps in flight must be read first.
     fn further_rows(&self) -> Option<Vec<FurtherRows>> {
         let none = vec![FurtherRows::default(); self.running.len()];
@@ -217,8 +217,8 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(true)
     }
 
-    /// Most tokens of the next prefill step: those of the largest step, or [`PREFILL_BETWEEN_DECODES`] while sequences
-    /// decode.
+    /// Maximum number of tokens of the next prefill step: that of the largest step, or [`PREFILL_BETWEEN_DECODES`]
+    /// while sequences decode.
     fn prefill_budget(&self) -> Option<u32> {
         let decodes = |id| {
             let Some(sequence) = self.sequences.get(id) else { return false };

@@ -14,7 +14,7 @@ pub(super) struct InFlight {
     pub outputs: Vec<Output>,
     /// Slots whose prompts the step continues, each with its number of processed prompt tokens.
     pub prompts: Vec<(u32, u32)>,
-    /// What the step's time is known by; none for prefill steps.
+    /// Data to measure the step's time; none for prefill steps.
     pub timing: Option<Timing>,
 }
 
@@ -86,7 +86,7 @@ impl<S: Steps> Scheduler<'_, S> {
             failed.extend(self.accept(row as u32, output, chosen)?);
         }
         self.discard_drafts(&outputs);
-        // Behind the rows that may need the step's logits.
+        // After all rows are accepted, which may need the step's logits: `explain` loses them.
         for (id, slot, error) in failed {
             self.last_decode = None;
             let error = self.steps.explain(slot, error)?.into();
@@ -116,7 +116,7 @@ impl<S: Steps> Scheduler<'_, S> {
         }
     }
 
-    /// Takes the first `count` steps as complete.
+    /// Removes the first `count` steps in flight, which are complete, and reports the progress of their prompts.
     fn complete(&mut self, count: usize) {
         self.completed += count as u64;
         for (slot, processed) in self.flights.drain(..count).flat_map(|step| step.prompts) {

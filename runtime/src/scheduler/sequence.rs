@@ -26,7 +26,7 @@ pub(super) struct Sequence<'t> {
     pub slot: Option<u32>,
 }
 
-/// What the token after a sequence's next row needs.
+/// Precondition of the token after a sequence's next row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextToken {
     /// Nothing: it is given, or the device chooses it by itself.
@@ -43,7 +43,7 @@ impl Sequence<'_> {
         self.tokens.len() as u32 == self.prompt
     }
 
-    /// What the token after the next row of the sequence's slot needs.
+    /// Precondition of the token after the next row of the sequence's slot.
     pub fn next_token(&self, slot: &Slot) -> NextToken {
         let next = slot.enqueued + 1;
         if self.guide.is_none() || next < slot.given {
@@ -55,8 +55,8 @@ impl Sequence<'_> {
         }
     }
 
-    /// What further rows of the slot in the next step are worth: those of tokens that are given, or of a draft.
-    /// `offer` is that of the draft model.
+    /// Expected worth of further rows of the slot in the next step, for given tokens or for a draft; none if there
+    /// are no such tokens. `offer` is the draft model's.
     pub fn promise(&self, slot: &Slot, offer: Offer) -> Option<Promise> {
         let left = self.answer.tokens_left().saturating_sub(1);
         let given = slot.given.saturating_sub(slot.enqueued + 1);
@@ -83,9 +83,10 @@ pub(super) struct Slot {
     pub sequence: Option<SequenceId>,
     /// Pages by index: all pages of the prompt, then those that chosen tokens needed.
     pub pages: Vec<u32>,
-    /// Prefixes that end with the first pages, which are full, in use by all their finders, and in the pool's index.
+    /// For each of the first pages, which are full and in the pool's index: the prefix that ends with the page.
+    /// Sequences that find the prefix share the page.
     prefixes: Vec<Prefix>,
-    /// The tokens of these pages.
+    /// Hash of the tokens of these pages.
     chain: Chain,
     /// Number of the sequence's first tokens that the host gave to the device: the prompt, the tokens that were chosen before
     /// a pre-emption, and those that a grammar leaves no choice for.
@@ -138,7 +139,7 @@ impl Slot {
             let tokens = &sequence.tokens[self.enqueued as usize..][..PAGE as usize];
             let Some((page, prefix)) = pool.share(self.prefix(), tokens) else { break };
             match self.pages.get_mut((self.enqueued / PAGE) as usize) {
-                // The page that was meant for these tokens has not been written.
+                // The slot's own page for these tokens has not been written.
                 Some(own) => pool.release(std::mem::replace(own, page), true),
                 None => self.pages.push(page),
             }
@@ -149,8 +150,8 @@ impl Slot {
         self.enqueued - before
     }
 
-    /// Adds pages to the pool's index that are full of `tokens`, those that prefill steps process. Returns why they were not
-    /// in the index.
+    /// Adds the pages that are full of `tokens`, those that prefill steps process, to the pool's index. Returns why they
+    /// were not in the index.
     pub fn publish(&mut self, tokens: &[u32], pool: &mut PagePool) -> MissedPages {
         let full = (self.enqueued as usize).min(tokens.len()) / PAGE as usize;
         let mut missed = MissedPages::default();
@@ -168,7 +169,7 @@ impl Slot {
         missed
     }
 
-    /// Remembers the full pages of a sequence that have chosen tokens.
+    /// Remembers the full pages of a sequence that contain chosen tokens as [`Miss::Generated`].
     pub fn remember(&self, tokens: &[u32], pool: &mut PagePool) {
         let mut chain = self.chain;
         for page in tokens.chunks_exact(PAGE as usize).skip(self.prefixes.len()) {
@@ -188,8 +189,8 @@ impl Slot {
         self.prefixes.last().copied().unwrap_or(Prefix::EMPTY)
     }
 
-    /// Has pages for the next `count` positions, as far as there are some. Returns the number of positions; with 0, none can be
-    /// processed now.
+    /// Allocates pages for the next `count` positions, as far as pages are available. Returns the number of positions with
+    /// pages; 0 if none can be processed now.
     pub fn room(&mut self, count: u32, pool: &mut PagePool) -> u32 {
         while (self.pages.len() as u32) * PAGE < self.enqueued + count {
             let Some(page) = pool.allocate() else { break };

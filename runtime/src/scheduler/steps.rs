@@ -1,4 +1,4 @@
-//! What the scheduler needs of an engine.
+//! Interface of an engine for the scheduler.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ pub trait Steps {
     fn discard(&mut self, slot: u32, position: u32, count: u32) -> Result<(), EngineError>;
 
     /// Writes which tokens slots may choose, if their sampling parameters ask for a mask: bit i of word w is that of token
-    /// 32w + i, and tokens behind the last word are not allowed. No step in flight chooses a token of these slots.
+    /// 32w + i, and tokens past the last word are not allowed. No step in flight chooses a token of these slots.
     fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError>;
 
     /// Writes page table entries. No step in flight reads them.
@@ -145,7 +145,7 @@ pub trait Steps {
     /// a row of a slot with a draft.
     ///
     /// After this step the next row of a slot with a draft may be at any position that the step has chosen a token for: the
-    /// tokens behind it then count as not written.
+    /// tokens after it then count as not written.
     fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError>;
 
     /// Enqueues the step that follows the last step: a decode step with the same rows, each at the next position. The

@@ -6,10 +6,10 @@ const CLASSES: [u32; 4] = [3, 4, 8, 16];
 /// Share of right guesses that is assumed at first, for each class. A long match is rarely a coincidence.
 const ASSUMED: [f64; CLASSES.len() + 1] = [0.3, 0.5, 0.7, 0.8, 0.9];
 
-/// Number of guesses that what is assumed counts for.
+/// Weight of an assumed share, as a number of guesses.
 const ASSUMED_GUESSES: f64 = 3.0;
 
-/// Factor by which the weight of earlier guesses decreases with each guess: about thirty count.
+/// Factor of the weight of earlier guesses with each new guess: about the last thirty guesses count.
 const FADING: f64 = 0.97;
 
 /// Right guesses and all guesses, of each class, with fading weights.
@@ -41,19 +41,19 @@ impl Acceptance {
 /// Share of right tokens of a draft model that is assumed before it has drafted.
 const ASSUMED_OF_MODEL: f64 = 0.7;
 
-/// Factor by which the weight of earlier tokens decreases in [`ModelPrior`]: about 500 count.
+/// Factor of the weight of earlier tokens with each new token in [`ModelPrior`]: about the last 500 tokens count.
 const PRIOR_FADING: f64 = 0.998;
 
-/// Number of tokens without a draft after which a sequence tries the draft model again, the first time.
+/// Number of tokens without a draft after which a sequence first tries the draft model again.
 const FIRST_PAUSE: u32 = 32;
 
-/// Largest such number: it doubles with each try that fails.
+/// Largest number of tokens without a draft before the next try; the number doubles with each failed try.
 const LONGEST_PAUSE: u32 = 1024;
 
 /// Number of right tokens, with fading weights, after which a try counts as successful.
 const SUCCESS: f64 = 8.0;
 
-/// Share of right tokens of a draft model in all sequences: what is assumed in a new one.
+/// Share of right tokens of a draft model in all sequences, which a new sequence starts with.
 #[derive(Debug, Default)]
 pub(crate) struct ModelPrior {
     right: f64,
@@ -81,12 +81,12 @@ pub(super) struct ModelAcceptance {
     all: f64,
     /// Number of tokens since the last draft.
     idle: u32,
-    /// Number of such tokens after which the sequence tries again.
+    /// Number of tokens without a draft after which the sequence tries again.
     pause: u32,
 }
 
 impl ModelAcceptance {
-    /// What is assumed in a new sequence.
+    /// The state of a new sequence: assumes the share of `prior`.
     pub fn new(prior: &ModelPrior) -> ModelAcceptance {
         ModelAcceptance { assumed: prior.estimate(), right: 0.0, all: 0.0, idle: 0, pause: FIRST_PAUSE }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Source;
 
-/// What a draft of a sequence is expected to be worth.
+/// Expected worth of a draft of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Promise {
     /// Probability that a drafted token is right if the ones before it are.
@@ -32,7 +32,7 @@ pub(crate) struct StepSizes<'a> {
     pub draft: &'a [u32],
 }
 
-/// What takes a measured time.
+/// Kind of work whose time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// A decode step: a row for each sequence.
@@ -63,14 +63,15 @@ struct Measured {
 /// Weight of a new measurement.
 const WEIGHT: f64 = 0.2;
 
-/// Largest measurement relative to the mean so far. A longer step was disturbed.
+/// Limit of a measurement, as a multiple of the mean so far. A longer measurement was disturbed, and counts as the
+/// limit.
 const MOST: f64 = 2.0;
 
 /// Number of measurements of other steps after which a time is measured anew: it may have been disturbed, or the context has
 /// become longer.
 const RENEWAL: u64 = 1000;
 
-/// Number of tokens among which the time that a draft model needs to catch up is divided, if so many may follow: most answers end
+/// Maximum number of following tokens among which the time is divided that a draft model needs to catch up: most answers end
 /// before their limit.
 const HORIZON: u32 = 256;
 
@@ -90,7 +91,7 @@ impl StepCosts {
         *measured = Measured { seconds: measured.seconds + (sample - measured.seconds) * weight, at };
     }
 
-    /// Time of a step, unless it was not measured lately.
+    /// Mean time of a step in seconds; none if it was not measured within the last [`RENEWAL`] measurements.
     fn of(&self, kind: Kind, size: u32) -> Option<f64> {
         let measured = self.seconds.get(&(kind, size))?;
         (self.count - measured.at <= RENEWAL).then_some(measured.seconds)

@@ -46,8 +46,8 @@ impl Lookup {
         })
     }
 
-    /// The `count` tokens from index `source` on. Behind the end of the sequence they repeat what is between `source` and
-    /// the end.
+    /// The `count` tokens from index `source` on. Past the end of the sequence, the tokens from `source` to the end
+    /// repeat.
     pub fn continuation(&self, source: usize, count: usize) -> Vec<u32> {
         self.tokens[source..].iter().copied().cycle().take(count).collect()
     }

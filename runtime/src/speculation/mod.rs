@@ -109,7 +109,7 @@ impl IndexMut<Source> for SourceCounts {
     }
 }
 
-/// What a draft model can do for a sequence.
+/// Number of tokens that a draft model can draft for a sequence, and work that it must do first.
 #[derive(Clone, Copy)]
 pub(crate) struct Offer {
     /// Largest number of tokens that it can draft.
@@ -119,7 +119,7 @@ pub(crate) struct Offer {
 }
 
 impl Default for Offer {
-    /// That of synthetic drafts, which no model makes.
+    /// The offer for synthetic drafts: no model runs, so there is no limit and no work.
     fn default() -> Offer {
         Offer { most: u32::MAX, behind: 0 }
     }
@@ -150,8 +150,8 @@ struct Guess {
 }
 
 impl Speculator {
-    /// A speculator for a sequence that starts with `tokens`; none if nothing shall be drafted. `model` is what is known about
-    /// the draft model, if there is one.
+    /// A speculator for a sequence that starts with `tokens`; none if no tokens are to be drafted. `model` is the prior of the
+    /// draft model, if there is one.
     pub fn new(
         speculation: Speculation,
         tokens: &[u32],
@@ -180,7 +180,7 @@ impl Speculator {
         Some(speculator)
     }
 
-    /// Replaces the tokens of the sequence; what is known about acceptance stays.
+    /// Replaces the tokens of the sequence; the acceptance statistics are kept.
     pub fn restart(&mut self, tokens: &[u32]) {
         self.pending.clear();
         self.lookup = Lookup::default();
@@ -229,8 +229,8 @@ impl Speculator {
         self.lookup.find().map(|(source, matched)| Guess { source, matched })
     }
 
-    /// What a draft is expected to be worth, if at most `left` tokens may follow besides one; none if there is no guess. Of two
-    /// sources the one that is more often right is taken.
+    /// Expected worth of a draft, if at most `left` tokens may follow besides one; none if there is no guess. Of two sources
+    /// the one that is more often right is taken.
     pub fn promise(&self, left: u32, offer: Offer) -> Option<Promise> {
         let most = left.min(self.speculation.most);
         let promise = |probability, most, source| Promise {

@@ -99,7 +99,7 @@ const FILL_IN_NAMES: [&str; 24] = [
     "▁<MID>",
 ];
 
-/// A name that does not end a generation if the vocabulary has all of some others.
+/// A name that does not end a generation if the vocabulary has all the names of `with`.
 struct Exception {
     name: &'static str,
     with: &'static [&'static str],

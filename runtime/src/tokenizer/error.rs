@@ -46,7 +46,7 @@ pub enum TokenizerError {
     Model(String),
 }
 
-/// What a known but unsupported tokenizer model is, to follow its name.
+/// Description of a known but unsupported tokenizer model, for a message, after the model's name.
 fn kind_of_model(model: &str) -> &'static str {
     match model {
         "bert" => ", WordPiece,",

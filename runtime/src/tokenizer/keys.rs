@@ -47,8 +47,8 @@ const HARMLESS: [&str; 15] = [
 const UNSUPPORTED_UNLESS_OFF: [&str; 3] =
     ["normalizer.lowercase", "normalizer.strip_accents", "suppress_tokens"];
 
-/// Checks that no key below `tokenizer.ggml` asks for what is not supported. A key that is not known is named in a
-/// warning: files have many that do not matter.
+/// Checks that no key below `tokenizer.ggml` requires an unsupported feature. Unknown keys are named in a warning,
+/// because files have many that do not matter.
 pub fn check(file: &Gguf) -> Result<(), TokenizerError> {
     for (key, value) in file.metadata() {
         let Some(name) = key.strip_prefix(PREFIX) else { continue };

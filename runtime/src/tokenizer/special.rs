@@ -13,7 +13,8 @@ pub struct Special {
     all: Finder,
     /// User-defined tokens only, for text whose control tokens are ordinary text.
     user_defined: Finder,
-    /// Ids of the tokens that white space before them belongs to, and of those that it belongs to after them.
+    /// Ids of the tokens that include the white space before them, and of those that include the white space after
+    /// them.
     strips: [HashSet<u32>; 2],
 }
 

@@ -503,7 +503,7 @@ fn gemma4_merges_text_in_which_spaces_are_marks() {
     assert_eq!(tokenizer.decode(&[7, 1, 2, 5, 6, 4]), "a aé\n\n");
 }
 
-/// Vocabularies by the names of the tokens behind the byte tokens, their type, and the names of those that end a
+/// Vocabularies by the names of the tokens after the byte tokens, their type, and the names of those that end a
 /// generation.
 #[test]
 fn end_tokens_are_known_by_name() {

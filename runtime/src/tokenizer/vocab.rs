@@ -9,8 +9,8 @@ use super::bytes::char_to_byte;
 use super::ends;
 use super::pre::{self, PreTokenizer, Spelling};
 
-/// Keys of arrays of ids: tokens that white space before them belongs to, and tokens that it belongs to after them. GGUF
-/// has no keys for that; models from folders have these.
+/// Keys of arrays of ids: tokens that include the white space before them, and tokens that include the white space after
+/// them. GGUF has no such keys; models that were converted from folders have these.
 pub const STRIP_KEYS: [&str; 2] = ["bespoke.tokenizer.strip_left", "bespoke.tokenizer.strip_right"];
 
 /// Type of a token (`tokenizer.ggml.token_type`, llama.cpp's `enum llama_token_type`).
@@ -70,7 +70,8 @@ pub struct Vocab<'a> {
     pub add_bos: bool,
     pub add_eos: bool,
     pub space_prefix: bool,
-    /// Ids of the tokens that white space before them belongs to, and of those that it belongs to after them.
+    /// Ids of the tokens that include the white space before them, and of those that include the white space after
+    /// them.
     pub strips: [HashSet<u32>; 2],
     /// Tokens that end a generation, sorted.
     pub ends: Vec<u32>,
@@ -275,7 +276,7 @@ fn strips(file: &Gguf, key: &str) -> Result<HashSet<u32>, TokenizerError> {
     Ok(ids.into_iter().filter_map(|id| u32::try_from(id).ok()).collect())
 }
 
-/// Tokens of the Phi-3 family that white space after them belongs to. GGUF does not record this property of
+/// Tokens of the Phi-3 family that include the white space after them. GGUF does not record this property of
 /// `tokenizer.json`; llama.cpp assumes it, too.
 fn phi3_strips(tokens: &[&str], types: &[TokenType]) -> HashSet<u32> {
     const KEEPING: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];

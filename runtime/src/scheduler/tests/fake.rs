@@ -255,7 +255,7 @@ impl Fake {
         }
     }
 
-    /// Discards the tokens behind the first row of each slot, but for given ones.
+    /// Discards the tokens after the first row of each slot, except given ones.
     fn discard(&mut self, rows: &[StepRow]) {
         for rows in rows.chunk_by(|a, b| a.slot == b.slot) {
             let &StepRow { slot, position, given, .. } = &rows[0];
