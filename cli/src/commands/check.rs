@@ -70,6 +70,9 @@ pub struct CheckArgs {
     /// Additional findings, which a kernel may intend; may be given several times
     #[arg(long, value_enum, value_name = "WHAT")]
     also: Vec<Also>,
+    /// Findings that are not reported, where devices accept what the PTX ISA does not define; may be given several times
+    #[arg(long, value_enum, value_name = "WHAT")]
+    skip: Vec<Skip>,
     /// Warp instructions after which a PTX file's launch counts as hanging: those of its CTAs that have not ended
     /// [default: 268435456, some seconds]
     #[arg(long, value_name = "N")]
@@ -96,6 +99,20 @@ enum Also {
     Values,
     /// Addresses computed by 32-bit sums and products that wrapped
     Overflow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Skip {
+    /// Races, and with them different values and proxy fences
+    Races,
+    /// Lanes of one store that write different values to the same address
+    DifferentValues,
+    /// Missing proxy fences before bulk copies, `wgmma` and uses of tensor maps
+    ProxyFences,
+    /// Changes of registers by `setmaxnreg`, which then has no effect
+    Registers,
+    /// Uses of uninitialised memory and registers, and of memory that asynchronous copies in flight use
+    Memory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -186,7 +203,16 @@ fn options(args: &CheckArgs) -> miette::Result<Options> {
         return Err(miette!("--deny lints has no effect with --lints off"));
     }
     let also = |what| args.also.contains(&what);
-    let checks = Checks { values: also(Also::Values), overflow: also(Also::Overflow), ..Checks::ALL };
+    let on = |what| !args.skip.contains(&what);
+    let checks = Checks {
+        memory: on(Skip::Memory),
+        races: on(Skip::Races),
+        different_values: on(Skip::DifferentValues),
+        proxy_fences: on(Skip::ProxyFences),
+        registers: on(Skip::Registers),
+        values: also(Also::Values),
+        overflow: also(Also::Overflow),
+    };
     let instruction_limit = args.limit.unwrap_or(Options::default().instruction_limit);
     Ok(Options {
         checks,

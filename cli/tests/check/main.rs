@@ -420,6 +420,34 @@ fn what_a_kernel_may_mean_is_found_where_it_is_asked_for() {
 }
 
 #[test]
+fn skipped_findings_are_not_reported() {
+    let text = "version = 1\nbuffers.x = { type = \"u32\", count = 4, init = \"zeros\" }\n\
+                [[launch]]\nkernel = \"k\"\ngrid = 1\nblock = 64\nargs = [\"x\"]\n";
+    let ptx = |store: &str| {
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 x) {{\n.reg .b64 %d; .reg .b32 %r<3>;\n\
+             ld.param.u64 %d, [x]; mov.u32 %r1, %tid.x; shr.u32 %r2, %r1, 5;\n{store}\nret;\n}}\n"
+        );
+        Scratch::new("k.ptx", &text)
+    };
+    let launches = Scratch::new("launches.toml", text);
+    let findings = |store: &str, code: i32, skipped: &[&str]| {
+        let ptx = ptx(store);
+        let skipped: Vec<&str> = skipped.iter().flat_map(|what| ["--skip", what]).collect();
+        let report = json(code, &[&[ptx.path(), "--launches", launches.path()], &skipped[..]].concat());
+        report["findings"].as_array().unwrap().len()
+    };
+    let by_lanes = "st.global.u32 [%d], %r1;";
+    assert_eq!(findings(by_lanes, 1, &[]), 1);
+    // The warps' values differ, too.
+    assert_eq!(findings(by_lanes, 1, &["different-values"]), 1);
+    assert_eq!(findings(by_lanes, 0, &["races"]), 0);
+    let by_warps = "st.global.u32 [%d], %r2;";
+    assert_eq!(findings(by_warps, 1, &["different-values", "proxy-fences", "registers", "memory"]), 1);
+    assert_eq!(findings(by_warps, 0, &["races"]), 0);
+}
+
+#[test]
 fn a_launch_that_does_not_end_is_found_by_the_limit() {
     let text = "version = 1\nbuffers.x = { type = \"u32\", count = 1, init = \"zeros\" }\n\
                 [[launch]]\nkernel = \"waits\"\ngrid = 1\nblock = 32\nargs = [\"x\"]\n";

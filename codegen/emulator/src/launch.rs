@@ -78,6 +78,7 @@ pub(crate) fn run_in(
         },
         dynamic_shared: config.dynamic_shared,
         checks: options.checks.memory,
+        optional: options.checks,
         profile: options.profile.then_some(kernel.profile_traits.as_slice()),
         races: options.checks.races.then(GridDetector::default),
         resolver: resolver(),

@@ -118,8 +118,8 @@
 //! # Registers of warpgroups
 //!
 //! `setmaxnreg.dec` gives registers of a warp to its CTA, and `setmaxnreg.inc` waits until the CTA has enough. A CTA starts
-//! with what the directives `.maxnreg`, or `.minnctapersm` with the number of threads, allow each thread; without them ptxas
-//! ignores `setmaxnreg`, and so does the emulator. An increase to fewer registers, and warps of a warpgroup that execute
+//! with what the directives `.maxnreg`, or `.minnctapersm` with the number of threads, allow each thread, or with the largest number
+//! of a `setmaxnreg.inc` if that is less, as ptxas chooses; without them ptxas ignores `setmaxnreg`, and so does the emulator. An increase to fewer registers, and warps of a warpgroup that execute
 //! different instructions, are [`FindingKind::Registers`]; registers that no warp can give are [`FindingKind::Deadlock`].
 //!
 //! # Races
@@ -134,7 +134,8 @@
 //! - an mbarrier, from arrivals and completed copies to the threads that observe the phase complete (`.relaxed` forms
 //!   order nothing), and `cp.async.wait_group` for the thread that executes it;
 //! - a release and the acquire that reads from it: as modifiers, or as a fence before a strong write and a fence after
-//!   the strong read. Scope `.cta` orders nothing between CTAs. A fence releases what happened before it; what the
+//!   the strong read. Two fences with `.sc` (or `membar`) of `.gpu` or `.sys` may be those of other threads than the write and the
+//!   read, if barriers order them. Scope `.cta` orders nothing between CTAs. A fence releases what happened before it; what the
 //!   thread acquires after the fence, at a barrier for example, needs another fence;
 //! - the start and the end of the kernel.
 //!

@@ -272,6 +272,7 @@ impl Kernel {
                         .reqntid
                         .or(function.maxntid)
                         .and_then(|threads| threads.into_iter().try_fold(1u32, u32::checked_mul)),
+                    function.body.iter().filter_map(Instruction::register_increase).max(),
                 ),
             },
             insts,

@@ -45,8 +45,14 @@ pub struct Checks {
     /// Reads of uninitialised memory and registers, uses of memory that asynchronous copies in flight write or read,
     /// and shuffles from lanes that do not take part.
     pub memory: bool,
-    /// Data races.
+    /// Data races. The next two checks need this one.
     pub races: bool,
+    /// Lanes of one store that write different values to the same address.
+    pub different_values: bool,
+    /// Missing proxy fences: before bulk copies, `wgmma` and uses of tensor maps.
+    pub proxy_fences: bool,
+    /// `setmaxnreg` whose effect is undefined. Without this check the instruction has no effect.
+    pub registers: bool,
     /// Infinite and NaN results of single and double precision arithmetic on finite operands. Some kernels compute such
     /// results on purpose.
     pub values: bool,
@@ -57,10 +63,26 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// The checks whose findings are errors in any kernel: memory and races.
-    pub const ALL: Checks = Checks { memory: true, races: true, values: false, overflow: false };
+    /// The checks whose findings are errors in any kernel: all but `values` and `overflow`.
+    pub const ALL: Checks = Checks {
+        memory: true,
+        races: true,
+        different_values: true,
+        proxy_fences: true,
+        registers: true,
+        values: false,
+        overflow: false,
+    };
     /// No optional checks.
-    pub const NONE: Checks = Checks { memory: false, races: false, values: false, overflow: false };
+    pub const NONE: Checks = Checks {
+        memory: false,
+        races: false,
+        different_values: false,
+        proxy_fences: false,
+        registers: false,
+        values: false,
+        overflow: false,
+    };
 }
 
 impl Default for Checks {

@@ -111,7 +111,7 @@ fn launched(kernel: &Kernel) -> (String, Vec<u8>) {
         cluster: None,
         cooperative: false,
     };
-    let checks = Checks { memory: true, races: true, values: true, overflow: true };
+    let checks = Checks { values: true, overflow: true, ..Checks::ALL };
     let options =
         Options { threads: 1, checks, profile: true, instruction_limit: INSTRUCTIONS, ..Options::default() };
     let outcome = match bespoke_emulator::run(kernel, &memory, &config, &params, &options) {

@@ -194,7 +194,13 @@ impl Loaded {
         }
         let kernel = self.find(launch.kernel.as_ref().unwrap_or(&metadata.name))?;
         let config = metadata.config(axes(&launch.grid, "grid")?);
-        let count = metadata.arguments(kernel.params().len());
+        let (all, count) = (kernel.params().len(), metadata.arguments(kernel.params().len()));
+        if count < all && launch.args.len() == all {
+            return Err(format!(
+                "{all} args for {count} parameters: leave out the last {}, the scratch memory that Triton appends",
+                all - count
+            ));
+        }
         let mut params = encode_all(kernel, count, &launch.args, buffers)?;
         let scratch = metadata.scratch(memory, &config)?;
         for (param, address) in kernel.params()[count..].iter().zip(scratch) {

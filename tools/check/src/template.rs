@@ -1,5 +1,6 @@
 //! Template of a launch file for a PTX file.
 
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -26,24 +27,37 @@ pub fn template(loaded: &Loaded) -> String {
         let triton = triton.as_ref().filter(|metadata| metadata.name == kernel.name());
         let count = kernel.params().len();
         let count = triton.map_or(count, |metadata| metadata.arguments(count));
+        let mut descriptors = triton.into_iter().flat_map(Metadata::tensor_descriptors);
+        // Arguments that belong to the last tensor map.
+        let mut after_map: VecDeque<u64> = VecDeque::new();
         for param in &kernel.params()[..count] {
+            if let Some(number) = after_map.pop_front() {
+                args.push(number.to_string());
+                continue;
+            }
             let pointer = param.size == 8 && matches!(param.ty, "u64" | "b64");
             if pointer || is_tensor_map(param) {
                 let buffer = buffer_name(kernel, &param.name);
+                let descriptor = if pointer { None } else { descriptors.next() };
+                let (element, count) = match &descriptor {
+                    Some(descriptor) => (descriptor.element(), descriptor.box_sizes().into_iter().product()),
+                    None => ("f32", ELEMENTS),
+                };
                 let _ = write!(
                     text,
-                    "\n[buffers.\"{buffer}\"]\ntype = \"f32\"      # u8 … u64, i8 … i64, f16, bf16, f32, f64\n\
-                     count = {ELEMENTS}\ninit = \"random\"   # zeros, iota, random or uninitialised; or fill, values, \
+                    "\n[buffers.\"{buffer}\"]\ntype = \"{element}\"      # u8 … u64, i8 … i64, f16, bf16, f32, f64\n\
+                     count = {count}\ninit = \"random\"   # zeros, iota, random or uninitialised; or fill, values, \
                      hex, file\n"
                 );
-                args.push(if pointer {
-                    format!("\"{buffer}\"")
-                } else {
+                args.push(match descriptor {
+                    _ if pointer => format!("\"{buffer}\""),
+                    Some(descriptor) => {
+                        after_map = descriptor.sizes_and_strides().into();
+                        let (sizes, swizzle) = (descriptor.box_sizes(), descriptor.swizzle_bytes());
+                        tensor_map(&buffer, element, &sizes, &sizes, swizzle)
+                    }
                     // A matrix of 32 columns. The contiguous dimension is the first.
-                    let sizes = format!("[32, {}]", ELEMENTS / 32);
-                    format!(
-                        "{{ tensor = \"{buffer}\", type = \"f32\", sizes = {sizes}, box = [32, 32], swizzle = 0 }}"
-                    )
+                    None => tensor_map(&buffer, element, &[32, ELEMENTS / 32], &[32, 32], 0),
                 });
             } else {
                 args.push(match (param.ty, param.size) {
@@ -82,6 +96,13 @@ pub fn template(loaded: &Loaded) -> String {
         );
     }
     text
+}
+
+/// The argument for a tensor map.
+fn tensor_map(buffer: &str, element: &str, sizes: &[u32], box_sizes: &[u32], swizzle: u32) -> String {
+    format!(
+        "{{ tensor = \"{buffer}\", type = \"{element}\", sizes = {sizes:?}, box = {box_sizes:?}, swizzle = {swizzle} }}"
+    )
 }
 
 /// Whether a parameter has the size and alignment of a tensor map (`CUtensorMap`).

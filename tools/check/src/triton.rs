@@ -27,9 +27,47 @@ pub(super) struct Metadata {
     launch_cooperative_grid: bool,
     #[serde(default)]
     launch_pdl: bool,
-    /// Tensor descriptors among the arguments.
+    /// Tensor descriptors among the arguments, in their order.
     #[serde(default)]
     tensordesc_meta: Option<Vec<serde_json::Value>>,
+}
+
+/// What the metadata say of a tensor map. Triton passes the sizes and the strides of the tensor after it.
+#[derive(Debug, Deserialize)]
+pub(super) struct TensorDescriptor {
+    /// Swizzle as a number of the driver (`CUtensorMapSwizzle`).
+    swizzle: u32,
+    /// Type of the elements as a number of the driver (`CUtensorMapDataType`).
+    elem_type: u32,
+    /// Elements of a box along each dimension; the last one is contiguous.
+    block_size: Vec<u32>,
+}
+
+impl TensorDescriptor {
+    /// Elements of a box along each dimension, the contiguous one first.
+    pub(super) fn box_sizes(&self) -> Vec<u32> {
+        self.block_size.iter().rev().copied().collect()
+    }
+
+    /// Bytes of the swizzle; 0 for none.
+    pub(super) fn swizzle_bytes(&self) -> u32 {
+        if (1..=3).contains(&self.swizzle) { 16 << self.swizzle } else { 0 }
+    }
+
+    /// Name of the elements' type in a launch file.
+    pub(super) fn element(&self) -> &'static str {
+        const TYPES: [&str; 10] = ["u8", "u16", "u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16"];
+        TYPES.get(self.elem_type as usize).copied().unwrap_or("f32")
+    }
+
+    /// Arguments after the map: the sizes of a tensor of one box, then its strides in elements.
+    pub(super) fn sizes_and_strides(&self) -> Vec<u64> {
+        let sizes = self.block_size.iter().map(|&size| u64::from(size));
+        let strides = (1..=self.block_size.len()).map(|inner| {
+            self.block_size[inner..].iter().fold(1u64, |product, &size| product.saturating_mul(size.into()))
+        });
+        sizes.chain(strides).collect()
+    }
 }
 
 fn one() -> u32 {
@@ -43,16 +81,15 @@ impl Metadata {
     /// If the file cannot be read, or has other contents.
     pub(super) fn read(path: &Path) -> Result<Metadata, CheckError> {
         let text = super::launches::read(path)?;
-        let metadata: Metadata = serde_json::from_str(&text).map_err(|error| {
+        serde_json::from_str(&text).map_err(|error| {
             CheckError::launches(path.display().to_string(), format!("not Triton's: {error}"))
-        })?;
-        match metadata.tensordesc_meta.as_deref() {
-            None | Some([]) => Ok(metadata),
-            Some(_) => {
-                let what = "the kernel takes tensor descriptors, which a launch file cannot give";
-                Err(CheckError::launches(path.display().to_string(), what))
-            }
-        }
+        })
+    }
+
+    /// What the metadata say of the tensor maps among the arguments; none of those of older releases.
+    pub(super) fn tensor_descriptors(&self) -> impl Iterator<Item = TensorDescriptor> {
+        let all = self.tensordesc_meta.as_deref().unwrap_or_default().iter();
+        all.filter_map(|descriptor| TensorDescriptor::deserialize(descriptor).ok())
     }
 
     /// The metadata beside a PTX file, `NAME.json` beside `NAME.ptx`, if they are those of a kernel of the file.
@@ -172,11 +209,32 @@ mod tests {
     }
 
     #[test]
+    fn descriptors_of_tensors_have_the_form_of_a_launch_file() {
+        let json = r#"{"name": "k", "num_warps": 4, "shared": 0, "tensordesc_meta": [
+            {"swizzle": 2, "elem_size": 2, "elem_type": 6, "block_size": [64, 32], "fp4_padded": false},
+            {"swizzle": 0, "elem_size": 4, "elem_type": 7, "block_size": [2, 4, 8], "fp4_padded": false}]}"#;
+        let metadata: super::Metadata = serde_json::from_str(json).expect("it parses");
+        let found = metadata.tensor_descriptors().map(|descriptor| {
+            let numbers = descriptor.sizes_and_strides();
+            (descriptor.element(), descriptor.box_sizes(), descriptor.swizzle_bytes(), numbers)
+        });
+        let expected = [
+            ("f16", vec![32, 64], 64, vec![64, 32, 32, 1]),
+            ("f32", vec![8, 4, 2], 0, vec![2, 4, 8, 32, 8, 1]),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn what_the_metadata_say_is_not_given_twice() {
         for (launch, message) in [
             ("triton = \"softmax.json\"\ngrid = 4\nblock = 128\nargs = []\n", "`block` is in the metadata"),
             ("triton = \"softmax.json\"\ngrid = 4\nshared = 16\nargs = []\n", "`shared` is in the metadata"),
             ("triton = \"softmax.json\"\ngrid = 4\nargs = [\"x\", \"y\"]\n", "2 args for 3 parameters"),
+            (
+                "triton = \"softmax.json\"\ngrid = 4\nargs = [\"x\", \"y\", 200, 0, 0]\n",
+                "5 args for 3 parameters: leave out the last 2, the scratch memory",
+            ),
             ("triton = \"other.json\"\ngrid = 4\nargs = []\n", "cannot read"),
             ("triton = \"softmax.ptx\"\ngrid = 4\nargs = []\n", "not Triton's"),
             ("kernel = \"softmax\"\ngrid = 4\nargs = []\n", "`block` is missing"),

@@ -27,6 +27,7 @@ use crate::finding::FindingKind;
 use crate::geometry::Geometry;
 use crate::lanes::{LANES, lanes_of};
 use crate::memory::AllocationTable;
+use crate::options::Checks;
 use crate::profile::Tally;
 use crate::profile::traffic::ProfileTraits;
 pub(crate) use printed::Printed;
@@ -93,6 +94,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) dynamic_shared: u32,
     /// Whether reads of uninitialised bytes and registers are checked.
     pub(crate) checks: bool,
+    /// The optional checks of the run.
+    pub(crate) optional: Checks,
     /// Profile traits of the instructions, if the launch is profiled.
     pub(crate) profile: Option<&'a [ProfileTraits]>,
     pub(crate) resolver: Resolver,

@@ -40,13 +40,14 @@ const BREAKPOINT: u64 = 5;
 
 /// Causes of a trap: modifier of a `trap` that the loader inserts (empty for one that the text contains), message, and
 /// number in `imm`.
-const TRAPS: [(&str, &str, u64); 6] = [
+const TRAPS: [(&str, &str, u64); 7] = [
     ("", "the kernel executed `trap`", 0),
     ("brx", "the index is outside the list of targets", 1),
     ("assert", "an assertion of the kernel failed", 2),
     ("call", "the address of the indirect call is not that of a function of its type", 3),
     ("assume", "the kernel assumes what does not hold, and the compiler relies on it", FALSE_ASSUMPTION),
     ("brkpt", "the kernel executed `brkpt`, which ends a launch that no debugger watches", BREAKPOINT),
+    ("free", "the kernel frees memory, but the emulator has no heap of the device", 6),
 ];
 
 /// `setmaxnreg`; `imm` is the number of registers, and [`INCREASES`] for `.inc`. The registers are counted, but their contents
@@ -55,7 +56,7 @@ fn set_max_registers(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(cx) {
         return Flow::Fault;
     }
-    if cx.launch.program.entry_registers.is_none() {
+    if cx.launch.program.entry_registers.is_none() || !cx.launch.optional.registers {
         return Flow::Next;
     }
     let request = RegisterRequest { increases: i.imm & INCREASES != 0, count: i.imm as u32 };

@@ -235,7 +235,10 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
                 (true, _) if op.take("async") || op.take("async.global") => FenceKind::AsyncProxy,
                 (true, _) => FenceKind::Other,
                 (_, true) => FenceKind::MbarrierInit,
-                _ if ["gpu", "gl", "sys"].into_iter().any(|scope| op.take(scope)) => FenceKind::Grid,
+                _ if ["gpu", "gl", "sys"].into_iter().any(|scope| op.take(scope)) => {
+                    // `membar` is `fence.sc` (PTX ISA, "membar/fence").
+                    if op.opcode() == "membar" || op.take("sc") { FenceKind::GridSc } else { FenceKind::Grid }
+                }
                 _ if op.has("cluster") => FenceKind::Cluster,
                 _ => FenceKind::Cta,
             };

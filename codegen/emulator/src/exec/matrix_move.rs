@@ -4,6 +4,7 @@ use super::fragment::{registers_of, whole_warp};
 use super::half::pack;
 use super::lane_loop::lane_loop;
 use super::load_store::{address_operand, take_space};
+use super::matrix_rows::{MATRIX_ROWS, ROW_BYTES, TRANSPOSED, stored_rows};
 use super::races;
 use super::resolve::resolve;
 use crate::code::access::{Access, StateSpace};
@@ -14,10 +15,6 @@ use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
-
-/// Rows of an 8 × 8 matrix, and bytes per row of 16-bit elements.
-pub(super) const MATRIX_ROWS: usize = 8;
-pub(super) const ROW_BYTES: u64 = 16;
 
 lane_loop! {
     /// `ldmatrix`: loads `N` matrices of 8 × 8 halves. Lane `8n + r` gives the address of row `r` of matrix `n`; lane
@@ -67,20 +64,7 @@ lane_loop! {
         if !whole_warp(cx) {
             return Flow::Fault;
         }
-        let mut rows = [[0u16; MATRIX_ROWS]; LANES];
-        for matrix in 0..N {
-            let values = cx.warp.regs.lanes::<u32>(i.slots[ELEMENTS[matrix]]);
-            for lane in 0..LANES {
-                let (outer, inner) = (lane / 4, 2 * (lane % 4));
-                for (half, value) in [values[lane] as u16, (values[lane] >> 16) as u16].into_iter().enumerate() {
-                    let (row, column) = match i.imm & TRANSPOSED {
-                        0 => (outer, inner + half),
-                        _ => (inner + half, outer),
-                    };
-                    rows[matrix * MATRIX_ROWS + row][column] = value;
-                }
-            }
-        }
+        let rows = stored_rows(&cx.warp.regs, i, N);
         let plain = Inst { imm: i.imm & !TRANSPOSED, ..*i };
         cx.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
         let pointers: [*mut u8; LANES] = match resolve(cx, &plain, ROW_BYTES, Access::Store) {
@@ -117,10 +101,6 @@ fn transpose(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     *cx.warp.regs.lanes_mut(i.slots[D]) = transposed;
     Flow::Next
 }
-
-/// Flag in `imm` of `ldmatrix` and `stmatrix`: `.trans`. The other bits are the address offset; offsets in shared
-/// memory do not reach bit 63.
-pub(super) const TRANSPOSED: u64 = 1 << 63;
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if !op.take("sync") || !op.take("aligned") {

@@ -40,6 +40,7 @@ pub(crate) mod lane_loop;
 pub(crate) mod load_store;
 pub(crate) mod load_store_256;
 pub(crate) mod matrix_move;
+mod matrix_rows;
 pub(crate) mod mbarrier;
 pub(crate) mod mma;
 #[cfg(target_arch = "x86_64")]

@@ -4,6 +4,7 @@
 //! there is no detector and every function here returns at once; most callers test that before the call.
 
 use super::addresses::{located, located_first};
+use super::matrix_rows::{MATRIX_ROWS, ROW_BYTES, stored_rows};
 use super::race_report as report;
 use crate::asynchronous::{CompletedRead, MBARRIER_BYTES};
 use crate::checks::races::{
@@ -87,7 +88,20 @@ pub(crate) fn access(
 #[cold]
 fn is_redundant((warp, launch): (&Warp, &Launch<'_>), i: &Inst, resolved: &Resolved, lane: usize) -> bool {
     let flow = &launch.program.value_flow[warp.pc];
-    let Dependence::Store(elements) = flow.dependence else { return false };
+    let elements = match flow.dependence {
+        Dependence::Store(elements) => elements,
+        Dependence::MatrixStore(count) => {
+            let row = stored_rows(&warp.regs, &launch.insts[warp.pc], count)[lane];
+            let pointer = match resolved {
+                Resolved::Run(start) => start.wrapping_add(lane * ROW_BYTES as usize),
+                Resolved::Lanes(pointers) => pointers[lane],
+                Resolved::Same(_) | Resolved::Fault => return false,
+            };
+            // SAFETY: `resolve` checked 16 bytes at the pointer of each lane that gives the address of a row.
+            return unsafe { pointer.cast::<[u16; MATRIX_ROWS]>().read_unaligned() } == row;
+        }
+        _ => return false,
+    };
     let (count, bytes) = (elements.count as usize, elements.bytes as usize);
     let pointer = match resolved {
         Resolved::Run(start) => start.wrapping_add(lane * count * bytes),
@@ -375,6 +389,9 @@ pub(crate) fn stores_agree<T: PartialEq>(
     pointers: &[*mut u8; LANES],
     values: &[T; LANES],
 ) -> bool {
+    if !cx.launch.optional.different_values {
+        return true;
+    }
     let bytes = size_of::<T>();
     let active = cx.active;
     let mut before: Option<usize> = None;

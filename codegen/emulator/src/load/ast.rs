@@ -187,6 +187,14 @@ impl Instruction {
         text
     }
 
+    /// Registers of a `setmaxnreg.inc`.
+    pub(crate) fn register_increase(&self) -> Option<u32> {
+        match self.operands[..] {
+            [Operand::Int(count)] if self.opcode == "setmaxnreg" && self.has("inc") => Some(count as u32),
+            _ => None,
+        }
+    }
+
     /// Whether the instruction has the modifier.
     pub(crate) fn has(&self, modifier: &str) -> bool {
         self.modifiers.iter().any(|found| found == modifier)
@@ -290,6 +298,8 @@ pub(crate) struct Clusters {
 const REGISTERS: u32 = 64 << 10;
 /// Unit in which registers are allocated to a thread.
 const UNIT: u32 = 8;
+/// Threads of a warpgroup.
+const WARPGROUP: u32 = 128;
 
 /// Directives of a kernel that limit its registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -301,15 +311,18 @@ pub(crate) struct RegisterLimits {
 }
 
 impl RegisterLimits {
-    /// Registers per thread at the start of a kernel whose CTAs have up to `threads` threads; none without a limit, where
-    /// ptxas ignores `setmaxnreg`.
-    pub(crate) fn at_entry(self, threads: Option<u32>) -> Option<u32> {
+    /// Registers per thread at the start of a kernel with `setmaxnreg` whose CTAs have up to `threads` threads; `increase` is
+    /// the largest number of registers of its `setmaxnreg.inc`. None without a limit, where ptxas ignores `setmaxnreg`.
+    ///
+    /// This is what ptxas 13.0 reports (`-v`): the limit, for whole warpgroups, or fewer if no warp asks for as many.
+    pub(crate) fn at_entry(self, threads: Option<u32>, increase: Option<u32>) -> Option<u32> {
         let by_ctas = || {
-            let threads = self.min_ctas?.checked_mul(threads?.checked_next_multiple_of(32)?)?;
+            let threads = self.min_ctas?.checked_mul(threads?.checked_next_multiple_of(WARPGROUP)?)?;
             REGISTERS.checked_div(threads)
         };
         let registers = self.per_thread.or_else(by_ctas)?;
-        Some((registers / UNIT * UNIT).min(256))
+        let limit = (registers / UNIT * UNIT).min(256);
+        Some(increase.map_or(limit, |increase| increase.min(limit)))
     }
 }
 
@@ -392,9 +405,12 @@ mod tests {
     #[test]
     fn limits_come_from_directives() {
         let limits = |per_thread, min_ctas| RegisterLimits { per_thread, min_ctas };
-        assert_eq!(limits(None, Some(1)).at_entry(Some(384)), Some(168));
-        assert_eq!(limits(None, Some(1)).at_entry(Some(128)), Some(256));
-        assert_eq!(limits(Some(100), Some(1)).at_entry(Some(384)), Some(96));
-        assert_eq!([limits(None, Some(1)).at_entry(None), limits(None, None).at_entry(Some(384))], [None; 2]);
+        assert_eq!(limits(None, Some(1)).at_entry(Some(384), Some(240)), Some(168));
+        assert_eq!(limits(None, Some(1)).at_entry(Some(288), None), Some(168));
+        assert_eq!(limits(None, Some(1)).at_entry(Some(128), None), Some(256));
+        assert_eq!(limits(None, Some(1)).at_entry(Some(256), Some(240)), Some(240));
+        assert_eq!(limits(Some(100), Some(1)).at_entry(Some(384), None), Some(96));
+        let without = [(Some(1), None), (None, Some(384))];
+        assert!(without.iter().all(|&(ctas, threads)| limits(None, ctas).at_entry(threads, None).is_none()));
     }
 }

@@ -82,7 +82,10 @@ impl RunningCluster {
         };
         let variables = program.shared_variables(launch.dynamic_shared);
         let mut state = ClusterState::new(SharedLayout::new(ctas, shared), warps, variables);
-        state.races = launch.races.as_ref().map(|_| Box::new(RaceDetector::new(state.shared.bytes)));
+        state.races = launch
+            .races
+            .as_ref()
+            .map(|_| Box::new(RaceDetector::new(state.shared.bytes, launch.optional.proxy_fences)));
         let warps = (0..ctas * warps).map(warp).collect();
         RunningCluster { state, warps, charged: 0, waits: false, failed_rounds: 0, digest: 0, idle_turns: 0 }
     }

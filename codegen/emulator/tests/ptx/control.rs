@@ -1,6 +1,6 @@
 //! Divergence and reconvergence.
 
-use bespoke_emulator::{FindingKind, LaunchConfig};
+use bespoke_emulator::{FindingKind, LaunchConfig, Memory, Module, Options, run};
 use expect_test::expect;
 
 use crate::harness::{kernel, launch, words};
@@ -401,4 +401,23 @@ fn lanes_that_never_meet_are_reported() {
         launch(&text, LaunchConfig::linear(1, 32), &mut out).expect_err("lanes wait for each other");
     assert_eq!(finding.kind, FindingKind::Deadlock, "{finding}");
     expect!["deadlock in kernel `kernel` (PTX line 17: `OTHERS: setp.eq.u32 %p, %r0, 31; @%p st.release.gpu.global.u32 [%data+124], %r4; bar.sync 0;`) by thread (1, 0, 0) of CTA (0, 0, 0): lane 1 of the warp waits here for lane 0, and no lane of the warp can proceed"].assert_eq(&finding.to_string());
+}
+
+/// The deleting destructor of a class calls `free`, also in kernels that allocate nothing.
+#[test]
+fn memory_without_a_heap_is_freed_only_if_it_is_null() {
+    let outcome = |pointer: u32| {
+        let text = format!(
+            ".version 8.0\n.target sm_80\n.address_size 64\n.extern .func free(.param .b64 p);\n\
+             .visible .entry k() {{ .reg .b64 %d; .reg .pred %p; .reg .b32 %r; mov.u32 %r, %tid.x; setp.eq.u32 %p, %r, 40;\n\
+             mov.b64 %d, {pointer}; {{ .param .b64 a; st.param.b64 [a], %d;\n@%p call.uni free, (a); }}\nret; }}\n"
+        );
+        let module = Module::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        let kernel = module.kernel("k").unwrap();
+        let run = run(kernel, &Memory::new(), &LaunchConfig::linear(1, 64), &[], &Options::default());
+        run.map(|_| ()).map_err(|finding| (finding.kind, finding.detail.clone(), finding.thread))
+    };
+    assert_eq!(outcome(0), Ok(()));
+    let message = "the kernel frees memory, but the emulator has no heap of the device".to_owned();
+    assert_eq!(outcome(16), Err((FindingKind::Trap, message, [40, 0, 0])));
 }

@@ -8,12 +8,16 @@ use crate::harness::{kernel, launch_with, words};
 /// Runs `body` on 64 words of value 1 in global memory. `%r0` is the thread's number, `%r1` the address of its word of
 /// the shared array `cell`, and `%x0` the address of its word of `data`. `%p` is true in thread 0.
 fn run(body: &str, config: LaunchConfig) -> Result<Vec<u32>, Box<Finding>> {
+    run_with(body, config, Checks::ALL)
+}
+
+fn run_with(body: &str, config: LaunchConfig, checks: Checks) -> Result<Vec<u32>, Box<Finding>> {
     let before = ".shared .align 16 .b32 cell[128]; .shared .align 8 .b64 gate; .shared .b32 flag;
         mov.u32 %r0, %tid.x; mov.u32 %r1, cell; mad.lo.u32 %r1, %r0, 4, %r1; mad.wide.u32 %x0, %r0, 4, %data;
         setp.eq.u32 %p, %r0, 0;\n.loc 1 20 1\n";
     let mut data = words(64, 1);
     // One worker makes the order of the two accesses in a finding deterministic.
-    let options = Options { threads: 1, instruction_limit: 1 << 16, ..Options::default() };
+    let options = Options { threads: 1, instruction_limit: 1 << 16, checks, ..Options::default() };
     launch_with(&kernel("", &format!("{before}{body}")), config, &mut data, &options).map(|_| data)
 }
 
@@ -139,6 +143,10 @@ fn a_bulk_copy_to_the_bytes_of_a_former_mbarrier_needs_a_proxy_fence() {
     };
     clean(WARP, &body("fence.proxy.async.shared::cta;"));
     assert_eq!(run(&body(""), WARP).expect_err("a finding").kind, FindingKind::ProxyFence);
+    let unchecked = Checks { proxy_fences: false, ..Checks::ALL };
+    run_with(&body(""), WARP, unchecked).expect("no finding");
+    let read = body("").replace("END: ret;", "END: ld.shared.u32 %r3, [cell];");
+    assert_eq!(run_with(&read, WARP, unchecked).expect_err("a race").kind, FindingKind::Race);
 }
 
 #[test]
@@ -494,6 +502,13 @@ fn races_are_not_reported_if_the_check_is_off() {
         .expect_err("a race");
 }
 
+#[test]
+fn lanes_that_store_different_values_are_not_reported_if_the_check_is_off() {
+    let body = "st.shared.u32 [cell], %r0;";
+    races(WARP, body);
+    run_with(body, WARP, Checks { different_values: false, ..Checks::ALL }).expect("no finding");
+}
+
 /// Stores of several warps that leave memory as it is do not race with each other, as lanes of one store do not that write the
 /// same value.
 #[test]
@@ -517,6 +532,17 @@ fn stores_of_the_same_value() {
     };
     clean(three, &body(""));
     races(three, &body("@%q st.shared.u32 [cell], 9;"));
+    // `stmatrix` of several warps.
+    for trans in ["", ".trans"] {
+        let stored = |value: &str| {
+            format!(
+                "and.b32 %r5, %r0, 31; mad.lo.u32 %r6, %r5, 16, cell; mov.u32 %r7, {value};
+                 stmatrix.sync.aligned.m8n8.x2{trans}.shared.b16 [%r6], {{%r7, %r5}};"
+            )
+        };
+        clean(WARPS, &stored("%r5"));
+        races(WARPS, &stored("%r0"));
+    }
     // A store that repeats what another thread reads races with the read, as does a store of another value.
     let read_and_store = |value: u32| {
         format!(
@@ -538,4 +564,31 @@ fn stores_of_the_same_value() {
         LaunchConfig { block: [256, 1, 1], ..WARPS },
         "and.b32 %r5, %r0, 63; mad.lo.u32 %r6, %r5, 4, cell; st.shared.u32 [%r6], 0;",
     );
+}
+
+/// The last CTA of a grid reads what all threads of the others wrote, as in reductions with `__threadfence()`: a `fence.sc` by each
+/// thread before a barrier, an atomic operation by one, and a `fence.sc` by each after the next barrier.
+#[test]
+fn fences_with_sc_are_ordered_across_barriers() {
+    let last_reads_all = |first: &str, second: &str, between: &str| {
+        format!(
+            "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 120, %x0; setp.lt.u32 %q, %r0, 30; @%q st.global.u32 [%x1], %r2;
+            {first} bar.sync 0; @%p atom.global.add.u32 %r3, [%data+252], 1; @%p st.shared.u32 [cell], %r3; {between}
+            ld.shared.u32 %r3, [cell]; setp.ne.u32 %q, %r3, 2; @%q ret; {second}
+            xor.b32 %r4, %r0, 7; mad.wide.u32 %x1, %r4, 4, %data; setp.lt.u32 %q, %r4, 30;
+            @%q ld.global.u32 %r5, [%x1]; @%q ld.global.u32 %r5, [%x1+120];"
+        )
+    };
+    let barrier = "bar.sync 0;";
+    for fence in ["membar.gl;", "membar.sys;", "fence.sc.gpu;"] {
+        clean(CTAS, &last_reads_all(fence, fence, barrier));
+        races(CTAS, &last_reads_all(fence, "", barrier));
+        races(CTAS, &last_reads_all("", fence, barrier));
+        races(CTAS, &last_reads_all(fence, "fence.acq_rel.gpu;", barrier));
+        races(CTAS, &last_reads_all("fence.acq_rel.gpu;", fence, barrier));
+        races(CTAS, &last_reads_all("membar.cta;", fence, barrier));
+    }
+    // Without the barriers a fence is not ordered with another thread's atomic operation.
+    let fence = "membar.gl;";
+    races(CTAS, &last_reads_all(fence, fence, barrier).replacen("bar.sync 0;", "", 1));
 }

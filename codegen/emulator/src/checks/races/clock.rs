@@ -150,6 +150,24 @@ pub(super) fn join_clocks(mine: &mut ClusterClocks, theirs: &ClusterClocks) -> b
     changed
 }
 
+/// Clocks that fences with `.sc` pass on: see `sync/fence_sc.rs`.
+#[derive(Clone, Default)]
+pub(super) struct FenceScClocks {
+    /// Clock of the thread's own cluster at the fences that happened before, without the thread's own accesses.
+    pub(super) own: Arc<ClusterClock>,
+    /// Clocks of other clusters at these fences.
+    pub(super) others: ClusterClocks,
+    /// Clocks at the fences that precede the thread's next one in Fence-SC order.
+    pub(super) observed: ClusterClocks,
+}
+
+impl FenceScClocks {
+    /// Whether fences of other threads happened before.
+    pub(super) fn has_fences(&self) -> bool {
+        !self.others.is_empty() || *self.own != ClusterClock::default()
+    }
+}
+
 /// Vector clock of a thread.
 #[derive(Clone, Default)]
 pub(super) struct VectorClock {
@@ -159,6 +177,8 @@ pub(super) struct VectorClock {
     pub(super) async_proxy: Option<Arc<ClusterClock>>,
     /// Clocks of other clusters.
     pub(super) others: Option<Arc<ClusterClocks>>,
+    /// `None` without `fence.sc`.
+    pub(super) sc: Option<Arc<FenceScClocks>>,
 }
 
 impl VectorClock {
@@ -169,6 +189,16 @@ impl VectorClock {
             (Some(mine), Some(theirs)) => join(mine, theirs),
             (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
             (_, None) => {}
+        }
+        match (&mut self.sc, &other.sc) {
+            (Some(mine), Some(theirs)) if !Arc::ptr_eq(mine, theirs) => {
+                let mine = Arc::make_mut(mine);
+                join(&mut mine.own, &theirs.own);
+                join_clocks(&mut mine.others, &theirs.others);
+                join_clocks(&mut mine.observed, &theirs.observed);
+            }
+            (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
+            _ => {}
         }
         match (&mut self.others, &other.others) {
             (Some(mine), Some(theirs)) if !Arc::ptr_eq(mine, theirs) => {
@@ -188,7 +218,7 @@ impl VectorClock {
             Some(own) => own.clear(),
             None => self.own = Arc::default(),
         }
-        (self.async_proxy, self.others) = (None, None);
+        (self.async_proxy, self.others, self.sc) = (None, None, None);
     }
 
     /// Clocks of all clusters by position in the grid; `cluster` is the position of the thread's own cluster.
@@ -202,6 +232,6 @@ impl VectorClock {
     pub(super) fn from_clusters(cluster: u64, mut clocks: ClusterClocks) -> VectorClock {
         let own = clocks.remove(&cluster).unwrap_or_default();
         let others = (!clocks.is_empty()).then(|| Arc::new(clocks));
-        VectorClock { own, async_proxy: None, others }
+        VectorClock { own, async_proxy: None, others, sc: None }
     }
 }

@@ -175,9 +175,10 @@ impl RaceDetector {
         copy: &BulkCopy,
     ) -> Result<(), BulkCopyConflict> {
         let &BulkCopy { source, target, mbarrier, is_atomic, .. } = copy;
-        let RaceDetector { sync, shared, global, pages, copies, .. } = self;
         // A store has no source in memory that the async proxy would read.
-        if source.is_some()
+        let needs_fences = self.proxy_fences && source.is_some();
+        let RaceDetector { sync, shared, global, pages, copies, .. } = self;
+        if needs_fences
             && let Some(address) = mbarrier
             && let Some(mbarrier) =
                 sync.mbarriers.iter().find(|mbarrier| mbarrier.is_valid && mbarrier.address == address)
@@ -228,8 +229,7 @@ impl RaceDetector {
                         let race = Race { lane, ..Race::new(conflict) };
                         return Err(BulkCopyConflict::Race { space, race });
                     }
-                    if source.is_some()
-                        && let Some((stamp, address)) = shadow.find_unfenced_write(part, visible)
+                    if needs_fences && let Some((stamp, address)) = shadow.find_unfenced_write(part, visible)
                     {
                         return Err(BulkCopyConflict::MissingProxyFence {
                             space,

@@ -19,6 +19,8 @@ use crate::lanes::{LANES, lanes_of};
 
 /// Race detector of a cluster: recorded accesses, and vector clocks of the threads.
 pub(crate) struct RaceDetector {
+    /// Whether missing proxy fences are found.
+    pub(super) proxy_fences: bool,
     pub(super) sync: SyncState,
     pub(super) shared: Shadow,
     pub(super) global: Shadow,
@@ -118,8 +120,9 @@ fn is_observed(
 
 impl RaceDetector {
     /// Creates a detector for clusters with `shared_bytes` bytes of shared memory.
-    pub(crate) fn new(shared_bytes: u64) -> RaceDetector {
+    pub(crate) fn new(shared_bytes: u64, proxy_fences: bool) -> RaceDetector {
         RaceDetector {
+            proxy_fences,
             sync: SyncState::new(),
             shared: Shadow::new(shared_bytes),
             global: Shadow::keeping_replaced(),
@@ -144,7 +147,7 @@ impl RaceDetector {
         /// Maximum number of pages kept for the next cluster; if there are more, all are freed.
         const KEPT_PAGES: usize = 256;
         if self.sync.is_near_overflow() || self.pages.len() > KEPT_PAGES {
-            *self = RaceDetector::new(shared_bytes);
+            *self = RaceDetector::new(shared_bytes, self.proxy_fences);
         }
         let start = self.sync.start(cluster, size);
         self.start = start;

@@ -41,6 +41,9 @@ impl RaceDetector {
             {
                 let thread = (cluster, (warp * LANES + lane) as u32);
                 locations.write(address, thread, self.sync.now(warp));
+                if let Some(fenced) = self.sync.fenced_by(warp, lane as u32) {
+                    locations.fence(address, &fenced);
+                }
             }
             let [to_cta, to_cluster, to_grid] = self.sync.released_by(warp, lane as u32, order);
             if let (Some(locations), Some(released)) = (&mut lock, to_grid) {
@@ -81,6 +84,9 @@ impl RaceDetector {
             if !location.released.is_empty() {
                 let released = self.sync.clock_of_clusters(&location.released);
                 self.sync.observe_release(thread, order.acquires, MemoryScope::Grid, &released);
+            }
+            if !location.fenced.is_empty() {
+                self.sync.observe_fences(warp, lane as u32, &location.fenced);
             }
             let by = Stamp { time: self.sync.now(warp), origin: (warp * LANES + lane) as u32, pc: 0 };
             self.observe_writes(ObservedWrites { address, by, writes: location.writes.clone() });

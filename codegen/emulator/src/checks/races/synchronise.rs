@@ -20,6 +20,8 @@ pub(crate) enum FenceKind {
     Other = 4,
     /// Memory fence of cluster scope.
     Cluster = 5,
+    /// `fence.sc` of `.gpu` or `.sys` scope.
+    GridSc = 6,
 }
 
 impl FenceKind {
@@ -30,6 +32,7 @@ impl FenceKind {
             2 => FenceKind::AsyncProxy,
             3 => FenceKind::MbarrierInit,
             5 => FenceKind::Cluster,
+            6 => FenceKind::GridSc,
             _ => FenceKind::Other,
         }
     }
@@ -59,6 +62,7 @@ impl RaceDetector {
             FenceKind::Cta => self.sync.fence(warp, lanes, MemoryScope::Cta),
             FenceKind::Cluster => self.sync.fence(warp, lanes, MemoryScope::Cluster),
             FenceKind::Grid => self.sync.fence(warp, lanes, MemoryScope::Grid),
+            FenceKind::GridSc => self.sync.fence_sc(warp, lanes),
             FenceKind::AsyncProxy => self.sync.fence_async_proxy(warp, lanes),
             FenceKind::MbarrierInit => self.sync.fence_mbarrier_inits(warp, lanes),
             FenceKind::Other => {}

@@ -125,7 +125,7 @@ fn accesses() -> impl Strategy<Value = Vec<Step>> {
 /// Runs and ends a cluster in which thread 0 stores a word at each of `addresses`; returns whether the stores race with
 /// other clusters.
 fn end_of_cluster_that_stores(grid: &GridDetector, cluster: u64, addresses: &[u64]) -> bool {
-    let mut detector = RaceDetector::new(0);
+    let mut detector = RaceDetector::new(0, true);
     detector.start(cluster, [1, 1], 0);
     for &address in addresses {
         let addresses = LaneAddresses::Same(address);
@@ -167,7 +167,7 @@ proptest! {
     #[test]
     fn finds_exactly_the_first_race(steps in proptest::collection::vec(step(), 1..30)) {
         for space in [Space::Shared, Space::Global] {
-            let mut detector = RaceDetector::new(BYTES);
+            let mut detector = RaceDetector::new(BYTES, true);
             detector.start(0, [1, WARPS], BYTES);
             let mut model = Model::new();
             for (index, step) in steps.iter().enumerate() {
@@ -201,7 +201,7 @@ proptest! {
     #[test]
     fn clusters_race_if_one_writes_what_another_accesses(clusters in proptest::collection::vec(accesses(), 2..5)) {
         let grid = GridDetector::default();
-        let mut detector = RaceDetector::new(0);
+        let mut detector = RaceDetector::new(0, true);
         // For each byte: whether the clusters so far have read it, and written it.
         let mut before = [(false, false); BYTES as usize];
         for (cluster, steps) in clusters.iter().enumerate() {

@@ -60,7 +60,7 @@ impl RaceDetector {
         pc: u32,
         part: LinePart<'_>,
     ) -> Result<(), BulkCopyConflict> {
-        let RaceDetector { sync, shared, .. } = self;
+        let RaceDetector { sync, shared, proxy_fences, .. } = self;
         let clocks = sync.accessor(warp, 1 << lane, pc, 0);
         if let Some(conflict) = shared.check(part, false, &clocks, &mut LastOrdered::default(), |_| false) {
             let race = Race { lane, ..Race::new(conflict) };
@@ -68,12 +68,12 @@ impl RaceDetector {
         }
         let visible = sync.clock(warp, lane).async_proxy.as_deref();
         match shared.find_unfenced_write(part, visible) {
-            Some((stamp, address)) => Err(BulkCopyConflict::MissingProxyFence {
+            Some((stamp, address)) if *proxy_fences => Err(BulkCopyConflict::MissingProxyFence {
                 space: Space::Shared,
                 earlier: EarlierAccess::new(stamp, true),
                 address,
             }),
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 

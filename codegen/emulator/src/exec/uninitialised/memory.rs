@@ -8,7 +8,7 @@ use crate::context::fault::Fault;
 use crate::context::uninitialised::UninitialisedBits;
 use crate::context::{ExecutionContext, Flow, Inst};
 use crate::exec::addresses::addresses;
-use crate::exec::matrix_move::{MATRIX_ROWS, ROW_BYTES, TRANSPOSED};
+use crate::exec::matrix_rows::{MATRIX_ROWS, ROW_BYTES, TRANSPOSED};
 use crate::exec::refused_access::{RefusedAccess, refuse};
 use crate::finding::{FindingKind, Space};
 use crate::lanes::{LANES, lanes_of};

@@ -13,6 +13,8 @@ pub(crate) struct Locations(HashMap<u64, Location>);
 #[derive(Default)]
 pub(in crate::checks::races) struct Location {
     pub(in crate::checks::races) released: ClusterClocks,
+    /// Clocks at the fences with `.sc` that happened before the strong writes.
+    pub(in crate::checks::races) fenced: ClusterClocks,
     /// Time of each thread's last strong write.
     pub(in crate::checks::races) writes: HashMap<GridThread, Time>,
 }
@@ -25,6 +27,11 @@ impl Locations {
     /// Records a strong write by a thread at an address.
     pub(in crate::checks::races) fn write(&mut self, address: u64, by: GridThread, time: Time) {
         self.0.entry(address).or_default().writes.insert(by, time);
+    }
+
+    /// Joins `clocks` into the clocks at fences that happened before the strong writes to an address.
+    pub(in crate::checks::races) fn fence(&mut self, address: u64, clocks: &ClusterClocks) {
+        join_clocks(&mut self.0.entry(address).or_default().fenced, clocks);
     }
 
     /// Joins `clocks` into the clocks released at an address.

@@ -23,13 +23,15 @@ pub(super) struct LaneGroup {
     /// Released clocks that relaxed strong reads have observed, indexed by [`MemoryScope`]. The next fence of at least
     /// that scope acquires the clock.
     pub(super) observed: [Option<VectorClock>; MEMORY_SCOPES],
+    /// Time of the group's last `fence.sc` of the scope of the grid.
+    pub(super) fenced_sc: Option<Time>,
 }
 
 impl LaneGroup {
     /// A group of lanes with a clock, without fences and observed clocks.
     pub(super) fn new(lanes: u32, clock: VectorClock) -> LaneGroup {
         let (fences, observed) = Default::default();
-        LaneGroup { lanes, clock, fences, observed }
+        LaneGroup { lanes, clock, fences, observed, fenced_sc: None }
     }
 
     /// Whether the group has executed a fence or has observed a released clock.
@@ -83,6 +85,10 @@ impl WarpClocks {
     pub(super) fn join_into(&self, warp: usize, lanes: u32, clock: &mut VectorClock) {
         for group in self.groups_of(lanes) {
             clock.join(&group.clock);
+            if let Some(time) = group.fenced_sc {
+                let sc = Arc::make_mut(clock.sc.get_or_insert_default());
+                Arc::make_mut(&mut sc.own).raise(warp, group.lanes & lanes, time);
+            }
         }
         Arc::make_mut(&mut clock.own).raise(warp, lanes, self.now);
     }

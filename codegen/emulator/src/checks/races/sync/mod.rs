@@ -2,6 +2,7 @@
 
 mod cluster;
 mod fence;
+mod fence_sc;
 mod lanes;
 mod mbarrier;
 mod objects;

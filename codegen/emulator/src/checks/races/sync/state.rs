@@ -177,6 +177,9 @@ impl SyncState {
         {
             // All lanes have the same clock, so only the lanes' own latest accesses are not in it yet.
             Arc::make_mut(&mut group.clock.own).raise(warp, lanes, *now);
+            if let (Some(time), Some(sc)) = (group.fenced_sc, &mut group.clock.sc) {
+                Arc::make_mut(&mut Arc::make_mut(sc).own).raise(warp, lanes, time);
+            }
             return self.advance(warp);
         }
         let clock = self.release(warp, lanes);
