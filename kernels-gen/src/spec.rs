@@ -186,6 +186,8 @@ impl KernelSpec {
         match self {
             KernelSpec::Gemv(_) | KernelSpec::Attention(_) => true,
             KernelSpec::Prepare(s) => s.trigger != Trigger::Never,
+            KernelSpec::Gemm(s) => s.waits(),
+            KernelSpec::Halve(s) => s.waits(),
             _ => false,
         }
     }

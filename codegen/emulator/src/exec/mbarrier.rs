@@ -266,7 +266,8 @@ fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         left &= !lanes;
         let awaited = match i.slots[OPTIONS] & PARITY {
             0 => Awaited::State(operand),
-            _ => Awaited::Parity(operand as u32),
+            // The ISA names 0 and 1; an H200 looks at the lowest bit, and Triton passes 0 and −1.
+            _ => Awaited::Parity(operand as u32 & 1),
         };
         let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
         let completed = under_way.complete_due(&mut shared, address);
@@ -395,6 +396,9 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             op.slots[D] = op.dst(0, Width::Predicate)?;
             let parity = op.take("parity");
             op.slots[OPTIONS] = if parity { PARITY } else { 0 };
+            if let (true, Operand::Int(number @ 2..)) = (parity, op.operand(2)?) {
+                return Err(op.error(format!("the parity of `{}` is 0 or 1, not {number}", op.text())));
+            }
             op.slots[B] = op.src(2, if parity { Ty::U32 } else { Ty::B64 })?;
             if operation == "try_wait" && op.operand_count() > 3 {
                 op.src(3, Ty::U32)?;

@@ -4,7 +4,7 @@ use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::shape::{GROUP, GemmShape};
-use crate::kernels::gemv::{Input, Segment, UNIT, has_long_runs, load_unit};
+use crate::kernels::gemv::{Input, Segment, UNIT, has_long_runs, load_eight, load_unit};
 use crate::kernels::state;
 use crate::weights::WeightType;
 
@@ -57,8 +57,11 @@ pub(super) const MISSING: f32 = -1.0;
 /// Threads of a CTA for tokens of at most [`FEW_COLUMNS`] inputs.
 const THREADS: u32 = 256;
 
-/// Threads of a CTA for tokens of more inputs. Inputs are read twice. With fewer resident CTAs, the inputs between both reads fit in L2.
+/// Threads of a CTA for tokens of more inputs.
 const MOST_THREADS: u32 = 1024;
+
+/// Maximum number of units of a thread that it holds in registers; otherwise the inputs are read twice.
+const HELD_PASSES: u32 = 5;
 
 /// Largest number of inputs of a token for [`THREADS`].
 const FEW_COLUMNS: u32 = 4096;
@@ -76,9 +79,20 @@ impl HalveShape {
         if self.cols <= FEW_COLUMNS { THREADS } else { MOST_THREADS }
     }
 
+    /// Whether the kernel itself waits for earlier launches: it loads what does not depend on them before. Devices with `wgmma`
+    /// have programmatic launches.
+    pub fn waits(&self) -> bool {
+        self.core_matrices
+    }
+
     /// Threads with the same token.
     fn token_threads(&self) -> u32 {
         self.threads() / TOKENS
+    }
+
+    /// Maximum number of units of a thread.
+    fn passes(&self) -> u32 {
+        (self.padded_cols / UNIT).div_ceil(self.token_threads())
     }
 
     /// Tokens with padding to whole blocks.
@@ -148,29 +162,29 @@ pub fn halve(
     state: Ptr<Global, u32>,
     s: &HalveShape,
 ) {
+    if s.waits() {
+        launch_dependents();
+    }
     let token = block_index() * TOKENS + lane() / LANES;
     let first = block_index() * TOKENS / s.block_tokens * s.block_tokens;
-    if state::exists(state, first) {
-        // Rows past the step's last one have no record.
-        let existing = token.min(s.tokens - 1);
-        let exists = (token < s.tokens) & state::exists(state, existing);
-        let x = x.bytes(mul_wide(existing, s.cols * 4));
-        let units = s.padded_cols / UNIT;
-        let (mut squares, mut largest) = (val(0.0f32), val(0.0f32));
+    let is_used = state::exists(state, first);
+    // Rows past the step's last one have no record.
+    let existing = token.min(s.tokens - 1);
+    let exists = (token < s.tokens) & state::exists(state, existing);
+    // Records and weights do not depend on earlier launches.
+    let weights = held_weights(norm, s);
+    if s.waits() {
+        wait_for_dependencies();
+    }
+    if is_used {
         // A row that does not exist is not read.
-        let end = select(exists, units, 0u32);
-        let first_unit = warp_index() * LANES + lane() % LANES;
-        let mut unit = first_unit;
-        while unit < end {
-            let values = load_unit(x, unit, s.cols);
-            if s.eps.is_some() {
-                squares = values.iter().fold(squares, |sum, &value| fma(value, value, sum));
-            }
-            for value in normalised(values, norm, unit, s) {
-                largest = largest.max(value.abs());
-            }
-            unit += s.token_threads();
-        }
+        let x = x.bytes(mul_wide(select(exists, token, first), s.cols * 4));
+        let units: Vec<Unit> = (0..s.passes()).map(|pass| Unit::load(x, exists, pass, s)).collect();
+        let inputs = units.iter().flat_map(|unit| &unit.values);
+        let squares = inputs.fold(val(0.0f32), |sum, &value| fma(value, value, sum));
+        let units: Vec<Unit> = units.into_iter().map(|unit| unit.normalised(&weights, norm, s)).collect();
+        let inputs = units.iter().flat_map(|unit| &unit.values);
+        let largest = inputs.fold(val(0.0f32), |largest, value| largest.max(value.abs()));
         let largest = largest_of_token(largest, s);
         // 2^(14 − e) for a largest magnitude of 2^e to 2^(e + 1), and its inverse.
         let exponent = (largest.bitcast::<u32>() >> 23).max(15u32);
@@ -180,35 +194,108 @@ pub fn halve(
             let mean = sum_of_token(squares, s) * (1.0 / s.cols as f32);
             factor *= (mean + eps).rsqrt_approx();
         }
-        if first_unit == 0 {
+        if first_unit() == 0 {
             let factor = select(exists, factor, MISSING);
             y.bytes(s.factors()).cast::<f32>().at(token).store(factor);
         }
-        let mut unit = first_unit;
-        while unit < units {
-            let mut words = [val(0u32); 4];
-            if exists {
-                let values = normalised(load_unit(x, unit, s.cols), norm, unit, s);
-                for (word, pair) in words.iter_mut().zip(values.chunks(2)) {
-                    *word = pack_rounded::<F16x2>(pair[0] * up, pair[1] * up).bitcast::<u32>();
-                }
-            }
-            store(&words, token, unit, y, s);
-            unit += s.token_threads();
+        for unit in units {
+            store_rounded(unit, (x, exists, norm), up, (token, y), s);
         }
     }
 }
 
-/// The values of a unit, multiplied by the norm's weights if there are any.
-fn normalised(
-    values: Vec<Val<f32>>,
-    norm: Option<Ptr<Global, f32>>,
-    unit: Val<u32>,
+/// Stores a unit's inputs times `up` as f16.
+fn store_rounded(
+    unit: Unit,
+    (x, exists, norm): (Ptr<Global, f32>, Val<bool>, Option<Ptr<Global, f32>>),
+    up: Val<f32>,
+    (token, y): (Val<u32>, Ptr<Global, u8>),
     s: &HalveShape,
-) -> Vec<Val<f32>> {
-    let Some(norm) = norm else { return values };
-    let weights = load_unit(norm, unit, s.cols);
-    values.iter().zip(&weights).map(|(&value, &weight)| value * weight).collect()
+) {
+    let unit = if s.passes() > HELD_PASSES {
+        Unit::load(x, exists, unit.pass, s).normalised(&[], norm, s)
+    } else {
+        unit
+    };
+    let round = |pair: &[Val<f32>]| pack_rounded::<F16x2>(pair[0] * up, pair[1] * up).bitcast();
+    let words: Vec<Val<u32>> = unit.values.chunks(2).map(round).collect();
+    if unit.is_whole(s) {
+        store(&words, token, unit.index(s), y, s);
+    } else {
+        store_existing(&words, token, &unit, y, s);
+    }
+}
+
+/// The norm's weights of the thread's units, if the thread holds its inputs and they are normalised.
+fn held_weights(norm: Option<Ptr<Global, f32>>, s: &HalveShape) -> Vec<Vec<Val<f32>>> {
+    let Some(norm) = norm.filter(|_| s.passes() <= HELD_PASSES) else { return Vec::new() };
+    let unit = |pass| Unit { pass, values: Vec::new() };
+    (0..s.passes()).map(|pass| unit(pass).load_values(norm, s)).collect()
+}
+
+/// The thread's first unit.
+fn first_unit() -> Val<u32> {
+    warp_index() * LANES + lane() % LANES
+}
+
+/// Stores a unit if the token has it.
+#[device]
+fn store_existing(words: &[Val<u32>], token: Val<u32>, unit: &Unit, y: Ptr<Global, u8>, s: &HalveShape) {
+    if unit.index(s) < s.padded_cols / UNIT {
+        store(words, token, unit.index(s), y, s);
+    }
+}
+
+/// Eight inputs of the thread's token, or of norm weights: those of one pass over the inputs.
+struct Unit {
+    pass: u32,
+    /// Zeros past the end of the inputs, and of a token that does not exist.
+    values: Vec<Val<f32>>,
+}
+
+impl Unit {
+    /// Loads the thread's unit of a pass.
+    fn load(x: Ptr<Global, f32>, exists: Val<bool>, pass: u32, s: &HalveShape) -> Unit {
+        let unit = Unit { pass, values: Vec::new() };
+        let values = unit.load_values(x, s);
+        Unit { values: values.into_iter().map(|value| select(exists, value, 0.0f32)).collect(), ..unit }
+    }
+
+    /// Index of the unit.
+    fn index(&self, s: &HalveShape) -> Val<u32> {
+        first_unit() + self.pass * s.token_threads()
+    }
+
+    /// Whether every thread has a unit of this pass.
+    fn is_whole(&self, s: &HalveShape) -> bool {
+        (self.pass + 1) * s.token_threads() * UNIT <= s.cols
+    }
+
+    /// Loads the unit's part of a row. The loads are unconditional where a row is whole units, so that those of all passes are in
+    /// flight at once.
+    #[device]
+    fn load_values(&self, row: Ptr<Global, f32>, s: &HalveShape) -> Vec<Val<f32>> {
+        let index = self.index(s);
+        if self.is_whole(s) {
+            return load_eight(row.at(index * UNIT));
+        }
+        if !s.cols.is_multiple_of(UNIT) {
+            return load_unit(row, index, s.cols);
+        }
+        let last = s.cols / UNIT - 1;
+        let exists = index <= last;
+        let values = load_eight(row.at(index.min(last) * UNIT));
+        values.into_iter().map(|value| select(exists, value, 0.0f32)).collect()
+    }
+
+    /// The unit's inputs multiplied by the norm's weights, if there are any: of `loaded`, by pass, or of device memory.
+    fn normalised(self, loaded: &[Vec<Val<f32>>], norm: Option<Ptr<Global, f32>>, s: &HalveShape) -> Unit {
+        let Some(norm) = norm else { return self };
+        let weights = loaded.get(self.pass as usize).cloned();
+        let weights = weights.unwrap_or_else(|| self.load_values(norm, s));
+        let values = self.values.iter().zip(weights).map(|(&value, weight)| value * weight).collect();
+        Unit { values, ..self }
+    }
 }
 
 /// Stores the four words of a unit of eight inputs in each form.

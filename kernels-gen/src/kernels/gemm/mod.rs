@@ -68,6 +68,9 @@ pub fn gemm(
     s: &GemmShape,
 ) {
     let operands = Operands { w, x, y };
+    if s.waits() {
+        launch_dependents();
+    }
     // Of a block that is used, the first row exists.
     if state::exists(state, block_index() * s.block_tokens()) {
         let rings = rings(s);
@@ -117,11 +120,19 @@ fn multiply_block(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &Ge
             increase_registers(CONSUMER_REGISTERS);
         }
         let sums = warpgroup::multiply(rings, block, s);
-        Epilogue { operands, block, s }.finish(&sums);
+        finish(&sums, operands, block, s);
     } else {
         let sums = multiply(rings, block, s);
-        Epilogue { operands, block, s }.finish(&sums);
+        finish(&sums, operands, block, s);
     }
+}
+
+/// The epilogue of a consumer warp, which may read what earlier launches wrote.
+fn finish(sums: &Sums, operands: &Operands, block: &BlockOfRows, s: &GemmShape) {
+    if s.waits() {
+        wait_for_dependencies();
+    }
+    Epilogue { operands, block, s }.finish(sums);
 }
 
 /// Index of the first of the tiles that a CTA has of each matrix of its block of rows.
@@ -143,8 +154,26 @@ fn tiles(operands: &Operands, block: &BlockOfRows, s: &GemmShape) -> Vec<Ptr<Glo
     (0..s.tiles()).map(tile).collect()
 }
 
+/// Loads a stage of weights: the blocks of column `column` of the CTA's tiles.
+#[device]
+fn load_weights(
+    stage: &mut Producer,
+    tiles: &[Ptr<Global, u8>],
+    column: Val<u32>,
+    block: &BlockOfRows,
+    s: &GemmShape,
+) {
+    stage.acquire((0..s.tiles()).map(|tile| block.block_bytes(tile, s)).sum::<u32>());
+    for (tile, from) in (0u32..).zip(tiles) {
+        let bytes = block.block_bytes(tile, s);
+        stage.copy(tile * s.tile_bytes(), from.bytes(column * bytes), bytes, None);
+    }
+    stage.commit();
+    stage.advance();
+}
+
 /// Producer warp: for each block of columns a stage of weights, with the block of each of the CTA's tiles, then the stages
-/// of its inputs.
+/// of its inputs. The first stages of weights are loaded before earlier launches have completed.
 #[device]
 fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     let layout = &block.layouts[0];
@@ -154,15 +183,18 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     let mut input = operands.x.bytes(inputs.form_offset(layout.ty));
     input = input.bytes(mul_wide(block_index(), inputs.chunks() * inputs.chunk_bytes()));
     let (mut weight_stage, mut input_stage) = (rings.weights.producer(lane()), rings.inputs.producer(lane()));
+    let early = if s.waits() { s.tiling.stages[0].min(layout.blocks) } else { 0 };
+    for column in 0..early {
+        load_weights(&mut weight_stage, &tiles, val(column), block, s);
+    }
+    if s.waits() {
+        wait_for_dependencies();
+    }
     let mut column = val(0u32);
     while column < layout.blocks {
-        weight_stage.acquire((0..s.tiles()).map(|tile| block.block_bytes(tile, s)).sum::<u32>());
-        for (tile, from) in (0u32..).zip(&tiles) {
-            let bytes = block.block_bytes(tile, s);
-            weight_stage.copy(tile * s.tile_bytes(), from.bytes(column * bytes), bytes, None);
+        if column >= early {
+            load_weights(&mut weight_stage, &tiles, column, block, s);
         }
-        weight_stage.commit();
-        weight_stage.advance();
         for _ in 0..layout.ty.block_cols() / s.stage_cols(layout.ty) {
             input_stage.acquire(input_bytes);
             input_stage.copy(0, input, input_bytes, None);

@@ -92,6 +92,12 @@ impl GemmShape {
         product.is_gated() && types.all(|ty| Some(ty) == first)
     }
 
+    /// Whether the kernel itself waits for earlier launches: its producers load weights before. Devices that copy in bulk have
+    /// programmatic launches.
+    pub fn waits(&self) -> bool {
+        self.tiling.copy == CopyEngine::Bulk
+    }
+
     /// Tokens of a CTA.
     pub fn block_tokens(&self) -> u32 {
         self.tiling.warps[1] * self.tiling.warp_tokens

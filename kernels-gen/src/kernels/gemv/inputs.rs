@@ -110,7 +110,7 @@ pub(crate) fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, cols: u32) -> Vec<V
 }
 
 /// Loads eight elements.
-fn load_eight(at: Ptr<Global, f32>) -> Vec<Val<f32>> {
+pub(crate) fn load_eight(at: Ptr<Global, f32>) -> Vec<Val<f32>> {
     [at.load_vector::<4>(), at.at(4).load_vector::<4>()].concat()
 }
 

@@ -50,7 +50,7 @@ pub(crate) use epilogue::{bias, scaled};
 use few::FewInputs;
 pub(crate) use half_weights::{BlockDecoder, Pairs, down, has_long_runs};
 use inputs::{Inputs, Source};
-pub(crate) use inputs::{SCALED, UNIT, load_unit};
+pub(crate) use inputs::{SCALED, UNIT, load_eight, load_unit};
 use operands::{CONSUMER_BARRIER, Operands};
 pub use product::{Arithmetic, Input, Output, Segment, UnknownArithmetic};
 use ring::{RingProducer, TileRun, ring, stream};
