@@ -26,7 +26,7 @@ pub(super) struct Lines<'a> {
     present: Option<Loc>,
     /// For each file, line and column: the location whose `.loc` directive was the last one written with that file,
     /// line and column. `inlined_at` refers to that directive.
-    said: FxHashMap<(usize, u32, u32), Loc>,
+    last_written: FxHashMap<(usize, u32, u32), Loc>,
 }
 
 /// The inlined function of a location and its call site, if both are known.
@@ -54,13 +54,13 @@ impl<'a> Lines<'a> {
         let mut inlining = String::new();
         if let Some((name, outer)) = inlined(function, loc) {
             let (file, line, column) = self.place(function, outer);
-            if self.said.get(&(file, line, column)) != Some(&outer) {
+            if self.last_written.get(&(file, line, column)) != Some(&outer) {
                 self.say(function, outer, out);
             }
             let label = label(number(&mut self.functions, name));
             inlining = format!(", function_name {label}, inlined_at {file} {line} {column}");
         }
-        self.said.insert(place, loc);
+        self.last_written.insert(place, loc);
         let (file, line, column) = place;
         // Writing to a string cannot fail.
         let _ = writeln!(out, "\t.loc {file} {line} {column}{inlining}");

@@ -55,7 +55,7 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     let tiles = shape.shared_tiles();
     let bulk = gpu.is_programmatic();
     let follows_attention = shape.tokens == 1 && rule.role == LaunchRole::AttnOutput && bulk;
-    let makes_room = follows_attention && fills(gpu, tiles);
+    let makes_room = follows_attention && covers_most_multiprocessors(gpu, tiles);
     let resident = rule.resident.unwrap_or(if makes_room { 2 } else { 1 });
     let is_feed_forward = matches!(rule.role, LaunchRole::FfnGateUp | LaunchRole::FfnDown);
     let triggers_late =
@@ -144,7 +144,7 @@ fn has_units(shape: &GemvShape, units: u32) -> bool {
 /// get two of its CTAs. This pays where the launch's own loads are few: after attention, with its small output projection.
 /// Measured on an H200: 2 % of a token of Llama-3.2-1B (128 tiles) and 1 to 4 % of Qwen2.5-1.5B (96); with 56 to 64 tiles, a
 /// loss of 1 to 13 %.
-fn fills(gpu: &Gpu, tiles: u32) -> bool {
+fn covers_most_multiprocessors(gpu: &Gpu, tiles: u32) -> bool {
     let most = gpu.multiprocessors;
     (7 * most..=10 * most).contains(&(10 * tiles))
 }
@@ -192,7 +192,7 @@ fn warps_and_groups(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<Ge
 /// in down. Measured on an H100, together with its QKV ([`by_units_of_tile`]): 2 to 4% faster.
 fn tile_at_once(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, u32)> {
     let tiles = shape.shared_tiles();
-    if fills(gpu, tiles) {
+    if covers_most_multiprocessors(gpu, tiles) {
         let is_large = shape.stage_bytes() >= SMALL_STAGE;
         return (role == LaunchRole::FfnDown && is_large).then_some((MOST_WARPS, 4));
     }

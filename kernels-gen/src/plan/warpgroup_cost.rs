@@ -90,7 +90,7 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
         None => WARPGROUPS
             .into_iter()
             .find_map(into)
-            .filter(|found| tiles(found) >= FEWEST_TILES && is_full(found)),
+            .filter(|found| tiles(found) >= FEWEST_TILES && has_enough_work(found)),
     }
 }
 
@@ -138,7 +138,7 @@ fn divided(
 }
 
 /// Whether the warpgroups have enough work; always true except for few tokens of f16.
-fn is_full(shape: &GemvShape) -> bool {
+fn has_enough_work(shape: &GemvShape) -> bool {
     if !shape.has_halves() || shape.tokens >= ALWAYS_FROM_HALVES {
         return true;
     }

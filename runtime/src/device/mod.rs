@@ -250,7 +250,7 @@ impl HostVisible {
 }
 
 /// Maximum size in bytes for which [`Device::upload_filled`] avoids another copy on the host.
-pub const STAGED: u64 = 32 << 20;
+pub const MAX_STAGED_BYTES: u64 = 32 << 20;
 
 /// A device that runs PTX.
 pub trait Device: Send + Sync {
@@ -269,7 +269,7 @@ pub trait Device: Send + Sync {
     /// Copies to the device, ordered after all enqueued work. `bytes` may be reused on return.
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()>;
 
-    /// Copies `bytes` bytes that `fill` writes to the device, ordered after all enqueued work. Up to [`STAGED`] bytes are
+    /// Copies `bytes` bytes that `fill` writes to the device, ordered after all enqueued work. Up to [`MAX_STAGED_BYTES`] bytes are
     /// written where the device copies them from, without another copy on the host. The copy may still run on return, and
     /// work that is enqueued later waits for it.
     fn upload_filled(&self, to: Address, bytes: u64, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {

@@ -14,7 +14,7 @@ use rayon::ThreadPool;
 
 use super::bind::PlanBuffers;
 use super::{EngineError, Progress};
-use crate::device::{self, Address, Device, STAGED};
+use crate::device::{self, Address, Device, MAX_STAGED_BYTES};
 
 /// Time spent reading and repacking, and time spent waiting for copies to the device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,7 +92,7 @@ impl WeightUpload<'_> {
                 let layout = Layout::new(ty, count, cols).expect("the shape was checked against the file");
                 let rows = rows(u64::from(part.first_row) * layout.file_row_bytes() as u64)?;
                 let tile_bytes = u64::from(layout.tile_bytes());
-                let at_once = (STAGED / tile_bytes.max(1)).max(1) as u32;
+                let at_once = (MAX_STAGED_BYTES / tile_bytes.max(1)).max(1) as u32;
                 for first in (0..layout.tiles).step_by(at_once as usize) {
                     let tiles = first..layout.tiles.min(first + at_once);
                     let (at, bytes) = (u64::from(first) * tile_bytes, tiles.len() as u64 * tile_bytes);

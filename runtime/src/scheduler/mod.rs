@@ -336,7 +336,7 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         if !self.flights.is_empty() {
             self.wait()?;
         } else if let Some(&youngest) = self.paused.iter().max() {
-            self.make_room(youngest);
+            self.preempt(youngest);
         }
         self.release_slots()
     }
@@ -363,7 +363,7 @@ impl<'t, S: Steps> Scheduler<'t, S> {
 
     /// Takes the slot and the pages of a sequence away for other sequences. Ends the sequence if no other one is
     /// running.
-    fn make_room(&mut self, id: SequenceId) {
+    fn preempt(&mut self, id: SequenceId) {
         if self.running.len() == 1 {
             return self.finish(id, FinishReason::OutOfPages);
         }

@@ -69,20 +69,20 @@ impl<S: Steps> Scheduler<'_, S> {
             let known = sequence.tokens.len() as u32;
             let model = self.draft_model.as_ref().zip(sequence.slot);
             let offer = model.map_or(Offer::default(), |(model, slot)| model.offer(slot, *id, known));
-            may_decode(sequence, slot).then(|| (index, sequence.promise(slot, offer), slot))
+            may_decode(sequence, slot).then(|| (index, sequence.proposal(slot, offer), slot))
         });
         let ready: Vec<_> = ready.collect();
-        let promises: Vec<_> = ready.iter().map(|(_, promise, _)| *promise).collect();
+        let proposals: Vec<_> = ready.iter().map(|(_, proposal, _)| *proposal).collect();
         let Limits { decode, verify, .. } = &self.limits;
         let draft = self.draft_model.as_ref().map_or(&[][..], |model| model.sizes());
-        let counts = drafts(&promises, &StepSizes { decode, verify, draft }, &self.step_costs);
+        let counts = drafts(&proposals, &StepSizes { decode, verify, draft }, &self.step_costs);
         let mut further = none;
-        for ((index, promise, slot), count) in ready.into_iter().zip(counts) {
+        for ((index, proposal, slot), count) in ready.into_iter().zip(counts) {
             let is_drafted = count > 0 && slot.enqueued + 1 >= slot.given;
             if is_drafted && slot.last_step > self.completed {
                 return None;
             }
-            further[index] = FurtherRows { count, source: promise.and_then(|promise| promise.source) };
+            further[index] = FurtherRows { count, source: proposal.and_then(|proposal| proposal.source) };
         }
         Some(further)
     }
@@ -155,7 +155,7 @@ impl<S: Steps> Scheduler<'_, S> {
                 (None, Some(_)) => 0,
                 (None, None) => further.count,
             };
-            let count = slot.room(1 + further, &mut self.pool);
+            let count = slot.allocate_pages(1 + further, &mut self.pool);
             if count == 0 {
                 if let (Some(draft), Some(speculator)) = (draft, &mut sequence.speculator) {
                     draft.tokens.clear();

@@ -6,7 +6,7 @@ use super::pages::{PagePool, Prefix};
 use super::steps::{PAGE, PageEntry, StepRow};
 use crate::engine::SamplingParams;
 use crate::generation::{Answer, Guide, MissedPages};
-use crate::speculation::{Offer, Promise, Speculator};
+use crate::speculation::{Offer, Proposal, Speculator};
 
 /// A sequence that has not ended.
 pub(super) struct Sequence<'t> {
@@ -57,18 +57,18 @@ impl Sequence<'_> {
 
     /// Expected worth of further rows of the slot in the next step, for given tokens or for a draft; none if there
     /// are no such tokens. `offer` is the draft model's.
-    pub fn promise(&self, slot: &Slot, offer: Offer) -> Option<Promise> {
+    pub fn proposal(&self, slot: &Slot, offer: Offer) -> Option<Proposal> {
         let left = self.answer.tokens_left().saturating_sub(1);
         let given = slot.given.saturating_sub(slot.enqueued + 1);
         if given > 0 {
             // A grammar decides about the token after the last one.
             let given = given - u32::from(self.guide.is_some());
-            let promise =
-                Promise { probability: 1.0, most: given, always: false, source: None, behind: 0, left };
-            return (given > 0).then_some(promise);
+            let proposal =
+                Proposal { probability: 1.0, most: given, always: false, source: None, behind: 0, left };
+            return (given > 0).then_some(proposal);
         }
         // The last token needs no position, and one is chosen without a draft.
-        self.speculator.as_ref()?.promise(left, offer)
+        self.speculator.as_ref()?.proposal(left, offer)
     }
 
     /// The tokens that prefill steps process: all of the prompt but the last.
@@ -191,7 +191,7 @@ impl Slot {
 
     /// Allocates pages for the next `count` positions, as far as pages are available. Returns the number of positions with
     /// pages; 0 if none can be processed now.
-    pub fn room(&mut self, count: u32, pool: &mut PagePool) -> u32 {
+    pub fn allocate_pages(&mut self, count: u32, pool: &mut PagePool) -> u32 {
         while (self.pages.len() as u32) * PAGE < self.enqueued + count {
             let Some(page) = pool.allocate() else { break };
             self.pages.push(page);

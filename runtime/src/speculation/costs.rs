@@ -7,7 +7,7 @@ use super::Source;
 
 /// Expected worth of a draft of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Promise {
+pub(crate) struct Proposal {
     /// Probability that a drafted token is right if the ones before it are.
     pub probability: f64,
     /// Largest number of tokens.
@@ -103,22 +103,22 @@ fn size_for(sizes: &[u32], rows: u32) -> Option<u32> {
     sizes.iter().copied().find(|&size| size >= rows)
 }
 
-/// Numbers of tokens to draft for the sequences of a step, each of which has one row and may have a promise.
+/// Numbers of tokens to draft for the sequences of a step, each of which has one row and may have a proposal.
 ///
 /// A step of n sequences gives n tokens. The drafted token at place j is accepted if all before it are right too, with probability
 /// pʲ; the rows of a verify step go to the tokens for which this is largest. Of all numbers of rows the one with the most tokens a second is taken, if it is
 /// better than a decode step. The time is that of the smallest verify step with so many rows, and of the draft model's
 /// steps. A size whose time is not known counts as fast as a smaller one, so that it is tried.
-pub(crate) fn drafts(promises: &[Option<Promise>], sizes: &StepSizes<'_>, costs: &StepCosts) -> Vec<u32> {
-    let sequences = promises.len() as u32;
-    let none = vec![0; promises.len()];
+pub(crate) fn drafts(proposals: &[Option<Proposal>], sizes: &StepSizes<'_>, costs: &StepCosts) -> Vec<u32> {
+    let sequences = proposals.len() as u32;
+    let none = vec![0; proposals.len()];
     let Some(&largest) = sizes.verify.last().filter(|&&largest| largest > sequences) else { return none };
-    let mut shares = Shares::new(promises);
-    if promises.iter().flatten().any(|promise| promise.always) {
+    let mut shares = Shares::new(proposals);
+    if proposals.iter().flatten().any(|proposal| proposal.always) {
         while sequences + shares.rows < largest && shares.add_row() {}
         return shares.counts;
     }
-    if promises.iter().all(Option::is_none) {
+    if proposals.iter().all(Option::is_none) {
         return none;
     }
     let Some(decoding) = size_for(sizes.decode, sequences).and_then(|size| costs.of(Kind::Decode, size))
@@ -142,10 +142,10 @@ pub(crate) fn drafts(promises: &[Option<Promise>], sizes: &StepSizes<'_>, costs:
 
 /// Rows given to the most probable drafted tokens, one after another.
 struct Shares<'a> {
-    promises: &'a [Option<Promise>],
-    /// Number of tokens of each promise.
+    proposals: &'a [Option<Proposal>],
+    /// Number of tokens of each proposal.
     counts: Vec<u32>,
-    /// Probability that the next drafted token of each promise is accepted.
+    /// Probability that the next drafted token of each proposal is accepted.
     next: Vec<f64>,
     /// Number of rows given.
     rows: u32,
@@ -154,22 +154,22 @@ struct Shares<'a> {
 }
 
 impl<'a> Shares<'a> {
-    fn new(promises: &'a [Option<Promise>]) -> Shares<'a> {
-        let next = promises.iter().map(|promise| promise.map_or(0.0, |it| it.probability)).collect();
-        Shares { promises, counts: vec![0; promises.len()], next, rows: 0, expected: 0.0 }
+    fn new(proposals: &'a [Option<Proposal>]) -> Shares<'a> {
+        let next = proposals.iter().map(|proposal| proposal.map_or(0.0, |it| it.probability)).collect();
+        Shares { proposals, counts: vec![0; proposals.len()], next, rows: 0, expected: 0.0 }
     }
 
-    /// Gives a row to the most probable token. Returns false if no promise has a further one.
+    /// Gives a row to the most probable token. Returns false if no proposal has a further one.
     fn add_row(&mut self) -> bool {
-        let open = self.promises.iter().enumerate().filter_map(|(index, promise)| {
-            promise.filter(|promise| self.counts[index] < promise.most).map(|it| (index, it))
+        let open = self.proposals.iter().enumerate().filter_map(|(index, proposal)| {
+            proposal.filter(|proposal| self.counts[index] < proposal.most).map(|it| (index, it))
         });
         let best = open.max_by(|a, b| self.next[a.0].total_cmp(&self.next[b.0]).then(b.0.cmp(&a.0)));
-        let Some((index, promise)) = best else { return false };
+        let Some((index, proposal)) = best else { return false };
         self.counts[index] += 1;
         self.rows += 1;
         self.expected += self.next[index];
-        self.next[index] *= promise.probability;
+        self.next[index] *= proposal.probability;
         true
     }
 
@@ -177,21 +177,22 @@ impl<'a> Shares<'a> {
     /// tokens that may follow.
     fn catching_up(&self, costs: &StepCosts) -> f64 {
         let Some(token) = costs.of(Kind::CatchUp, 1) else { return 0.0 };
-        let of_one = |(promise, &count): (&Option<Promise>, &u32)| {
-            let promise = promise.filter(|it| count > 0 && it.source == Some(Source::Model))?;
-            let given = 1.0 + (1..=count as i32).map(|place| promise.probability.powi(place)).sum::<f64>();
-            let part = given / f64::from(promise.left.clamp(1, HORIZON));
-            Some(f64::from(promise.behind) * token * part.min(1.0))
+        let of_one = |(proposal, &count): (&Option<Proposal>, &u32)| {
+            let proposal = proposal.filter(|it| count > 0 && it.source == Some(Source::Model))?;
+            let given = 1.0 + (1..=count as i32).map(|place| proposal.probability.powi(place)).sum::<f64>();
+            let part = given / f64::from(proposal.left.clamp(1, HORIZON));
+            Some(f64::from(proposal.behind) * token * part.min(1.0))
         };
-        self.promises.iter().zip(&self.counts).filter_map(of_one).sum()
+        self.proposals.iter().zip(&self.counts).filter_map(of_one).sum()
     }
 
     /// Time of the draft model's steps: each drafts the next token of all sequences whose drafts are that long.
     fn drafting(&self, sizes: &[u32], costs: &StepCosts) -> f64 {
-        let counts = self.counts.iter().zip(self.promises);
-        let by_model = |promise: &Option<Promise>| promise.is_some_and(|it| it.source == Some(Source::Model));
+        let counts = self.counts.iter().zip(self.proposals);
+        let by_model =
+            |proposal: &Option<Proposal>| proposal.is_some_and(|it| it.source == Some(Source::Model));
         let counts: Vec<u32> =
-            counts.filter(|(_, promise)| by_model(promise)).map(|(&count, _)| count).collect();
+            counts.filter(|(_, proposal)| by_model(proposal)).map(|(&count, _)| count).collect();
         let longest = counts.iter().copied().max().unwrap_or(0);
         let seconds = |place: u32| {
             let rows = counts.iter().filter(|&&count| count > place).count() as u32;
@@ -213,8 +214,8 @@ mod tests {
     const VERIFY: [u32; 4] = [2, 4, 8, 16];
     const SIZES: StepSizes<'_> = StepSizes { decode: &DECODE, verify: &VERIFY, draft: &DECODE };
 
-    fn promise(probability: f64, most: u32) -> Option<Promise> {
-        Some(Promise {
+    fn proposal(probability: f64, most: u32) -> Option<Proposal> {
+        Some(Proposal {
             probability,
             most,
             always: false,
@@ -224,8 +225,8 @@ mod tests {
         })
     }
 
-    fn of_model(probability: f64, most: u32) -> Option<Promise> {
-        promise(probability, most).map(|promise| Promise { source: Some(Source::Model), ..promise })
+    fn of_model(probability: f64, most: u32) -> Option<Proposal> {
+        proposal(probability, most).map(|proposal| Proposal { source: Some(Source::Model), ..proposal })
     }
 
     /// Costs of steps that take `base` and `row` microseconds for each row.
@@ -241,13 +242,13 @@ mod tests {
 
     #[test]
     fn the_length_depends_on_probability_and_costs() {
-        let one = |probability, costs: &StepCosts| drafts(&[promise(probability, 7)], &SIZES, costs)[0];
+        let one = |probability, costs: &StepCosts| drafts(&[proposal(probability, 7)], &SIZES, costs)[0];
         let (flat, steep) = (linear(1000, 20), linear(0, 1000));
         assert_eq!([0.02, 0.3, 0.5, 0.9].map(|probability| one(probability, &flat)), [0, 3, 3, 7]);
         // A step of twice as many rows takes twice as long: nothing is gained.
         assert_eq!([0.3, 0.9, 1.0].map(|probability| one(probability, &steep)), [0, 0, 0]);
         assert_eq!(drafts(&[None], &SIZES, &flat), [0]);
-        assert_eq!(drafts(&[promise(1.0, 7)], &StepSizes { verify: &[], ..SIZES }, &flat), [0]);
+        assert_eq!(drafts(&[proposal(1.0, 7)], &StepSizes { verify: &[], ..SIZES }, &flat), [0]);
         // Nothing is drafted before a decode step was measured.
         assert_eq!(one(0.9, &StepCosts::default()), 0);
     }
@@ -255,18 +256,18 @@ mod tests {
     #[test]
     fn rows_go_to_the_most_probable_tokens() {
         let costs = linear(1000, 1);
-        let promises = [promise(0.9, 9), None, promise(0.5, 9), promise(0.99, 2)];
+        let proposals = [proposal(0.9, 9), None, proposal(0.5, 9), proposal(0.99, 2)];
         // 12 rows: two for the last one, then those of 0.9, 0.81, … and of 0.5, which is more than 0.9¹⁰.
-        assert_eq!(drafts(&promises, &SIZES, &costs), [9, 0, 1, 2]);
-        let all: u32 = drafts(&[promise(0.9, 9); 8], &SIZES, &costs).iter().sum();
+        assert_eq!(drafts(&proposals, &SIZES, &costs), [9, 0, 1, 2]);
+        let all: u32 = drafts(&[proposal(0.9, 9); 8], &SIZES, &costs).iter().sum();
         assert_eq!(all, 8);
-        assert_eq!(drafts(&[promise(0.9, 9); 16], &SIZES, &costs), [0; 16]);
+        assert_eq!(drafts(&[proposal(0.9, 9); 16], &SIZES, &costs), [0; 16]);
     }
 
     #[test]
     fn a_draft_that_must_be_as_long_as_possible_is() {
         let always =
-            Some(Promise { probability: 0.0, most: 7, always: true, source: None, behind: 0, left: 7 });
+            Some(Proposal { probability: 0.0, most: 7, always: true, source: None, behind: 0, left: 7 });
         let none = StepCosts::default();
         assert_eq!(drafts(&[always], &SIZES, &none), [7]);
         assert_eq!(drafts(&[always, None, always, always], &SIZES, &none).iter().sum::<u32>(), 12);
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn an_unknown_size_is_tried_and_a_slow_one_avoided_for_a_while() {
         let mut costs = StepCosts::default();
-        let one = |costs: &StepCosts| drafts(&[promise(0.8, 7)], &SIZES, costs)[0];
+        let one = |costs: &StepCosts| drafts(&[proposal(0.8, 7)], &SIZES, costs)[0];
         costs.observe(Kind::Decode, 1, Duration::from_millis(1));
         assert_eq!(one(&costs), 7);
         for size in [8, 4, 2] {
@@ -356,8 +357,8 @@ mod tests {
             let mut costs = measured(1000, [1050, 1100, 1200], 150);
             assert_eq!(drafts(&[of_model(0.7, 7)], &SIZES, &costs), [3], "nothing is known about it");
             costs.observe(Kind::CatchUp, 1, Duration::from_micros(20));
-            let promise = of_model(0.7, 7).map(|promise| Promise { behind, left, ..promise });
-            assert_eq!(drafts(&[promise], &SIZES, &costs), [length], "{behind} {left}");
+            let proposal = of_model(0.7, 7).map(|proposal| Proposal { behind, left, ..proposal });
+            assert_eq!(drafts(&[proposal], &SIZES, &costs), [length], "{behind} {left}");
         }
     }
 
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(drafts(&both[..1], &SIZES, &costs), [3]);
         assert_eq!(drafts(&both, &SIZES, &costs), [3, 3]);
         // Look-up does not pay for the model's steps.
-        let mixed = [of_model(0.1, 7), promise(0.8, 7)];
+        let mixed = [of_model(0.1, 7), proposal(0.8, 7)];
         assert_eq!(drafts(&mixed, &SIZES, &costs), [0, 6]);
     }
 
@@ -396,8 +397,8 @@ mod tests {
                 Speculator::new(speculation, &[1], Some(&prior), Some(synthetic.clone())).unwrap();
             let (mut generated, mut time) = (0, 0);
             while generated < 4000 {
-                let promise = speculator.promise(u32::MAX, Offer::default());
-                let count = drafts(&[promise], &SIZES, &costs)[0];
+                let proposal = speculator.proposal(u32::MAX, Offer::default());
+                let count = drafts(&[proposal], &SIZES, &costs)[0];
                 let (kind, size) = if count == 0 {
                     (Kind::Decode, 1)
                 } else {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub(crate) use acceptance::ModelPrior;
 use acceptance::{Acceptance, ModelAcceptance};
-pub(crate) use costs::{Kind, Promise, StepCosts, StepSizes, drafts};
+pub(crate) use costs::{Kind, Proposal, StepCosts, StepSizes, drafts};
 use lookup::Lookup;
 pub use synthetic::Synthetic;
 
@@ -231,9 +231,9 @@ impl Speculator {
 
     /// Expected worth of a draft, if at most `left` tokens may follow besides one; none if there is no guess. Of two sources
     /// the one that is more often right is taken.
-    pub fn promise(&self, left: u32, offer: Offer) -> Option<Promise> {
+    pub fn proposal(&self, left: u32, offer: Offer) -> Option<Proposal> {
         let most = left.min(self.speculation.most);
-        let promise = |probability, most, source| Promise {
+        let proposal = |probability, most, source| Proposal {
             probability,
             most,
             always: self.speculation.always,
@@ -241,11 +241,12 @@ impl Speculator {
             behind: offer.behind,
             left,
         };
-        let lookup = self.guess.map(|guess| promise(self.acceptance.of(guess.matched), most, Source::Lookup));
+        let lookup =
+            self.guess.map(|guess| proposal(self.acceptance.of(guess.matched), most, Source::Lookup));
         let model =
-            self.model.as_ref().map(|model| promise(model.estimate(), most.min(offer.most), Source::Model));
+            self.model.as_ref().map(|model| proposal(model.estimate(), most.min(offer.most), Source::Model));
         // Of equals the last one: look-up costs nothing.
-        let of = [model, lookup].into_iter().flatten().filter(|promise| promise.most > 0);
+        let of = [model, lookup].into_iter().flatten().filter(|proposal| proposal.most > 0);
         of.max_by(|a, b| a.probability.total_cmp(&b.probability))
     }
 
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(speculator.look_up(3), [4, 5, 6]);
         push(&mut speculator, 7);
         assert!(speculator.look_up(3).is_empty());
-        assert_eq!(speculator.promise(3, offer(3)), None);
+        assert_eq!(speculator.proposal(3, offer(3)), None);
         speculator.restart(&[5, 6, 7, 5, 6]);
         assert_eq!(speculator.look_up(2), [7, 5]);
         assert!(Speculator::new(Speculation::default(), &[1, 1, 1], None, None).is_none());
@@ -314,18 +315,18 @@ mod tests {
     fn right_guesses_raise_the_probability_and_wrong_ones_lower_it() {
         let period = [4, 8, 1, 6, 2];
         let mut repeated = of(&period.repeat(2));
-        let first = repeated.promise(4, offer(0)).unwrap().probability;
+        let first = repeated.proposal(4, offer(0)).unwrap().probability;
         period.repeat(6).iter().for_each(|&token| push(&mut repeated, token));
-        assert!(repeated.promise(4, offer(0)).unwrap().probability > first.max(0.9));
-        assert_eq!(repeated.promise(99, offer(0)).unwrap().most, 8);
+        assert!(repeated.proposal(4, offer(0)).unwrap().probability > first.max(0.9));
+        assert_eq!(repeated.proposal(99, offer(0)).unwrap().most, 8);
 
         // The pair (1, 2) is followed by another token each time.
         let mut changing = of(&[1, 2, 50, 1, 2]);
-        let first = changing.promise(4, offer(0)).unwrap().probability;
+        let first = changing.proposal(4, offer(0)).unwrap().probability;
         for next in 60..80 {
             [next, 1, 2].iter().for_each(|&token| push(&mut changing, token));
         }
-        assert!(changing.promise(4, offer(0)).unwrap().probability < first.min(0.2));
+        assert!(changing.proposal(4, offer(0)).unwrap().probability < first.min(0.2));
     }
 
     #[test]
@@ -336,7 +337,7 @@ mod tests {
             Speculator::new(speculation, tokens, Some(&model), None).unwrap()
         };
         let source = |speculator: &Speculator| {
-            speculator.promise(5, offer(3)).map(|promise| (promise.source, promise.most))
+            speculator.proposal(5, offer(3)).map(|proposal| (proposal.source, proposal.most))
         };
         // A match of two tokens is less certain than a model at first; one of 20 tokens is more certain.
         let short = [1, 2, 7, 1, 2];
@@ -347,7 +348,7 @@ mod tests {
         long[25..].iter().for_each(|&token| push(&mut matched, token));
         assert_eq!(source(&matched), Some((Some(Source::Lookup), 5)));
         // A draft model without room does not draft.
-        assert_eq!(of(false, &long).promise(5, offer(0)), None);
+        assert_eq!(of(false, &long).proposal(5, offer(0)), None);
     }
 
     #[test]
@@ -355,16 +356,16 @@ mod tests {
         let mut prior = ModelPrior::default();
         let speculation = Speculation { lookup: false, ..Speculation::up_to(8) };
         let mut speculator = Speculator::new(speculation, &[1], Some(&prior), None).unwrap();
-        let before = speculator.promise(8, offer(8)).unwrap().probability;
+        let before = speculator.proposal(8, offer(8)).unwrap().probability;
         speculator.drafted(Source::Model, &[5, 6, 7]);
         speculator.push(5, &mut prior);
-        let right = speculator.promise(8, offer(8)).unwrap().probability;
+        let right = speculator.proposal(8, offer(8)).unwrap().probability;
         assert!(right > before);
         speculator.push(9, &mut prior);
-        let wrong = speculator.promise(8, offer(8)).unwrap().probability;
+        let wrong = speculator.proposal(8, offer(8)).unwrap().probability;
         assert!(wrong < right);
         // The last drafted token was never compared: it says nothing.
         speculator.push(7, &mut prior);
-        assert_eq!(speculator.promise(8, offer(8)).unwrap().probability, wrong);
+        assert_eq!(speculator.proposal(8, offer(8)).unwrap().probability, wrong);
     }
 }

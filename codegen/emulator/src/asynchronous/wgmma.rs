@@ -93,7 +93,7 @@ pub(crate) struct WarpOperations {
     /// Whether the warp has executed `wgmma.fence`.
     pub(crate) fenced: bool,
     /// Number of first operations that the warp waits for, if another warp of the warpgroup has issued fewer.
-    pub(crate) waits_for: Option<u64>,
+    pub(crate) awaited_count: Option<u64>,
     pub(crate) registers: Vec<OperandRegister>,
 }
 
@@ -203,12 +203,12 @@ impl WgmmaOperations {
     }
 
     /// Number of first operations that a warp waits for, if another warp of its warpgroup has issued fewer.
-    pub(crate) fn waits_for(&self, warp: usize) -> Option<u64> {
-        self.warps.get(warp)?.waits_for
+    pub(crate) fn awaited_count(&self, warp: usize) -> Option<u64> {
+        self.warps.get(warp)?.awaited_count
     }
 
     /// A warp of the warpgroup of `warp` that has issued fewer than `count` operations, and how many.
-    pub(crate) fn behind(&self, warp: usize, count: u64) -> Option<(usize, u64)> {
+    pub(crate) fn lagging_warp(&self, warp: usize, count: u64) -> Option<(usize, u64)> {
         let first = self.first_in_warpgroup(warp);
         let issued = |warp: usize| self.warps.get(warp).map_or(0, |operations| operations.issued);
         let mut warps = (first..first + WARPS_PER_WARPGROUP).map(|other| (other, issued(other)));

@@ -162,8 +162,8 @@ impl RunningCluster {
     /// What a warp that waits for a `wgmma` of its warpgroup waits for.
     fn wgmma_wait(&self, warp: usize) -> Option<String> {
         let wgmma = &self.state.asynchronous.wgmma;
-        let count = wgmma.waits_for(warp)?;
-        let (other, issued) = wgmma.behind(warp, count)?;
+        let count = wgmma.awaited_count(warp)?;
+        let (other, issued) = wgmma.lagging_warp(warp, count)?;
         let [name, other] = [warp, other].map(|warp| self.state.warp_name(warp));
         Some(format!(
             "{name} waits for {count} `wgmma` of its warpgroup, of which {other} has issued {issued}"

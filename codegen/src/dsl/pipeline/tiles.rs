@@ -64,17 +64,17 @@ macro_rules! tuples {
             fn layout(self) -> [u32; 2] {
                 let (mut bytes, mut alignment) = (0u32, 16u32);
                 for (tile, align) in [$((self.$index.tile_distance(), $swizzle::SWIZZLE.alignment())),*] {
-                    bytes = behind(bytes, align).saturating_add(tile);
+                    bytes = round_up(bytes, align).saturating_add(tile);
                     alignment = alignment.max(align);
                 }
-                [behind(bytes, alignment), alignment]
+                [round_up(bytes, alignment), alignment]
             }
 
             #[track_caller]
             fn tiles_at(self, stage: Ptr<Shared, u8>) -> Self::Tiles {
                 let mut end = 0;
                 let mut next = |align, bytes| {
-                    let first = behind(end, align);
+                    let first = round_up(end, align);
                     end = first.saturating_add(bytes);
                     stage.bytes(first)
                 };
@@ -109,7 +109,7 @@ tuples! {
 }
 
 /// `bytes` rounded up to a multiple of `align`.
-fn behind(bytes: u32, align: u32) -> u32 {
+fn round_up(bytes: u32, align: u32) -> u32 {
     bytes.checked_next_multiple_of(align).unwrap_or(u32::MAX)
 }
 

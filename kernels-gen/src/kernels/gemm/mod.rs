@@ -80,6 +80,8 @@ pub fn gemm(
                 multiply_block(&operands, rings, &block, s);
             }
         }
+    } else if s.waits() {
+        wait_for_dependencies();
     }
 }
 

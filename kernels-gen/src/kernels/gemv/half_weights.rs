@@ -2,7 +2,7 @@
 //!
 //! A weight is scale · code + offset. The byte c of a code becomes the f16 1024 + c by a byte permutation, from which
 //! 1024 is subtracted exactly. Scale and offset are rounded to f16, and `fma` rounds the weight once. Both are multiplied by
-//! [`UP`], so that small weights are not subnormal.
+//! [`WEIGHT_FACTOR`], so that small weights are not subnormal.
 
 use bespoke_codegen::prelude::*;
 
@@ -13,11 +13,11 @@ use super::decode::{
 use crate::weights::WeightType;
 
 /// Factor of quantised weights.
-const UP: f32 = 256.0;
+const WEIGHT_FACTOR: f32 = 256.0;
 
 /// The factor that undoes that of the weights of a type.
 pub(crate) fn down(ty: WeightType) -> f32 {
-    if ty.is_quantised() { 1.0 / UP } else { 1.0 }
+    if ty.is_quantised() { 1.0 / WEIGHT_FACTOR } else { 1.0 }
 }
 
 /// Whether a lane has eight consecutive columns of a row in its fragments, otherwise four.
@@ -126,10 +126,10 @@ impl<'a> BlockDecoder<'a> {
     }
 }
 
-/// The pairs of the lanes of a quad times [`UP`] as f16, in the order of lanes.
+/// The pairs of the lanes of a quad times [`WEIGHT_FACTOR`] as f16, in the order of lanes.
 #[device]
 fn gather(pair: [Val<f32>; 2]) -> [Val<u32>; 4] {
-    let own = pack_rounded::<F16x2>(pair[0] * UP, pair[1] * UP).bitcast::<u32>();
+    let own = pack_rounded::<F16x2>(pair[0] * WEIGHT_FACTOR, pair[1] * WEIGHT_FACTOR).bitcast::<u32>();
     let quad = lane() & 28;
     std::array::from_fn(|of| shuffle_lane(own, quad + of as u32))
 }

@@ -25,7 +25,7 @@ use self::staging::Staging;
 use super::module_loader::ModuleLoader;
 use super::{
     Address, Allocation, Clocks, Device, DeviceInfo, Error, HostVisible, Kind, Launch, LaunchSequence,
-    MemoryInfo, Module, ModuleSource, Result, STAGED, TENSOR_MAP_BYTES,
+    MAX_STAGED_BYTES, MemoryInfo, Module, ModuleSource, Result, TENSOR_MAP_BYTES,
 };
 
 /// Lowest supported compute capability.
@@ -119,7 +119,7 @@ impl Device for CudaDevice {
     }
 
     fn upload_filled(&self, to: Address, bytes: u64, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
-        if bytes > STAGED {
+        if bytes > MAX_STAGED_BYTES {
             let mut content = vec![0; bytes as usize];
             fill(&mut content);
             return self.upload(to, &content);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::super::{Address, Result, STAGED};
+use super::super::{Address, MAX_STAGED_BYTES, Result};
 use super::context::{Context, Event, PinnedMemory, Stream};
 use super::driver::call;
 
 /// Size of each buffer. Copying it takes a millisecond or less, so that filling the first and draining the last cost
 /// little.
-const CHUNK: usize = STAGED as usize;
+const CHUNK: usize = MAX_STAGED_BYTES as usize;
 /// Bytes that a host thread copies at a time.
 const PIECE: usize = 1 << 20;
 
@@ -51,7 +51,7 @@ impl Staging {
         stream.wait()
     }
 
-    /// Starts copying `bytes` bytes, at most [`STAGED`], to the device address `to` after `fill` has written them.
+    /// Starts copying `bytes` bytes, at most [`MAX_STAGED_BYTES`], to the device address `to` after `fill` has written them.
     pub fn upload_filled(
         &mut self,
         stream: &Stream,

@@ -12,7 +12,10 @@ use std::arch::x86_64::{
     _mm256_sub_epi32, _mm256_testz_si256,
 };
 
-use super::terms::{ALL_BITS, Addition, FAST, GROUP, Left, MAX_DEPTH, NOT_FINITE, ROWS, WIDTH, ZERO};
+use super::terms::{
+    ALL_BITS, Addition, GROUP, Left, MAX_DEPTH, NOT_FINITE, ROWS, SINGLE_PRECISION_RANGE, WIDTH,
+    ZERO_EXPONENT,
+};
 
 /// As [`super::terms::exponent`], of eight numbers.
 #[target_feature(enable = "avx2")]
@@ -25,7 +28,7 @@ fn exponents_of(values: __m256, lowest: i32) -> __m256i {
     let not_finite = _mm256_cmpeq_epi32(biased, _mm256_set1_epi32(0xff));
     let exponent = _mm256_blendv_epi8(exponent, _mm256_set1_epi32(NOT_FINITE), not_finite);
     let zero = _mm256_cmp_ps::<_CMP_EQ_OQ>(values, _mm256_setzero_ps());
-    _mm256_blendv_epi8(exponent, _mm256_set1_epi32(ZERO), _mm256_castps_si256(zero))
+    _mm256_blendv_epi8(exponent, _mm256_set1_epi32(ZERO_EXPONENT), _mm256_castps_si256(zero))
 }
 
 /// Eight numbers from `first` on.
@@ -109,9 +112,10 @@ fn add_row(
         largest = _mm256_max_epi32(largest, _mm256_add_epi32(_mm256_set1_epi32(left[row]), right));
     }
     // Any exponent will do for a sum of zeros.
-    let largest = _mm256_and_si256(largest, _mm256_cmpgt_epi32(largest, _mm256_set1_epi32(ZERO / 2 - 1)));
-    let below = _mm256_cmpgt_epi32(_mm256_set1_epi32(*FAST.start()), largest);
-    let above = _mm256_cmpgt_epi32(largest, _mm256_set1_epi32(*FAST.end()));
+    let largest =
+        _mm256_and_si256(largest, _mm256_cmpgt_epi32(largest, _mm256_set1_epi32(ZERO_EXPONENT / 2 - 1)));
+    let below = _mm256_cmpgt_epi32(_mm256_set1_epi32(*SINGLE_PRECISION_RANGE.start()), largest);
+    let above = _mm256_cmpgt_epi32(largest, _mm256_set1_epi32(*SINGLE_PRECISION_RANGE.end()));
     let outside = _mm256_or_si256(below, above);
     if _mm256_testz_si256(outside, outside) == 0 {
         return false;

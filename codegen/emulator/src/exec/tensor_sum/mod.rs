@@ -10,7 +10,7 @@ mod portable;
 mod terms;
 
 pub(super) use terms::{ALL_BITS, Addition, CUT, CUT_FLOAT8, MAX_DEPTH, ROWS, SINGLE_BITS};
-use terms::{Left, WIDTH, ZERO, exponent};
+use terms::{Left, WIDTH, ZERO_EXPONENT, exponent};
 
 /// Calls a function with AVX2 if the CPU has it, or else the portable one of the same name.
 macro_rules! vectorised {
@@ -62,7 +62,7 @@ pub(super) fn add(
         a + b
     });
     let largest = exponents.fold(exponent(accumulator as f32, addition.lowest_accumulator), i32::max);
-    if largest < ZERO / 2 {
+    if largest < ZERO_EXPONENT / 2 {
         return 0.0;
     }
     if !exact.is_finite() {

@@ -1,6 +1,9 @@
 //! The sums on any CPU.
 
-use super::terms::{ALL_BITS, Addition, FAST, GROUP, Left, MAX_DEPTH, ROWS, WIDTH, ZERO, exponent, power};
+use super::terms::{
+    ALL_BITS, Addition, GROUP, Left, MAX_DEPTH, ROWS, SINGLE_PRECISION_RANGE, WIDTH, ZERO_EXPONENT, exponent,
+    power,
+};
 
 /// Exponents of the elements of `A`.
 pub(super) fn exponents(a: &[[f32; ROWS]], lowest: i32) -> [[i32; ROWS]; MAX_DEPTH] {
@@ -29,8 +32,8 @@ pub(super) fn add_block<const N: usize>(
                 largest = largest.max(exponents[row] + exponent(b[x], addition.lowest[1]));
             }
             // Any exponent will do for a sum of zeros.
-            let largest = if largest < ZERO / 2 { 0 } else { largest };
-            if !FAST.contains(&largest) {
+            let largest = if largest < ZERO_EXPONENT / 2 { 0 } else { largest };
+            if !SINGLE_PRECISION_RANGE.contains(&largest) {
                 outside |= 1 << row;
                 break;
             }

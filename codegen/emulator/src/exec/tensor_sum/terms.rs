@@ -29,13 +29,13 @@ pub(in crate::exec) const CUT: i32 = 25;
 pub(in crate::exec) const CUT_FLOAT8: i32 = 13;
 
 /// Sentinels for the exponent of zero, and of infinities and NaNs. The sum of a sentinel and any exponent is outside
-/// [`FAST`].
-pub(super) const ZERO: i32 = -4096;
+/// [`SINGLE_PRECISION_RANGE`].
+pub(super) const ZERO_EXPONENT: i32 = -4096;
 pub(super) const NOT_FINITE: i32 = 1 << 20;
 
 /// Range of the largest exponent of a sum for which single precision suffices: no product overflows, and subnormal products
 /// are truncated to zero.
-pub(super) const FAST: std::ops::RangeInclusive<i32> = -80..=100;
+pub(super) const SINGLE_PRECISION_RANGE: std::ops::RangeInclusive<i32> = -80..=100;
 
 /// Columns of sums that are computed together: as many as a vector register of the CPU has.
 pub(super) const WIDTH: usize = 8;
@@ -54,7 +54,7 @@ pub(super) struct Left<'a> {
 pub(super) fn exponent(value: f32, lowest: i32) -> i32 {
     let exponent = (value.to_bits() >> 23 & 0xff) as i32 - 127;
     let exponent = if exponent == 128 { NOT_FINITE } else { exponent.max(lowest) };
-    if value == 0.0 { ZERO } else { exponent }
+    if value == 0.0 { ZERO_EXPONENT } else { exponent }
 }
 
 /// 2^`exponent`, a normal number of single precision.

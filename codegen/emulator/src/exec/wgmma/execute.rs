@@ -385,8 +385,8 @@ pub(super) fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let warp = cx.warp.index;
     let wgmma = &mut cx.cluster.asynchronous.wgmma;
     let complete = wgmma.warp(warp).complete_with(i.imm);
-    let behind = wgmma.behind(warp, complete).is_some();
-    wgmma.warp(warp).waits_for = behind.then_some(complete);
+    let behind = wgmma.lagging_warp(warp, complete).is_some();
+    wgmma.warp(warp).awaited_count = behind.then_some(complete);
     if behind {
         return Flow::Retry;
     }
