@@ -54,6 +54,21 @@ fn tensor_maps_are_arguments() {
     assert_eq!(y, expected);
 }
 
+/// As in the structure of parameters of a kernel of CUTLASS.
+#[test]
+fn tensor_maps_are_in_structures() {
+    let x = "{ tensor = \"x\", type = \"f32\", sizes = [64, 96], box = [32, 32] }";
+    let given = |bytes: usize, at: u32| {
+        changed(x, &format!("{{ hex = \"{}\", maps = {{ {at} = {x} }} }}", "00".repeat(bytes)))
+    };
+    let launches = given(128, 0);
+    output(0, &[PTX, "--launches", launches.path()]);
+    let saved = std::fs::read(launches.folder().join("y.bin")).unwrap();
+    assert_eq!(f32::from_le_bytes(saved[4..8].try_into().unwrap()), 2.0 * 64.0);
+    let error = check(&[PTX, "--launches", given(128, 64).path()]).stderr;
+    assert!(error.contains("a tensor map at `64` is not inside the bytes"), "{error}");
+}
+
 /// The launch file of Triton's product, with the swizzle that its maps have.
 fn launch_of_triton(swizzle: u32) -> String {
     let [m, n, k] = TRITON_SIZES;

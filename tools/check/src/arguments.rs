@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use bespoke_emulator::{Kernel, Memory};
+use bespoke_emulator::{Kernel, Memory, TENSOR_MAP_BYTES};
 
 use super::CheckError;
 use super::expected::Prepared;
 use super::launches::{Argument, Launches, POINTER, Pointer, Pointers, Within};
+use super::tensor_map::TensorArgument;
 use super::values::{Element, Number, hex};
 
 /// A buffer in the device's memory.
@@ -118,9 +119,19 @@ fn encode(argument: &Argument, ty: &str, buffers: &Buffers<'_>) -> Result<Vec<u8
             for (offset, pointer) in located {
                 bytes[offset as usize..][..POINTER].copy_from_slice(&pointer.to_le_bytes());
             }
+            for (offset, map) in &given.maps {
+                let place = offset
+                    .parse()
+                    .ok()
+                    .and_then(|at: usize| bytes.get_mut(at..)?.get_mut(..TENSOR_MAP_BYTES));
+                let place = place.ok_or_else(|| {
+                    format!("a tensor map at `{offset}` is not inside the bytes: write the offset of {TENSOR_MAP_BYTES} of them")
+                })?;
+                place.copy_from_slice(&tensor_map(map, buffers)?);
+            }
             Ok(bytes)
         }
-        Argument::Tensor(map) => map.encode(address(&Pointer::Within(Within::of(map)), buffers)?),
+        Argument::Tensor(map) => tensor_map(map, buffers),
         Argument::Number(number) => {
             let element =
                 element(ty, *number).ok_or_else(|| "give its bytes as { hex = \"…\" }".to_owned())?;
@@ -128,6 +139,11 @@ fn encode(argument: &Argument, ty: &str, buffers: &Buffers<'_>) -> Result<Vec<u8
             element.encode(*number).ok_or_else(|| format!("{what} is not a value of this type"))
         }
     }
+}
+
+/// The bytes of a tensor map.
+fn tensor_map(map: &TensorArgument, buffers: &Buffers<'_>) -> Result<Vec<u8>, String> {
+    map.encode(address(&Pointer::Within(Within::of(map)), buffers)?)
 }
 
 /// Element type of a parameter, for a number; untyped `.b32` and `.b64` take the number's own type.

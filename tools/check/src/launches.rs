@@ -260,6 +260,9 @@ pub struct Bytes {
     pub hex: String,
     /// Addresses of buffers among the bytes, in the place of these digits.
     pub pointers: Option<Pointers>,
+    /// Tensor maps among the bytes, by their offset in bytes, in the place of these digits.
+    #[serde(default)]
+    pub maps: BTreeMap<String, TensorArgument>,
 }
 
 impl Launches {
@@ -324,6 +327,7 @@ mod tests {
                 Argument::Bytes(Bytes {
                     hex: "0100000002000000 0000000000000000".into(),
                     pointers: Some(Pointers::At(BTreeMap::from([("8".into(), Pointer::Buffer("x".into()))]))),
+                    maps: BTreeMap::new(),
                 }),
             ]
         );

@@ -132,20 +132,25 @@ impl AsyncOperations {
         }
     }
 
-    /// Completes the due copies and deferred arrivals that signal an mbarrier.
+    /// Completes the due copies and deferred arrivals that signal an mbarrier, until a phase completes. Copies that the phase did
+    /// not wait for stay in flight until another wait for the mbarrier fails.
     pub(crate) fn complete_due(&mut self, shared: &mut Reserved<'_>, address: u64) -> Result<(), String> {
         let is_any_due = self.signalling.iter().any(|copy| copy.is_due)
             || self.arrivals.iter().any(|arrival| arrival.is_due);
         if !is_any_due {
             return Ok(());
         }
-        let is_due = |copy: &mut AsyncCopy| copy.is_due && copy.signal == Signal::Mbarrier(address);
-        let due: Vec<AsyncCopy> = self.signalling.extract_if(.., is_due).collect();
-        let released: Vec<_> = due.iter().filter_map(AsyncCopy::shared_source).collect();
-        for copy in due {
+        let is_due = |copy: &AsyncCopy| copy.is_due && copy.signal == Signal::Mbarrier(address);
+        let mut released = Vec::new();
+        while let Some(index) = self.signalling.iter().position(is_due) {
+            let copy = self.signalling.remove(index);
+            released.extend(copy.shared_source());
             shared.complete(&copy);
-            if let Some(mbarrier) = self.mbarrier(address) {
-                mbarrier.add_transactions(-(copy.bytes as i64))?;
+            let Some(mbarrier) = self.mbarrier(address) else { continue };
+            let phase = mbarrier.phase;
+            mbarrier.add_transactions(-(copy.bytes as i64))?;
+            if mbarrier.phase != phase {
+                self.signalling.iter_mut().filter(|copy| is_due(copy)).for_each(|copy| copy.is_due = false);
             }
         }
         self.reserve_read(shared, &released);

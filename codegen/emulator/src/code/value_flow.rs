@@ -22,6 +22,8 @@ pub(crate) enum Dependence {
     Warp,
     /// A product of matrices of floats: a result depends on a row, on a column and on an accumulator.
     Matrix,
+    /// As `Matrix`, of integers of 4 or 8 bits.
+    IntegerMatrix,
     /// A load by each lane.
     Load(Elements),
     /// A store by each lane.

@@ -19,7 +19,7 @@ use crate::exec::{
     float_special, half, integer, load_store, load_store_256, matrix_move, mbarrier, mma, moves, print,
     remote, stack, tensor_maps, wgmma, wmma,
 };
-use crate::load::ast::Instruction;
+use crate::load::ast::{Instruction, Operand};
 use crate::load::error::ParseError;
 use crate::load::requirement::{CLUSTERS, Form, Requirement, since};
 use crate::load::types::Ty;
@@ -326,6 +326,15 @@ pub(crate) fn profile_traits(instruction: &Instruction) -> Option<ProfileTraits>
     find(instruction).map(|family| ProfileTraits::new(family.class, family.traffic, instruction))
 }
 
+/// Whether an instruction on integers has a constant among its fragments.
+fn has_constants(instruction: &Instruction) -> bool {
+    let is_constant = |operand: &Operand| match operand {
+        Operand::Vector(elements) => elements.iter().any(|element| matches!(element, Operand::Int(_))),
+        _ => false,
+    };
+    instruction.has("s32") && instruction.operands.iter().any(is_constant)
+}
+
 /// How the results of an instruction depend on its operands.
 pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
     let Some(family) = find(instruction) else { return Dependence::Effect };
@@ -336,8 +345,9 @@ pub(crate) fn dependence(instruction: &Instruction) -> Dependence {
         (None, Move) if instruction.opcode == "cvt" => dependence_of_conversion(instruction),
         (None, Move) => Dependence::Bits,
         (None, Warp) => Dependence::Shuffle,
-        // Dependent results are found by trial with NaN operands; integers have no NaN.
-        (None, Matrix) if instruction.has("s32") || instruction.has("b1") => Dependence::Warp,
+        // The elements of constants cannot be replaced for a trial.
+        (None, Matrix) if instruction.has("b1") || has_constants(instruction) => Dependence::Warp,
+        (None, Matrix) if instruction.has("s32") => Dependence::IntegerMatrix,
         (None, Matrix) => Dependence::Matrix,
         (None, Memory) => match instruction.opcode.as_str() {
             "stmatrix" => {

@@ -6,7 +6,7 @@ use super::lane_loop::{NOP, lane_loop, op1, ops};
 use super::races;
 use super::resolve::resolve;
 use super::tensor_maps;
-use crate::checks::races::FenceKind;
+use crate::checks::races::{ACQUIRES_ONLY, FenceKind, RELEASES_ONLY};
 use crate::code::access::{
     Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace,
 };
@@ -242,6 +242,11 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
                 _ if op.has("cluster") => FenceKind::Cluster,
                 _ => FenceKind::Cta,
             };
+            let one_sided = match (op.has("acquire"), op.has("release")) {
+                (true, false) => ACQUIRES_ONLY,
+                (false, true) => RELEASES_ONLY,
+                _ => 0,
+            };
             for modifier in [
                 "sc",
                 "acq_rel",
@@ -258,7 +263,12 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             ] {
                 op.take(modifier);
             }
-            op.imm = kind as u64;
+            // One-sided fences only acquire, or only release.
+            let kind = match kind {
+                FenceKind::Cta | FenceKind::Cluster | FenceKind::Grid => kind as u64 | one_sided,
+                _ => kind as u64,
+            };
+            op.imm = kind;
             Ok(fence_all)
         }
         "createpolicy" => {

@@ -396,9 +396,6 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             op.slots[D] = op.dst(0, Width::Predicate)?;
             let parity = op.take("parity");
             op.slots[OPTIONS] = if parity { PARITY } else { 0 };
-            if let (true, Operand::Int(number @ 2..)) = (parity, op.operand(2)?) {
-                return Err(op.error(format!("the parity of `{}` is 0 or 1, not {number}", op.text())));
-            }
             op.slots[B] = op.src(2, if parity { Ty::U32 } else { Ty::B64 })?;
             if operation == "try_wait" && op.operand_count() > 3 {
                 op.src(3, Ty::U32)?;

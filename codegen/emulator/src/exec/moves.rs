@@ -58,6 +58,42 @@ lane_loop! {
     }
 }
 
+lane_loop! {
+    /// `mov.b16 d, {a, b}` and `mov.b32 d, {a, b, c, e}`: packs `N` 8-bit registers into a register of `N` bytes.
+    fn pack8[const N: usize][N](cx, i) {
+        let mut d = [0u32; LANES];
+        for part in 0..N {
+            let source = cx.warp.regs.lanes::<u16>(i.slots[2 + part]);
+            for lane in 0..LANES {
+                d[lane] |= (source[lane] as u8 as u32) << (8 * part);
+            }
+        }
+        if N == 2 {
+            cx.warp.regs.write(i.slots[D], &d.map(|value| value as u16), cx.active);
+        } else {
+            cx.warp.regs.write(i.slots[D], &d, cx.active);
+        }
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    /// The reverse of [`pack8`].
+    fn unpack8[const N: usize][N](cx, i) {
+        let whole: [u32; LANES] = match N {
+            2 => cx.warp.regs.lanes::<u16>(i.slots[A]).map(u32::from),
+            _ => *cx.warp.regs.lanes::<u32>(i.slots[A]),
+        };
+        for part in 0..N {
+            if i.slots[2 + part] != NONE {
+                let bytes = whole.map(|value| u16::from((value >> (8 * part)) as u8));
+                cx.warp.regs.write(i.slots[2 + part], &bytes, cx.active);
+            }
+        }
+        Flow::Next
+    }
+}
+
 /// Part of a register of type `T`, for packing and unpacking.
 pub(crate) trait Part<T> {
     const COUNT: usize;
@@ -137,6 +173,7 @@ fn part_type(op: &InstructionCursor<'_, '_>, ty: Ty, parts: usize) -> Result<Ty,
     match (ty.width(), parts) {
         (Width::W32, 2) | (Width::W64, 4) => Ok(Ty::B16),
         (Width::W64, 2) => Ok(Ty::B32),
+        (Width::W16, 2) | (Width::W32, 4) => Ok(Ty::B8),
         _ => Err(op.unsupported()),
     }
 }
@@ -152,6 +189,8 @@ fn unpacking(op: &mut InstructionCursor<'_, '_>, ty: Ty, parts: &[Operand]) -> R
         };
     }
     Ok(match (ty.width(), parts.len()) {
+        (Width::W16, _) => unpack8::<2>(),
+        (Width::W32, 4) => unpack8::<4>(),
         (Width::W32, _) => unpack::<u32, u16>(),
         (_, 2) => unpack::<u64, u32>(),
         _ => unpack::<u64, u16>(),
@@ -161,11 +200,13 @@ fn unpacking(op: &mut InstructionCursor<'_, '_>, ty: Ty, parts: &[Operand]) -> R
 fn packing(op: &mut InstructionCursor<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, ParseError> {
     let part = part_type(op, ty, parts.len())?;
     op.slots[D] = op.dst(0, ty.width())?;
-    let first = if parts.len() == 4 { 2 } else { A };
+    let first = if part == Ty::B8 || parts.len() == 4 { 2 } else { A };
     for (index, source) in parts.iter().enumerate() {
         op.slots[first + index] = op.value(source, part)?;
     }
     Ok(match (ty.width(), parts.len()) {
+        (Width::W16, _) => pack8::<2>(),
+        (Width::W32, 4) => pack8::<4>(),
         (Width::W32, _) => op2::<Pack16x2>(),
         (_, 2) => op2::<Pack32x2>(),
         _ => pack16x4(),

@@ -592,3 +592,49 @@ fn fences_with_sc_are_ordered_across_barriers() {
     let fence = "membar.gl;";
     races(CTAS, &last_reads_all(fence, fence, barrier).replacen("bar.sync 0;", "", 1));
 }
+
+#[test]
+fn one_sided_fences_acquire_or_release() {
+    let (release, acquire) = ("fence.release.gpu;", "fence.acquire.gpu;");
+    clean(CTAS, &join(release, acquire));
+    races(CTAS, &join(acquire, acquire));
+    races(CTAS, &join(release, release));
+    races(CTAS, &join(acquire, release));
+}
+
+/// One CTA releases, another overwrites the flag, and a third acquires that value.
+#[test]
+fn a_store_ends_a_release_sequence() {
+    let body = |overwrite: &str| {
+        format!(
+            "@!%p ret; mov.u32 %r2, %ctaid.x; setp.eq.u32 %q, %r2, 1; @%q bra SECOND; setp.eq.u32 %q, %r2, 2; @%q bra THIRD;
+            st.global.u32 [%data+128], %r2; mov.u32 %r3, 5; st.release.gpu.global.u32 [%data], %r3; ret;
+            SECOND: ld.relaxed.gpu.global.u32 %r3, [%data]; setp.ne.u32 %q, %r3, 5; @%q bra SECOND;
+            mov.u32 %r3, 6; {overwrite} ret;
+            THIRD: ld.acquire.gpu.global.u32 %r3, [%data]; setp.ne.u32 %q, %r3, 6; @%q bra THIRD;
+            ld.global.u32 %r4, [%data+128];"
+        )
+    };
+    let three = LaunchConfig { grid: [3, 1, 1], ..CTAS };
+    clean(three, &body("atom.relaxed.gpu.global.exch.b32 %r4, [%data], %r3;"));
+    races(three, &body("st.relaxed.gpu.global.u32 [%data], %r3;"));
+}
+
+/// All lanes of a warp issue one store, as epilogues of CUTLASS do.
+#[test]
+fn a_warp_stores_one_bulk_copy() {
+    let body = |source: &str| {
+        format!(
+            "st.shared.u32 [%r1], %r0; fence.proxy.async.shared::cta; bar.sync 0; mov.u32 %r3, cell; and.b32 %r4, %r0, 1;
+            cp.async.bulk.global.shared::cta.bulk_group [%data], [{source}], 64; cp.async.bulk.commit_group;
+            cp.async.bulk.wait_group 0;"
+        )
+    };
+    clean(WARP, &body("%r3"));
+    races(
+        WARP,
+        &format!("{} ", body("%r4"))
+            .replace("[%r4]", "[%r5]")
+            .replace("cp.async.bulk.global", "mad.lo.u32 %r5, %r4, 64, %r3; cp.async.bulk.global"),
+    );
+}

@@ -252,6 +252,19 @@ fn matrices() {
         &format!("{integers}\n    {STORE}"),
         expect!["the value is stored to global memory (PTX line 19: `st.global.u32 [%x0], %r3;`)"],
     );
+    // Integers: the first rows do not depend on the others. A byte of 0x3c3c3c3c is 60.
+    let of_bytes = rows
+        .replace("0x3c003c00", "0x3c3c3c3c")
+        .replace(
+            "m16n8k16.row.col.f32.f16.f16.f32 {%c0, %c1, %c2, %c3}, {%a0, %a1, %a2, %a3}, {%b0, %b1},",
+            "m16n8k16.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, {%a0, %a1}, {%b0},",
+        )
+        .replace("cvt.rni.s32.f32 %r3, %c0;", "mov.b32 %r3, %c0;");
+    accepts(&format!("{of_bytes} @%p st.global.u32 [%x0], %r3;"), |_| 16 * 60 * 60);
+    reports(
+        &format!("{of_bytes}\n    {STORE}"),
+        expect!["the value is stored to global memory (PTX line 22: `st.global.u32 [%x0], %r3;`)"],
+    );
     // Matrices are stored with their uninitialised rows, which nothing reads.
     let stored = rows.replace("mov.b32 %a1, 0;", "mov.b32 %a1, 0; add.u32 %r6, %r6, 128; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r6], {%a0}; bar.warp.sync -1; ld.shared.b32 %r4, [%r1+128];");
     accepts(&format!("{stored} @%p st.global.u32 [%x0], %r4;"), |_| 0x3c00_3c00);

@@ -66,6 +66,21 @@ impl CopiesInFlight {
         !self.targets.is_empty() || access != Access::Load && !self.sources.is_empty()
     }
 
+    /// Whether a bulk copy to global memory is the same as one that an instruction of the warp has issued for another lane, and that
+    /// is in flight: its source has not changed, so both write the same bytes. A whole warp may issue one store.
+    pub(super) fn is_repeated(&self, warp: usize, pc: u32, copy: &BulkCopy) -> bool {
+        let (Some((Space::Shared, from)), (Space::Global, to), false) =
+            (copy.source, copy.target, copy.is_atomic)
+        else {
+            return false;
+        };
+        self.targets.iter().any(|target| {
+            (target.issued.warp(), target.issued.pc, target.shared) == (warp, pc, from)
+                && copy.span(to) == Some((target.address, target.bytes))
+                && copy.parts == target.parts
+        })
+    }
+
     pub(super) fn clear(&mut self) {
         self.sources.clear();
         self.targets.clear();

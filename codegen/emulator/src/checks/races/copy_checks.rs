@@ -49,6 +49,9 @@ impl RaceDetector {
     /// Checks a bulk copy that a lane issues, and records the copy as in flight.
     pub(crate) fn issue_bulk(&mut self, accessor: Accessor, copy: &BulkCopy) -> Result<(), BulkCopyConflict> {
         let Accessor { warp, lanes, pc, .. } = accessor;
+        if self.copies.is_repeated(warp, pc, copy) {
+            return Ok(());
+        }
         let lane = lanes.trailing_zeros();
         let outcome = self.check_bulk(warp, lane, pc, copy);
         let parts = || copy.parts.clone();

@@ -44,4 +44,4 @@ pub(crate) use peer_checks::LatePeerAccess;
 pub(crate) use race::{ClusterRace, EarlierAccess, Race};
 pub(crate) use strong::LocationLock;
 pub(crate) use sync::{MemoryOrder, MemoryScope};
-pub(crate) use synchronise::{FenceKind, UnorderedInit, UnorderedUse};
+pub(crate) use synchronise::{ACQUIRES_ONLY, FenceKind, RELEASES_ONLY, UnorderedInit, UnorderedUse};

@@ -45,6 +45,11 @@ impl RaceDetector {
                     locations.fence(address, &fenced);
                 }
             }
+            if let Some(locations) = &mut lock
+                && access == Access::Store
+            {
+                locations.end_sequences(address);
+            }
             let [to_cta, to_cluster, to_grid] = self.sync.released_by(warp, lane as u32, order);
             if let (Some(locations), Some(released)) = (&mut lock, to_grid) {
                 locations.release(address, &released.by_cluster(cluster));

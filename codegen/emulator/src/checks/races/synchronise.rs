@@ -1,7 +1,7 @@
 //! Synchronisation of threads by fences, barriers and mbarriers.
 
 use super::detector::RaceDetector;
-use super::sync::{Initialisation, LastUse, MemoryScope};
+use super::sync::{FenceSides, Initialisation, LastUse, MemoryScope};
 use crate::lanes::{LANES, lanes_of};
 
 /// Effect of a fence instruction.
@@ -24,9 +24,14 @@ pub(crate) enum FenceKind {
     GridSc = 6,
 }
 
+/// Flag of a [`FenceKind`] as a number: `fence.acquire`.
+pub(crate) const ACQUIRES_ONLY: u64 = 1 << 8;
+/// Flag of a [`FenceKind`] as a number: `fence.release`.
+pub(crate) const RELEASES_ONLY: u64 = 1 << 9;
+
 impl FenceKind {
     fn from_code(code: u64) -> FenceKind {
-        match code {
+        match code & 0xff {
             0 => FenceKind::Cta,
             1 => FenceKind::Grid,
             2 => FenceKind::AsyncProxy,
@@ -58,10 +63,11 @@ pub(crate) struct UnorderedUse {
 impl RaceDetector {
     /// Executes a fence by lanes of a warp; `code` is the [`FenceKind`] as a number.
     pub(crate) fn fence(&mut self, warp: usize, lanes: u32, code: u64) {
+        let sides = FenceSides { acquires: code & RELEASES_ONLY == 0, releases: code & ACQUIRES_ONLY == 0 };
         match FenceKind::from_code(code) {
-            FenceKind::Cta => self.sync.fence(warp, lanes, MemoryScope::Cta),
-            FenceKind::Cluster => self.sync.fence(warp, lanes, MemoryScope::Cluster),
-            FenceKind::Grid => self.sync.fence(warp, lanes, MemoryScope::Grid),
+            FenceKind::Cta => self.sync.fence(warp, lanes, MemoryScope::Cta, sides),
+            FenceKind::Cluster => self.sync.fence(warp, lanes, MemoryScope::Cluster, sides),
+            FenceKind::Grid => self.sync.fence(warp, lanes, MemoryScope::Grid, sides),
             FenceKind::GridSc => self.sync.fence_sc(warp, lanes),
             FenceKind::AsyncProxy => self.sync.fence_async_proxy(warp, lanes),
             FenceKind::MbarrierInit => self.sync.fence_mbarrier_inits(warp, lanes),

@@ -89,7 +89,7 @@ fn execute_with(cx: &mut ExecutionContext<'_>, inst: &Inst, tracked: &mut Uninit
     }
     let outcome = match flow.dependence {
         Dependence::Bits => results::by_trials(cx, inst, flow, tracked),
-        Dependence::Shuffle | Dependence::Matrix => {
+        Dependence::Shuffle | Dependence::Matrix | Dependence::IntegerMatrix => {
             results::of_warp(cx, inst, flow, tracked, results::by_trials)
         }
         Dependence::Lane => results::by_lanes(cx, inst, flow, tracked),

@@ -136,7 +136,7 @@ pub(super) fn by_trials(
         for (&write, bits) in flow.writes.iter().zip(&results) {
             let uninitialised = mask_of(bits);
             match flow.dependence {
-                Dependence::Matrix => {
+                Dependence::Matrix | Dependence::IntegerMatrix => {
                     tracked.set_whole(write, active, uninitialised, (uninitialised, origin));
                 }
                 Dependence::Shuffle if computed != 0 => tracked.set(write, active, bits, (u32::MAX, origin)),
@@ -146,6 +146,15 @@ pub(super) fn by_trials(
         }
     }
     outcome
+}
+
+/// Elements of 4, 8 or 32 bits that are positive.
+const POSITIVE: u64 = 0x1111_1111_1111_1111;
+
+/// All bits of the groups of four in which a bit is set.
+fn nibbles(bits: u64) -> u64 {
+    let any = (bits | bits >> 1 | bits >> 2 | bits >> 3) & POSITIVE;
+    any * 0xf
 }
 
 /// The bits of each result that depend on uninitialised bits of the operands. Tries each combination of zeros and ones for the
@@ -158,13 +167,15 @@ fn dependent_bits(
     lanes: u32,
 ) -> Result<Vec<[u64; LANES]>, Flow> {
     let active = cx.active;
+    let of_integers = flow.dependence == Dependence::IntegerMatrix;
     let mut filled: Vec<RegisterSlot> = Vec::new();
     for &read in &flow.reads {
-        if tracked.mask(read) & lanes != 0 && filled.iter().all(|known| known.slot != read.slot) {
+        let has_bits = tracked.mask(read) & lanes != 0;
+        if (has_bits || of_integers) && filled.iter().all(|known| known.slot != read.slot) {
             filled.push(read);
         }
     }
-    if filled.is_empty() {
+    if filled.iter().all(|read| tracked.mask(*read) & lanes == 0) {
         return Ok(vec![[0; LANES]; flow.writes.len()]);
     }
     let save = |registers: &[RegisterSlot], cx: &ExecutionContext<'_>| -> Vec<[u64; LANES]> {
@@ -172,7 +183,7 @@ fn dependent_bits(
     };
     let (operands, results) = (save(&filled, cx), save(&flow.writes, cx));
     let combinations = match filled.len() {
-        count if count <= MOST_COMBINED => 1u32 << count,
+        count if count <= MOST_COMBINED && !of_integers => 1u32 << count,
         _ => 2,
     };
     let plain = &cx.launch.insts[cx.warp.pc];
@@ -190,7 +201,12 @@ fn dependent_bits(
                 _ => combination >> index & 1 != 0,
             };
             let fill = u64::from(has_ones);
-            let values = std::array::from_fn(|lane| old[lane] & !bits[lane] | (bits[lane] * fill));
+            let values = if of_integers {
+                // All elements are positive, so no two differences cancel each other.
+                bits.map(|bits| POSITIVE & !nibbles(bits) | (POSITIVE & nibbles(bits)) * fill)
+            } else {
+                std::array::from_fn(|lane| old[lane] & !bits[lane] | (bits[lane] * fill))
+            };
             register.write(&mut cx.warp.regs, &values, u32::MAX);
         }
         let outcome = run(cx, plain);

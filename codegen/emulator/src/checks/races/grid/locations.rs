@@ -34,6 +34,13 @@ impl Locations {
         join_clocks(&mut self.0.entry(address).or_default().fenced, clocks);
     }
 
+    /// Ends the release sequences at an address: a store overwrites it.
+    pub(in crate::checks::races) fn end_sequences(&mut self, address: u64) {
+        if let Some(location) = self.0.get_mut(&address) {
+            location.released.clear();
+        }
+    }
+
     /// Joins `clocks` into the clocks released at an address.
     pub(in crate::checks::races) fn release(&mut self, address: u64, clocks: &ClusterClocks) {
         join_clocks(&mut self.0.entry(address).or_default().released, clocks);

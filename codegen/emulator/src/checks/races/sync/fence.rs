@@ -3,24 +3,33 @@
 use std::sync::Arc;
 
 use super::lanes::Fence;
-use super::scope::{MEMORY_SCOPES, MemoryOrder, MemoryScope};
+use super::scope::{FenceSides, MEMORY_SCOPES, MemoryOrder, MemoryScope};
 use super::state::SyncState;
 use crate::checks::races::clock::{ClusterClock, VectorClock};
 
 impl SyncState {
-    /// Executes a fence: acquires the clocks that relaxed strong reads have observed, and saves the current clock,
-    /// which later strong writes release.
-    pub(in crate::checks::races) fn fence(&mut self, warp: usize, lanes: u32, scope: MemoryScope) {
+    /// Executes a fence: if it acquires, acquires the clocks that relaxed strong reads have observed; if it releases, saves the
+    /// current clock, which later strong writes release.
+    pub(in crate::checks::races) fn fence(
+        &mut self,
+        warp: usize,
+        lanes: u32,
+        scope: MemoryScope,
+        sides: FenceSides,
+    ) {
         let clocks = &mut self.warps[warp];
         clocks.split(lanes);
         let mut changed = 0;
         let now = clocks.now;
         for group in clocks.groups_of_mut(lanes) {
-            for observed in group.observed[..=scope as usize].iter_mut().filter_map(Option::take) {
+            let observed = group.observed[..=scope as usize].iter_mut().filter(|_| sides.acquires);
+            for observed in observed.filter_map(Option::take) {
                 changed |= if group.clock.join(&observed) { group.lanes } else { 0 };
             }
-            let fence = Fence { time: now, clock: group.clock.clone() };
-            group.fences[..=scope as usize].fill(Some(fence));
+            if sides.releases {
+                let fence = Fence { time: now, clock: group.clock.clone() };
+                group.fences[..=scope as usize].fill(Some(fence));
+            }
         }
         self.log_other_clusters(warp, changed);
         self.advance(warp);

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::scope::MemoryScope;
+use super::scope::{FenceSides, MemoryScope};
 use super::state::SyncState;
 use crate::checks::races::clock::{ClusterClock, ClusterClocks, FenceScClocks, VectorClock, join_clocks};
 
@@ -34,7 +34,7 @@ impl SyncState {
             group.fenced_sc = Some(now);
         }
         self.log_other_clusters(warp, changed);
-        self.fence(warp, lanes, MemoryScope::Grid);
+        self.fence(warp, lanes, MemoryScope::Grid, FenceSides { acquires: true, releases: true });
     }
 
     /// Clocks at the fences that happened before a strong write by a lane.

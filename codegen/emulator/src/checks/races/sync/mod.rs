@@ -11,5 +11,6 @@ mod state;
 
 pub(super) use lanes::AccessorClocks;
 pub(super) use objects::{Initialisation, LastUse};
+pub(in crate::checks::races) use scope::FenceSides;
 pub(crate) use scope::{MemoryOrder, MemoryScope};
 pub(super) use state::{ClockChange, SyncState, clocks_at};

@@ -21,3 +21,10 @@ pub(crate) struct MemoryOrder {
     pub(crate) releases: bool,
     pub(crate) scope: MemoryScope,
 }
+
+/// Sides of a fence: `fence.acquire` only acquires, `fence.release` only releases.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::checks::races) struct FenceSides {
+    pub(in crate::checks::races) acquires: bool,
+    pub(in crate::checks::races) releases: bool,
+}
