@@ -6,7 +6,7 @@ use super::lane_loop::{NOP, lane_loop, op1, ops};
 use super::races;
 use super::resolve::resolve;
 use super::tensor_maps;
-use crate::checks::races::{ACQUIRES_ONLY, FenceKind, RELEASES_ONLY};
+use crate::checks::races::{ACQUIRES_ONLY, FenceKind, OF_GLOBAL, OF_SHARED, RELEASES_ONLY};
 use crate::code::access::{
     Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace,
 };
@@ -242,6 +242,9 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
                 _ if op.has("cluster") => FenceKind::Cluster,
                 _ => FenceKind::Cta,
             };
+            let of_shared = op.has("shared::cta") || op.has("shared::cluster");
+            let of_spaces =
+                if of_shared { OF_SHARED } else { 0 } | if op.has("global") { OF_GLOBAL } else { 0 };
             let one_sided = match (op.has("acquire"), op.has("release")) {
                 (true, false) => ACQUIRES_ONLY,
                 (false, true) => RELEASES_ONLY,
@@ -266,6 +269,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             // One-sided fences only acquire, or only release.
             let kind = match kind {
                 FenceKind::Cta | FenceKind::Cluster | FenceKind::Grid => kind as u64 | one_sided,
+                FenceKind::AsyncProxy => kind as u64 | of_spaces,
                 _ => kind as u64,
             };
             op.imm = kind;

@@ -142,6 +142,11 @@ fn a_bulk_copy_to_the_bytes_of_a_former_mbarrier_needs_a_proxy_fence() {
         )
     };
     clean(WARP, &body("fence.proxy.async.shared::cta;"));
+    clean(WARP, &body("fence.proxy.async;"));
+    assert_eq!(
+        run(&body("fence.proxy.async.global;"), WARP).expect_err("shared").kind,
+        FindingKind::ProxyFence
+    );
     assert_eq!(run(&body(""), WARP).expect_err("a finding").kind, FindingKind::ProxyFence);
     let unchecked = Checks { proxy_fences: false, ..Checks::ALL };
     run_with(&body(""), WARP, unchecked).expect("no finding");
@@ -618,6 +623,25 @@ fn a_store_ends_a_release_sequence() {
     let three = LaunchConfig { grid: [3, 1, 1], ..CTAS };
     clean(three, &body("atom.relaxed.gpu.global.exch.b32 %r4, [%data], %r3;"));
     races(three, &body("st.relaxed.gpu.global.u32 [%data], %r3;"));
+}
+
+/// A fence of the other state space orders nothing.
+#[test]
+fn proxy_fences_are_of_a_state_space() {
+    let body = |fence: &str| {
+        format!(
+            "@!%p bra END; mbarrier.init.shared.b64 [gate], 1; fence.mbarrier_init.release.cluster; st.global.u32 [%data], 7; {fence}
+            mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], 16;
+            cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 16, [gate];
+            WAIT: mbarrier.try_wait.parity.shared::cta.b64 %q, [gate], 0; @!%q bra WAIT;
+            END: ret;"
+        )
+    };
+    clean(WARP, &body("fence.proxy.async.global;"));
+    clean(WARP, &body("fence.proxy.async;"));
+    for wrong in ["fence.proxy.async.shared::cta;", "fence.proxy.async.shared::cluster;"] {
+        assert_eq!(run(&body(wrong), WARP).expect_err("a finding").kind, FindingKind::ProxyFence);
+    }
 }
 
 /// All lanes of a warp issue one store, as epilogues of CUTLASS do.

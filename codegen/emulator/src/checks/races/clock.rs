@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
 
 /// Logical time of a cluster, which advances whenever a thread of the cluster releases a clock.
@@ -168,13 +169,19 @@ impl FenceScClocks {
     }
 }
 
+/// Index of a space in [`VectorClock::async_proxy`].
+pub(super) fn async_proxy_index(space: Space) -> usize {
+    usize::from(space != Space::Shared)
+}
+
 /// Vector clock of a thread.
 #[derive(Clone, Default)]
 pub(super) struct VectorClock {
     /// Clock of the thread's own cluster.
     pub(super) own: Arc<ClusterClock>,
-    /// The part of `own` that a proxy fence has made visible to the async proxy, which executes bulk copies.
-    pub(super) async_proxy: Option<Arc<ClusterClock>>,
+    /// The parts of `own` that proxy fences have made visible to the async proxy, which executes bulk copies: of writes to shared
+    /// and to global memory.
+    pub(super) async_proxy: [Option<Arc<ClusterClock>>; 2],
     /// Clocks of other clusters.
     pub(super) others: Option<Arc<ClusterClocks>>,
     /// `None` without `fence.sc`.
@@ -182,13 +189,20 @@ pub(super) struct VectorClock {
 }
 
 impl VectorClock {
+    /// The part of `own` whose writes to memory of a space are visible to the async proxy.
+    pub(super) fn visible_to_async_proxy(&self, space: Space) -> Option<&ClusterClock> {
+        self.async_proxy[async_proxy_index(space)].as_deref()
+    }
+
     /// Joins another thread's clock into this clock; returns whether the clock of another cluster changed.
     pub(super) fn join(&mut self, other: &VectorClock) -> bool {
         join(&mut self.own, &other.own);
-        match (&mut self.async_proxy, &other.async_proxy) {
-            (Some(mine), Some(theirs)) => join(mine, theirs),
-            (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
-            (_, None) => {}
+        for pair in self.async_proxy.iter_mut().zip(&other.async_proxy) {
+            match pair {
+                (Some(mine), Some(theirs)) => join(mine, theirs),
+                (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
+                (_, None) => {}
+            }
         }
         match (&mut self.sc, &other.sc) {
             (Some(mine), Some(theirs)) if !Arc::ptr_eq(mine, theirs) => {
@@ -218,7 +232,7 @@ impl VectorClock {
             Some(own) => own.clear(),
             None => self.own = Arc::default(),
         }
-        (self.async_proxy, self.others, self.sc) = (None, None, None);
+        (self.async_proxy, self.others, self.sc) = (Default::default(), None, None);
     }
 
     /// Clocks of all clusters by position in the grid; `cluster` is the position of the thread's own cluster.
@@ -232,6 +246,6 @@ impl VectorClock {
     pub(super) fn from_clusters(cluster: u64, mut clocks: ClusterClocks) -> VectorClock {
         let own = clocks.remove(&cluster).unwrap_or_default();
         let others = (!clocks.is_empty()).then(|| Arc::new(clocks));
-        VectorClock { own, async_proxy: None, others, sc: None }
+        VectorClock { own, async_proxy: Default::default(), others, sc: None }
     }
 }

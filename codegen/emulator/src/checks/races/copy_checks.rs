@@ -189,7 +189,6 @@ impl RaceDetector {
         {
             return Err(BulkCopyConflict::UnfencedMbarrier { address });
         }
-        let visible = sync.clock(warp, lane).async_proxy.as_deref();
         let strength = match target.0 {
             _ if !is_atomic => 0,
             Space::Global => STRONG_IN_CLUSTER | STRONG_IN_GRID,
@@ -208,6 +207,7 @@ impl RaceDetector {
         };
         for (space, (start, bytes), writes) in ranges.iter().flat_map(each) {
             let shadow = if space == Space::Shared { &mut *shared } else { &mut *global };
+            let visible = sync.clock(warp, lane).visible_to_async_proxy(space);
             let clocks = if writes { &writing } else { &reading };
             let end = start + bytes;
             let unit = Unit::of(start | bytes);

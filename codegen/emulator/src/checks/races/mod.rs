@@ -44,4 +44,6 @@ pub(crate) use peer_checks::LatePeerAccess;
 pub(crate) use race::{ClusterRace, EarlierAccess, Race};
 pub(crate) use strong::LocationLock;
 pub(crate) use sync::{MemoryOrder, MemoryScope};
-pub(crate) use synchronise::{ACQUIRES_ONLY, FenceKind, RELEASES_ONLY, UnorderedInit, UnorderedUse};
+pub(crate) use synchronise::{
+    ACQUIRES_ONLY, FenceKind, OF_GLOBAL, OF_SHARED, RELEASES_ONLY, UnorderedInit, UnorderedUse,
+};

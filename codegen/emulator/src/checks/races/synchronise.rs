@@ -2,6 +2,7 @@
 
 use super::detector::RaceDetector;
 use super::sync::{FenceSides, Initialisation, LastUse, MemoryScope};
+use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
 
 /// Effect of a fence instruction.
@@ -28,6 +29,11 @@ pub(crate) enum FenceKind {
 pub(crate) const ACQUIRES_ONLY: u64 = 1 << 8;
 /// Flag of a [`FenceKind`] as a number: `fence.release`.
 pub(crate) const RELEASES_ONLY: u64 = 1 << 9;
+
+/// Flag of a [`FenceKind`] as a number: `fence.proxy.async.shared::cta` and `.shared::cluster`.
+pub(crate) const OF_SHARED: u64 = 1 << 10;
+/// Flag of a [`FenceKind`] as a number: `fence.proxy.async.global`.
+pub(crate) const OF_GLOBAL: u64 = 1 << 11;
 
 impl FenceKind {
     fn from_code(code: u64) -> FenceKind {
@@ -69,7 +75,14 @@ impl RaceDetector {
             FenceKind::Cluster => self.sync.fence(warp, lanes, MemoryScope::Cluster, sides),
             FenceKind::Grid => self.sync.fence(warp, lanes, MemoryScope::Grid, sides),
             FenceKind::GridSc => self.sync.fence_sc(warp, lanes),
-            FenceKind::AsyncProxy => self.sync.fence_async_proxy(warp, lanes),
+            FenceKind::AsyncProxy => {
+                let spaces: &[Space] = match code & (OF_SHARED | OF_GLOBAL) {
+                    OF_SHARED => &[Space::Shared],
+                    OF_GLOBAL => &[Space::Global],
+                    _ => &[Space::Shared, Space::Global],
+                };
+                self.sync.fence_async_proxy(warp, lanes, spaces);
+            }
             FenceKind::MbarrierInit => self.sync.fence_mbarrier_inits(warp, lanes),
             FenceKind::Other => {}
         }

@@ -66,7 +66,7 @@ impl RaceDetector {
             let race = Race { lane, ..Race::new(conflict) };
             return Err(BulkCopyConflict::Race { space: Space::Shared, race });
         }
-        let visible = sync.clock(warp, lane).async_proxy.as_deref();
+        let visible = sync.clock(warp, lane).visible_to_async_proxy(Space::Shared);
         match shared.find_unfenced_write(part, visible) {
             Some((stamp, address)) if *proxy_fences => Err(BulkCopyConflict::MissingProxyFence {
                 space: Space::Shared,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::lanes::Fence;
 use super::scope::{FenceSides, MEMORY_SCOPES, MemoryOrder, MemoryScope};
 use super::state::SyncState;
-use crate::checks::races::clock::{ClusterClock, VectorClock};
+use crate::checks::races::clock::{ClusterClock, VectorClock, async_proxy_index};
+use crate::finding::Space;
 
 impl SyncState {
     /// Executes a fence: if it acquires, acquires the clocks that relaxed strong reads have observed; if it releases, saves the
@@ -35,19 +36,24 @@ impl SyncState {
         self.advance(warp);
     }
 
-    /// Executes a proxy fence: makes the accesses in the current clock, and the mbarriers initialised so far, visible
-    /// to the async proxy.
-    pub(in crate::checks::races) fn fence_async_proxy(&mut self, warp: usize, lanes: u32) {
+    /// Executes a proxy fence: makes the accesses of memory of some spaces in the current clock, and the mbarriers initialised so
+    /// far, visible to the async proxy.
+    pub(in crate::checks::races) fn fence_async_proxy(&mut self, warp: usize, lanes: u32, spaces: &[Space]) {
         let clocks = &mut self.warps[warp];
         clocks.split(lanes);
         let now = clocks.now;
         for group in clocks.groups_of_mut(lanes) {
             let mut visible = ClusterClock::clone(&group.clock.own);
             visible.raise(warp, group.lanes, now);
-            group.clock.async_proxy = Some(Arc::new(visible));
+            let visible = Arc::new(visible);
+            for &space in spaces {
+                group.clock.async_proxy[async_proxy_index(space)] = Some(visible.clone());
+            }
         }
         self.advance(warp);
-        self.fence_mbarrier_inits(warp, lanes);
+        if spaces.contains(&Space::Shared) {
+            self.fence_mbarrier_inits(warp, lanes);
+        }
     }
 
     /// Clock that a strong write by a lane releases at each [`MemoryScope`].
