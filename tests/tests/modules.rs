@@ -108,7 +108,7 @@ fn circle(module: &Module, dependencies: &BTreeMap<Module, BTreeSet<Module>>) ->
                 return Some(path);
             }
             if seen.insert(next.clone()) {
-                paths.push([&path[..], &[next.clone()]].concat());
+                paths.push([&path[..], std::slice::from_ref(next)].concat());
             }
         }
     }

@@ -179,10 +179,11 @@ pub fn halve(
     if is_used {
         // A row that does not exist is not read.
         let x = x.bytes(mul_wide(select(exists, token, first), s.cols * 4));
-        let units: Vec<Unit> = (0..s.passes()).map(|pass| Unit::load(x, exists, pass, s)).collect();
+        let row = Row { x, exists, norm };
+        let units: Vec<Unit> = (0..s.passes()).map(|pass| Unit::load(&row, pass, s)).collect();
         let inputs = units.iter().flat_map(|unit| &unit.values);
         let squares = inputs.fold(val(0.0f32), |sum, &value| fma(value, value, sum));
-        let units: Vec<Unit> = units.into_iter().map(|unit| unit.normalised(&weights, norm, s)).collect();
+        let units: Vec<Unit> = units.into_iter().map(|unit| unit.normalised(&weights, row.norm, s)).collect();
         let inputs = units.iter().flat_map(|unit| &unit.values);
         let largest = inputs.fold(val(0.0f32), |largest, value| largest.max(value.abs()));
         let largest = largest_of_token(largest, s);
@@ -199,21 +200,29 @@ pub fn halve(
             y.bytes(s.factors()).cast::<f32>().at(token).store(factor);
         }
         for unit in units {
-            store_rounded(unit, (x, exists, norm), up, (token, y), s);
+            store_rounded(unit, &row, up, (token, y), s);
         }
     }
+}
+
+/// The inputs of the thread's token.
+struct Row {
+    x: Ptr<Global, f32>,
+    /// Whether the token exists.
+    exists: Val<bool>,
+    norm: Option<Ptr<Global, f32>>,
 }
 
 /// Stores a unit's inputs times `up` as f16.
 fn store_rounded(
     unit: Unit,
-    (x, exists, norm): (Ptr<Global, f32>, Val<bool>, Option<Ptr<Global, f32>>),
+    row: &Row,
     up: Val<f32>,
     (token, y): (Val<u32>, Ptr<Global, u8>),
     s: &HalveShape,
 ) {
     let unit = if s.passes() > HELD_PASSES {
-        Unit::load(x, exists, unit.pass, s).normalised(&[], norm, s)
+        Unit::load(row, unit.pass, s).normalised(&[], row.norm, s)
     } else {
         unit
     };
@@ -255,10 +264,10 @@ struct Unit {
 
 impl Unit {
     /// Loads the thread's unit of a pass.
-    fn load(x: Ptr<Global, f32>, exists: Val<bool>, pass: u32, s: &HalveShape) -> Unit {
+    fn load(row: &Row, pass: u32, s: &HalveShape) -> Unit {
         let unit = Unit { pass, values: Vec::new() };
-        let values = unit.load_values(x, s);
-        Unit { values: values.into_iter().map(|value| select(exists, value, 0.0f32)).collect(), ..unit }
+        let values = unit.load_values(row.x, s);
+        Unit { values: values.into_iter().map(|value| select(row.exists, value, 0.0f32)).collect(), ..unit }
     }
 
     /// Index of the unit.

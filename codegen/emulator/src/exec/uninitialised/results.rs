@@ -203,7 +203,7 @@ fn dependent_bits(
             let fill = u64::from(has_ones);
             let values = if of_integers {
                 // All elements are positive, so no two differences cancel each other.
-                bits.map(|bits| POSITIVE & !nibbles(bits) | (POSITIVE & nibbles(bits)) * fill)
+                bits.map(|bits| (POSITIVE & !nibbles(bits)) | (POSITIVE & (nibbles(bits) * fill)))
             } else {
                 std::array::from_fn(|lane| old[lane] & !bits[lane] | (bits[lane] * fill))
             };
