@@ -103,7 +103,7 @@
 //! atomic, asynchronous or other instruction with an effect, or are stored to global memory. A store to global memory may
 //! copy uninitialised bytes beside initialised ones, unless they come from shared memory; the copied bytes stay
 //! uninitialised. Arithmetic makes its whole result uninitialised. Moves, shuffles and bitwise operations make only the
-//! dependent result bits uninitialised, products of float matrices only the dependent result elements. Instructions of 256
+//! dependent result bits uninitialised, products of matrices only the dependent result elements. Instructions of 256
 //! bits, `wmma.load`, `vprintf` and `wgmma` report uninitialised operands even if nothing depends on them.
 //!
 //! # Products of warpgroups
@@ -145,8 +145,9 @@
 //! warps took turns, unless that order changes what the kernel does. Bulk copies need a proxy fence after writes by
 //! instructions, and a fence after the initialisation of their mbarrier ([`FindingKind::ProxyFence`]).
 //!
-//! Two races are missed: only the last strong write to an address is remembered, and the source of an asynchronous copy
-//! is compared with writes of its own CTA only.
+//! Missed races: only the last strong write to an address is remembered; the source of an asynchronous copy is compared with
+//! writes of its own CTA only; `cp.async.bulk.wait_group.read`, which waits for reads of the source, counts as the wait for the
+//! whole copy; and `ld.global.nc` may read what the kernel has written.
 //!
 //! # Clusters
 //!
