@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::scalar::{Bf16x2, F16x2, Scalar};
+use super::scalar::{Bf16x2, F16x2, Scalar, mark};
 use super::value::IntoVal;
 
 /// Scalars with `+ - *`, `min` and `max`.
@@ -76,10 +76,6 @@ impl WideFloat for f64 {
     note = "keep the sum in a wider type"
 )]
 pub trait AtomicNumber: Number {}
-
-macro_rules! mark {
-    ($($marker:ident: $($ty:ty)*;)*) => { $($(impl $marker for $ty {})*)* };
-}
 
 mark! {
     Number: u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 f64 F16x2 Bf16x2;

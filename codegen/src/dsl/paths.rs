@@ -2,7 +2,8 @@
 //!
 //! Every side of a branch can be chosen, since conditions are known only on the GPU. Paths have one of three goals, in
 //! this order ([`Goal`]). The first paths cover pairs: any two sides that can follow each other, and zero, one and several
-//! iterations of every loop. The next ones cover the sides that are left. The last ones are long: they stay in loops.
+//! iterations of every loop. The next paths take the sides of branches that no path has taken yet. The last paths are
+//! long: they repeat the bodies of loops up to 1,024 times.
 
 use rustc_hash::FxHashMap;
 

@@ -117,6 +117,8 @@ macro_rules! mark {
     ($($marker:ident: $($ty:ty)*;)*) => { $($(impl $marker for $ty {})*)* };
 }
 
+pub(super) use mark;
+
 mark! {
     Bits: bool u8 u16 u32 u64 i8 i16 i32 i64;
     Word: u32 i32 f32 F16x2 Bf16x2 u64 i64 f64;

@@ -92,10 +92,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) params: &'a [u8],
     pub(crate) geometry: Geometry,
     pub(crate) dynamic_shared: u32,
-    /// Whether reads of uninitialised bytes and registers are checked.
-    pub(crate) checks: bool,
     /// The optional checks of the run.
-    pub(crate) optional: Checks,
+    pub(crate) checks: Checks,
     /// Profile traits of the instructions, if the launch is profiled.
     pub(crate) profile: Option<&'a [ProfileTraits]>,
     pub(crate) resolver: Resolver,

@@ -185,7 +185,7 @@ fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     if !into_shared {
         cx.worker.counters.global_bytes_stored += moved;
     }
-    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
     let within = if into_shared { to } else { from.1 };
     shared.reserve(within, size, into_shared);
     let second = (from_shared && into_shared).then_some(from.1);

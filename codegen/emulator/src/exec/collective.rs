@@ -129,7 +129,7 @@ lane_loop! {
             sources[lane] = if inside { source as u32 & 31 } else { own as u32 };
             valid |= (inside as u32) << lane;
         }
-        if cx.active != u32::MAX && cx.launch.checks {
+        if cx.active != u32::MAX && cx.launch.checks.memory {
             let read = lanes_of(cx.active).fold(0, |read, lane| read | 1 << sources[lane]);
             if read & !cx.active != 0 {
                 return from_inactive(cx, read & !cx.active);

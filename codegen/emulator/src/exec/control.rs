@@ -56,7 +56,7 @@ fn set_max_registers(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(cx) {
         return Flow::Fault;
     }
-    if cx.launch.program.entry_registers.is_none() || !cx.launch.optional.registers {
+    if cx.launch.program.entry_registers.is_none() || !cx.launch.checks.registers {
         return Flow::Next;
     }
     let request = RegisterRequest { increases: i.imm & INCREASES != 0, count: i.imm as u32 };

@@ -112,7 +112,7 @@ fn issue(cx: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
     }
     let (warp, pc) = (cx.warp.index, cx.warp.pc);
     cx.worker.counters.global_bytes_loaded += copied as u64;
-    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
     shared.reserve(target, bytes as u64, true);
     under_way.groups(warp, false).issue(AsyncCopy {
         warp,
@@ -155,7 +155,7 @@ fn wait_group(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     let allowed = (i.imm >> ALLOWED).min(u32::MAX as u64) as u32;
     let (warp, bulk) = (cx.warp.index, i.imm & BULK != 0);
-    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
     let mut limits = under_way.groups(warp, bulk).committed.map(|groups| groups.saturating_sub(allowed));
     for lane in lanes_of(!cx.active) {
         limits[lane] = 0;

@@ -50,7 +50,7 @@ fn init(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             let detail = format!("an arrival count of {count}, which is not between 1 and {MAX_COUNT}");
             return misuse(cx, lane, address, detail);
         }
-        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
         under_way.init(address, count);
         shared.reserve(address, MBARRIER_BYTES, true);
         if cx.cluster.races.is_some() && !races::init_mbarrier(cx, lane, address) {
@@ -74,7 +74,7 @@ fn invalidate(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             let detail = "`mbarrier.inval` while copies in flight signal the mbarrier".to_string();
             return misuse(cx, lane, address, detail);
         }
-        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
         under_way.mbarriers.retain(|mbarrier| mbarrier.address != address);
         shared.release(address, MBARRIER_BYTES, false);
         if cx.cluster.races.is_some() && !races::invalidate_mbarrier(cx, lane, address) {
@@ -269,7 +269,7 @@ fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             // The ISA names 0 and 1; an H200 looks at the lowest bit, and Triton passes 0 and −1.
             _ => Awaited::Parity(operand as u32 & 1),
         };
-        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
         let completed = under_way.complete_due(&mut shared, address);
         if cx.cluster.races.is_some() && !races::test_mbarrier(cx, lanes, address) {
             return Flow::Fault;

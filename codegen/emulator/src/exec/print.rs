@@ -31,7 +31,7 @@ impl LaneArguments<'_, '_> {
         if space == Space::Local {
             let local = self.cx.warp.local.bytes;
             let launch = self.cx.launch;
-            let between = launch.checks && !launch.program.is_in_local_variable(at, bytes);
+            let between = launch.checks.memory && !launch.program.is_in_local_variable(at, bytes);
             if at > local || bytes > local - at || between {
                 let detail = "`vprintf` reads past the end of a local variable";
                 self.cx.fault(FindingKind::OutOfBounds, self.lane as u32, detail);

@@ -158,7 +158,7 @@ fn number<A: Arguments>(
 }
 
 impl Conversion {
-    /// Sign of a number, or the character in its place: `-`, `+`, a space or nothing.
+    /// Sign character of a number: `-`, `+` or a space; empty for none.
     fn sign(&self, negative: bool) -> &'static str {
         match negative {
             true => "-",

@@ -389,7 +389,7 @@ pub(crate) fn stores_agree<T: PartialEq>(
     pointers: &[*mut u8; LANES],
     values: &[T; LANES],
 ) -> bool {
-    if !cx.launch.optional.different_values {
+    if !cx.launch.checks.different_values {
         return true;
     }
     let bytes = size_of::<T>();

@@ -98,7 +98,7 @@ fn store(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             }
         }
         let (warp, pc) = (cx.warp.index, cx.warp.pc);
-        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
         // Reductions to the same address may be in flight at the same time.
         if update.is_none() {
             shared.reserve(to, bytes, true);

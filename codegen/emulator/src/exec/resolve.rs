@@ -225,11 +225,11 @@ fn resolve_scattered(
         return None;
     }
     let initialised = || if span > NARROW { map.is_full(low, span) } else { map.is_initialised(low, span) };
-    if (cx.launch.checks || space == Space::Global) && !initialised() {
+    if (cx.launch.checks.memory || space == Space::Global) && !initialised() {
         for lane in lanes_of(cx.active) {
             let offset = offsets[lane] as u64;
             if access != Access::Store
-                && cx.launch.checks
+                && cx.launch.checks.memory
                 && !map.is_initialised(offset, bytes)
                 && !cx.worker.admits_uninitialised
             {
@@ -257,7 +257,7 @@ fn checked_pointer(
     bytes: u64,
     access: Access,
 ) -> Option<*mut u8> {
-    let checks = cx.launch.checks;
+    let checks = cx.launch.checks.memory;
     match space {
         Space::Global => {
             let live = &cx.launch.table.live;
@@ -416,7 +416,9 @@ fn resolve_each(
         let local = cx.warp.local.bytes;
         let found = match space {
             Space::Local if address > local || bytes > local - address => None,
-            Space::Local if cx.launch.checks && !cx.launch.program.is_in_local_variable(address, bytes) => {
+            Space::Local
+                if cx.launch.checks.memory && !cx.launch.program.is_in_local_variable(address, bytes) =>
+            {
                 None
             }
             Space::Local => checked_pointer(cx, space, lane as u64 * local + address, bytes, access),

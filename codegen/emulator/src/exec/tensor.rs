@@ -203,7 +203,7 @@ fn read_map(cx: &mut ExecutionContext<'_>, lane: usize, address: u64, rank: usiz
         unsafe { from.cast_const().copy_to_nonoverlapping(bytes.as_mut_ptr(), TENSOR_MAP_BYTES) };
     }
     if space == Space::Global
-        && cx.launch.optional.proxy_fences
+        && cx.launch.checks.proxy_fences
         && let Some(detail) = tensor_maps::unordered_change(cx, at)
     {
         cx.fault(FindingKind::ProxyFence, lane as u32, detail);

@@ -130,7 +130,7 @@ fn step(cx: &mut ExecutionContext<'_>, inst: &Inst, lanes: &mut u64) -> Flow {
 fn check_registers(cx: &mut ExecutionContext<'_>, inst: &Inst, mask: u32) -> bool {
     let program = cx.launch.program;
     let check = &program.register_checks[inst.register_check as usize - 1];
-    if cx.launch.checks {
+    if cx.launch.checks.memory {
         let lanes = |register| if program.is_guard(inst.guard, register) { mask } else { cx.active };
         let conditionally = match check.conditional_reads[..] {
             [] => 0,

@@ -85,7 +85,7 @@ impl RunningCluster {
         state.races = launch
             .races
             .as_ref()
-            .map(|_| Box::new(RaceDetector::new(state.shared.bytes, launch.optional.proxy_fences)));
+            .map(|_| Box::new(RaceDetector::new(state.shared.bytes, launch.checks.proxy_fences)));
         let warps = (0..ctas * warps).map(warp).collect();
         RunningCluster { state, warps, charged: 0, waits: false, failed_rounds: 0, digest: 0, idle_turns: 0 }
     }
@@ -97,7 +97,7 @@ impl RunningCluster {
         if let Some(count) = launch.program.entry_registers {
             self.state.registers.reset(geometry.cluster_size(), self.state.warps, count);
         }
-        if launch.checks {
+        if launch.checks.memory {
             self.state.reserve_guards();
         }
         if let Some(offset) = launch.program.reserved_shared(launch.dynamic_shared) {

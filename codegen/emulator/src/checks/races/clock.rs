@@ -151,14 +151,15 @@ pub(super) fn join_clocks(mine: &mut ClusterClocks, theirs: &ClusterClocks) -> b
     changed
 }
 
-/// Clocks that fences with `.sc` pass on: see `sync/fence_sc.rs`.
+/// Clocks at `fence.sc` operations: see `sync/fence_sc.rs`.
 #[derive(Clone, Default)]
 pub(super) struct FenceScClocks {
-    /// Clock of the thread's own cluster at the fences that happened before, without the thread's own accesses.
+    /// Joined clocks, for the thread's own cluster, at the `fence.sc` operations that happened before. The time of the thread's own
+    /// last fence is in its lane group.
     pub(super) own: Arc<ClusterClock>,
-    /// Clocks of other clusters at these fences.
+    /// Joined clocks of other clusters at these operations.
     pub(super) others: ClusterClocks,
-    /// Clocks at the fences that precede the thread's next one in Fence-SC order.
+    /// Joined clocks at the `fence.sc` operations that precede the thread's next one in Fence-SC order.
     pub(super) observed: ClusterClocks,
 }
 

@@ -19,7 +19,7 @@ use crate::lanes::{LANES, lanes_of};
 
 /// Race detector of a cluster: recorded accesses, and vector clocks of the threads.
 pub(crate) struct RaceDetector {
-    /// Whether missing proxy fences are found.
+    /// Whether a missing proxy fence is a finding.
     pub(super) proxy_fences: bool,
     pub(super) sync: SyncState,
     pub(super) shared: Shadow,

@@ -220,7 +220,7 @@ fn begin(cx: &mut ExecutionContext<'_>, list: &[u32]) -> Option<(Operation, Comm
         return None;
     }
     let (warp, pc) = (cx.warp.index, cx.warp.pc);
-    if cx.launch.checks && !check_issue(cx, list) {
+    if cx.launch.checks.memory && !check_issue(cx, list) {
         return None;
     }
     let common = common_operands(cx, list)?;
@@ -338,7 +338,7 @@ fn read(cx: &mut ExecutionContext<'_>, operation: &mut Operation, chunks: &[Chun
 /// Puts an operation in flight, with its results in the states of its registers.
 fn issue(cx: &mut ExecutionContext<'_>, operation: Operation, shape: u32) {
     let (warp, pc) = (cx.warp.index, cx.warp.pc);
-    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
     let merged = under_way.wgmma.warp(warp).merge(&operation);
     if !merged {
         for &range in &operation.reads {
@@ -394,7 +394,7 @@ pub(super) fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if cx.cluster.races.is_some() {
         races::complete_wgmma(cx, &reads, complete);
     }
-    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
+    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks.memory);
     let released: Vec<_> = reads.into_iter().flat_map(|read| read.ranges).collect();
     for &range in &released {
         under_way.wgmma.end_read(range, |chunk| shared.release(chunk, CHUNK, false));

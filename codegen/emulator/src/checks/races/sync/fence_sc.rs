@@ -1,4 +1,4 @@
-//! `fence.sc` of the scope of the grid, which all such fences of a launch order among themselves.
+//! `fence.sc` of `.gpu` or `.sys` scope, and the order among these fences.
 //!
 //! A `fence.sc` synchronises with each later one in Fence-SC order (PTX ISA, "Memory Consistency Model"). That order is known
 //! where the opposite one would contradict causality: a strong write that a fence happened before is observed by a strong read
@@ -15,8 +15,8 @@ use super::state::SyncState;
 use crate::checks::races::clock::{ClusterClock, ClusterClocks, FenceScClocks, VectorClock, join_clocks};
 
 impl SyncState {
-    /// Executes a `fence.sc` of the scope of the grid: a fence that also acquires the clocks at the fences before it in
-    /// Fence-SC order.
+    /// Executes a `fence.sc` of `.gpu` or `.sys` scope: an acquire-release fence that also acquires the clocks at the `fence.sc`
+    /// operations before it in Fence-SC order.
     pub(in crate::checks::races) fn fence_sc(&mut self, warp: usize, lanes: u32) {
         let cluster = self.cluster;
         let clocks = &mut self.warps[warp];

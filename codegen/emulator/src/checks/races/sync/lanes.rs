@@ -23,7 +23,7 @@ pub(super) struct LaneGroup {
     /// Released clocks that relaxed strong reads have observed, indexed by [`MemoryScope`]. The next fence of at least
     /// that scope acquires the clock.
     pub(super) observed: [Option<VectorClock>; MEMORY_SCOPES],
-    /// Time of the group's last `fence.sc` of the scope of the grid.
+    /// Time of the group's last `fence.sc` of `.gpu` or `.sys` scope.
     pub(super) fenced_sc: Option<Time>,
 }
 

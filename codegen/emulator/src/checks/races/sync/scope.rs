@@ -22,7 +22,7 @@ pub(crate) struct MemoryOrder {
     pub(crate) scope: MemoryScope,
 }
 
-/// Sides of a fence: `fence.acquire` only acquires, `fence.release` only releases.
+/// Semantics of a fence: `fence.acquire` only acquires, `fence.release` only releases, other fences do both.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::checks::races) struct FenceSides {
     pub(in crate::checks::races) acquires: bool,
