@@ -299,7 +299,7 @@ fn mutants_of_kernels_are_found() {
         drop a fence                            28        18          0     10        0
         drop a store                            60        40         20      0        0
         drop a warp barrier                      4         4          0      0        0
-        drop a wgmma commit                     16         1          2     13        0
+        drop a wgmma commit                     16         2          2     12        0
         drop a wgmma fence                      16         0         15      1        0
         drop an atomic operation                 3         1          2      0        0
         drop an mbarrier arrival                38        36          0      2        0
@@ -308,7 +308,7 @@ fn mutants_of_kernels_are_found() {
         expect one more arrival                 42        42          0      0        0
         flip an mbarrier's parity               42        40          2      0        0
         invert a branch                         59        38         12      9        0
-        invert a comparison                     57        34         14      9        0
+        invert a comparison                     57        33         15      9        0
         load the next word                      60        29         30      1        0
         min instead of max                      43         7         30      6        0
         move a barrier before accesses           6         2          0      4        0
@@ -320,9 +320,9 @@ fn mutants_of_kernels_are_found() {
         store to the next word                  60        59          1      0        0
         swap operands                           55        26         25      4        0
         swap selected values                    57        28         29      0        0
-        wait for one wgmma group less           16         0          2     14        0
+        wait for one wgmma group less           16         1          2     13        0
         wait without a loop                     42        30          3      9        0
-        all                                   1068       730        229    109        0
+        all                                   1068       731        230    107        0
 
         Survivors:
     "#]]

@@ -8,87 +8,84 @@ use crate::kernels::gemv::LaneMap;
 
 /// Consumer warps: the sums of this warp's tiles and its warpgroup's part of the tokens. Each tile of a warp belongs to
 /// a tile of 64 rows of the warpgroup.
+///
+/// The last products of a block of columns run while the first weights of the next block are decoded.
 #[device]
 pub(super) fn multiply(rings: Rings, block: &BlockOfRows, s: &GemmShape) -> Sums {
-    let mut sums = vec![WarpgroupSums::zero(s.tiling.warp_tokens); s.tiling.warp_tiles as usize];
+    let zero = WarpgroupSums::<f32>::zero(s.tiling.warp_tokens).into_running();
+    let mut sums: Vec<RunningSums> = vec![zero; s.tiling.warp_tiles as usize];
     let map = LaneMap::new();
     let (mut weights, mut inputs) = (rings.weights.consumer(), rings.inputs.consumer());
+    let mut last = inputs;
     let mut column = val(0u32);
     while column < block.layouts[0].blocks {
         weights.wait();
-        sums = add_columns(sums, weights.data(), &mut inputs, &map, block, s);
+        let columns = Columns { weights: weights.data(), is_first: column == 0 };
+        sums = add_columns(sums, &columns, &mut inputs, &mut last, &map, block, s);
         weights.release();
         weights.advance();
         column += 1;
     }
-    sums.iter().flat_map(|sums| sums.fragments().to_vec()).collect()
+    sums.into_iter().flat_map(|sums| sums.wait().fragments().to_vec()).collect()
 }
 
-/// Adds the products of a block of columns, whose weights are at `weights`.
-fn add_columns(
-    sums: Vec<WarpgroupSums>,
+/// A block of columns.
+struct Columns {
+    /// Its weights.
     weights: Ptr<Shared, u8>,
+    /// Whether it is the first one, with no products before it.
+    is_first: Val<bool>,
+}
+
+/// Starts to add the products of a block of columns. `last` is the stage of inputs of the last products, which may run.
+fn add_columns(
+    mut sums: Vec<RunningSums>,
+    columns: &Columns,
     inputs: &mut Consumer,
+    last: &mut Consumer,
     map: &LaneMap,
     block: &BlockOfRows,
     s: &GemmShape,
-) -> Vec<WarpgroupSums> {
+) -> Vec<RunningSums> {
     let [row, part] = s.warp_position(warp_index());
-    let mut decoders = decoders(weights, row, map, block, s);
+    let mut decoders = decoders(columns.weights, row, map, block, s);
     let ty = block.layouts[0].ty;
     let stage_chunks = s.stage_cols(ty) / 32;
     let matrices = s.block_tokens() * 16;
-    let mut sums: Vec<State> = sums.into_iter().map(State::Complete).collect();
-    let mut unreleased = None;
     for stage in 0..ty.block_cols() / s.stage_cols(ty) {
         inputs.wait();
         let from = inputs.data().bytes(part * (s.tiling.warp_tokens * 16));
         let from = MatrixDescriptor::new(from.cast::<f16>(), matrices, 128);
-        for (decoder, sums) in decoders.iter_mut().zip(&mut sums) {
+        for (tile, decoder) in decoders.iter_mut().enumerate() {
             for chunk in 0..stage_chunks {
                 let at = from.bytes(chunk * s.halve().chunk_bytes());
                 let fragments = decoder.chunk(stage * stage_chunks + chunk);
-                let products: Vec<_> = (0u32..)
+                let products: Vec<(FragmentA<f16, 4>, _)> = (0u32..)
                     .zip(fragments)
                     .map(|(half, words)| (FragmentA::from_registers(words), at.bytes(half * 2 * matrices)))
                     .collect();
-                *sums = State::Running(sums.multiply(&products));
+                sums[tile] = sums[tile].clone().multiply(&products);
                 // The registers of A of earlier products are free, and the stage of inputs that they read.
                 wait_for_products(1);
-                if let Some(stage) = unreleased.take() {
-                    let stage: Consumer = stage;
-                    stage.release();
+                if tile == 0 && chunk == 0 {
+                    if stage == 0 {
+                        release_unless(columns.is_first, *last);
+                    } else {
+                        last.release();
+                    }
                 }
             }
         }
-        unreleased = Some(*inputs);
+        *last = *inputs;
         inputs.advance();
-    }
-    let sums = sums.into_iter().map(State::wait).collect();
-    if let Some(stage) = unreleased {
-        stage.release();
     }
     sums
 }
 
-/// Sums before and after the first product of a block.
-enum State {
-    Complete(WarpgroupSums),
-    Running(RunningSums),
-}
-
-impl State {
-    fn multiply(&self, products: &[(FragmentA<f16, 4>, MatrixDescriptor<f16>)]) -> RunningSums {
-        match self {
-            State::Complete(sums) => sums.clone().multiply(products),
-            State::Running(sums) => sums.clone().multiply(products),
-        }
-    }
-
-    fn wait(self) -> WarpgroupSums {
-        match self {
-            State::Complete(sums) => sums,
-            State::Running(sums) => sums.wait(),
-        }
+/// Releases a stage unless no products have read it.
+#[device]
+fn release_unless(is_unread: Val<bool>, stage: Consumer) {
+    if !is_unread {
+        stage.release();
     }
 }

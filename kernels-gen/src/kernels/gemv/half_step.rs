@@ -17,7 +17,7 @@ use super::decode::{
     FRAGMENTS, HalfChunkBits, LaneMap, SixBitIntegers, SuperFactors, fragment, halves, nibbles_in_place,
     six_bit_words, weight_fragments,
 };
-use super::half_weights::{BlockDecoder, ChunkFragments, Pairs, down};
+use super::half_weights::{BlockDecoder, ChunkFragments, Pairs, down, each_twice};
 use crate::weights::{BlockPart, WeightType};
 
 /// Rows g and g + 8 of a tile.
@@ -103,12 +103,6 @@ impl Scaling {
         let numbers = numbers.bitcast::<F16x2>();
         self.offset.map_or(numbers * self.scale, |offset| fma(numbers, self.scale, offset)).bitcast::<u32>()
     }
-}
-
-/// The low half of a pair twice, and the high half twice. These moves cost nothing: `HMUL2` and `HFMA2` can read one half of a
-/// register for both (`.H0_H0`, `.H1_H1`).
-fn each_twice(pair: Val<F16x2>) -> [Val<F16x2>; 2] {
-    pair.unpack().map(|half| Val::<F16x2>::pack(half, half))
 }
 
 /// 1024 plus each of two bytes of a word.

@@ -134,10 +134,10 @@ fn gather(pair: [Val<f32>; 2]) -> [Val<u32>; 4] {
     std::array::from_fn(|of| shuffle_lane(own, quad + of as u32))
 }
 
-/// Both halves of a pair, each twice.
-#[device]
-fn doubled(pair: Val<u32>) -> [Val<F16x2>; 2] {
-    [0x1010u32, 0x3232].map(|selector| permute_bytes(pair, pair, selector).bitcast::<F16x2>())
+/// The low half of a pair twice, and the high half twice. These moves cost nothing: `HMUL2` and `HFMA2` can read one half of a
+/// register for both (`.H0_H0`, `.H1_H1`).
+pub(super) fn each_twice(pair: Val<F16x2>) -> [Val<F16x2>; 2] {
+    pair.unpack().map(|half| Val::<F16x2>::pack(half, half))
 }
 
 /// The A fragment of 16 columns from the bytes of rows g and g + 8.
@@ -149,8 +149,8 @@ fn half_chunk(
     scales: Val<u32>,
     offsets: Option<Val<u32>>,
 ) -> [Val<u32>; 4] {
-    let scales = doubled(scales);
-    let offsets = offsets.map(|offsets| doubled(offsets));
+    let scales = each_twice(scales.bitcast());
+    let offsets = offsets.map(|offsets| each_twice(offsets.bitcast()));
     let zero = f16::from_f32(if signed { 1024.0 + 128.0 } else { 1024.0 });
     let mut out = [val(0u32); 4];
     for (row, word) in rows.into_iter().enumerate() {
