@@ -45,7 +45,8 @@
 //!
 //! # Execution
 //!
-//! Warps have 32 lanes, diverge at branches, and reconverge at the branch's immediate post-dominator. The warps of a
+//! Warps have 32 lanes, diverge at branches, and reconverge at the branch's immediate post-dominator. If lanes of both sides meet
+//! earlier, at an instruction that they must execute together, such as a barrier, they do. The warps of a
 //! cluster (of a CTA, without clusters) take turns on one worker thread. Clusters run in parallel; a cluster that waits
 //! for another yields its worker thread. As on a device, only [`Options::resident_ctas`] CTAs run at once, and others
 //! start when these end: CTAs that all wait for one that cannot start are [`FindingKind::Residency`]. A launch whose CTAs
@@ -56,8 +57,8 @@
 //! forms of others) return the single-precision number nearest to the double-precision result. They are at least as
 //! accurate as on a device, but their bits may differ.
 //!
-//! `mma` uses the ISA's fragment layouts. Integer sums are exact. A floating-point sum is that of the exact products
-//! and the accumulator, rounded once; a device adds in an order and with a precision of its own.
+//! `mma` uses the ISA's fragment layouts. Integer sums are exact. Floating-point sums have the bits of an H200, whose tensor
+//! cores cut the terms of a sum before they add them (`ISA.md`); other devices may add in another way.
 //!
 //! `ISA.md` beside this crate's sources lists the supported instructions and how they agree with an H200, form by form.
 //!
@@ -147,7 +148,8 @@
 //!
 //! Missed races: only the last strong write to an address is remembered; the source of an asynchronous copy is compared with
 //! writes of its own CTA only; `cp.async.bulk.wait_group.read`, which waits for reads of the source, counts as the wait for the
-//! whole copy; and `ld.global.nc` may read what the kernel has written.
+//! whole copy; and `ld.global.nc` may read what the kernel has written. Accesses that a lock should order are ordered, in the
+//! schedule that runs, by its atomic operations alone, even if these never take the lock.
 //!
 //! # Clusters
 //!

@@ -218,7 +218,7 @@ struct LocalVariables {
 const LOCAL_GUARD: u64 = 256;
 /// A function with more local variables has no guard zones between them, since each thread of the emulator allocates them.
 /// Parameters of inlined calls are local variables, too.
-const MOST_GUARDED_LOCALS: usize = 32;
+const MAX_GUARDED_LOCALS: usize = 32;
 
 /// Bytes of the guard zone between two shared variables, which no access may touch. A multiple of every swizzle pattern, so
 /// that bank conflicts are those of a layout without guard zones.
@@ -402,13 +402,13 @@ fn initial_addresses(
 }
 
 /// Assigns offsets in a thread's local memory: to the function's variables, and to the stack from which `alloca` allocates.
-/// There are guard zones between the variables, unless they are more than [`MOST_GUARDED_LOCALS`].
+/// There are guard zones between the variables, unless they are more than [`MAX_GUARDED_LOCALS`].
 fn lay_out_local(
     function: &Function,
     symbols: &mut HashMap<String, Symbol>,
 ) -> Result<LocalVariables, Vec<ParseError>> {
     let (mut variables, mut end) = (Vec::new(), 0u64);
-    let guard = if function.locals.len() <= MOST_GUARDED_LOCALS { LOCAL_GUARD } else { 0 };
+    let guard = if function.locals.len() <= MAX_GUARDED_LOCALS { LOCAL_GUARD } else { 0 };
     for variable in &function.locals {
         let offset = end.next_multiple_of(variable.align as u64);
         symbols.insert(variable.name.clone(), Symbol::Local(offset));

@@ -32,11 +32,6 @@ impl LaunchConfig {
             cooperative: false,
         }
     }
-
-    /// The same launch in clusters of `ctas` CTAs along x.
-    pub fn clustered(self, ctas: u32) -> LaunchConfig {
-        LaunchConfig { cluster: Some([ctas, 1, 1]), ..self }
-    }
 }
 
 /// Optional checks of a run.

@@ -158,8 +158,8 @@ impl Loaded {
     /// Resolves a launch's kernel and encodes its arguments.
     fn bind(&self, launch: &Launch, buffers: &Buffers<'_>) -> Result<Bound<'_>, String> {
         let name =
-            launch.kernel.as_ref().ok_or("`kernel` is missing, or the metadata of Triton, `triton`")?;
-        let block = launch.block.as_ref().ok_or("`block` is missing, or the metadata of Triton, `triton`")?;
+            launch.kernel.as_ref().ok_or("the launch has no kernel: give `kernel = \"NAME\"`, or Triton's metadata by `triton = \"FILE.json\"`")?;
+        let block = launch.block.as_ref().ok_or("the launch has no block: give `block = [X, Y, Z]`, or Triton's metadata by `triton = \"FILE.json\"`")?;
         let config = LaunchConfig {
             grid: axes(&launch.grid, "grid")?,
             block: axes(block, "block")?,

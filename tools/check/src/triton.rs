@@ -237,8 +237,8 @@ mod tests {
             ),
             ("triton = \"other.json\"\ngrid = 4\nargs = []\n", "cannot read"),
             ("triton = \"softmax.ptx\"\ngrid = 4\nargs = []\n", "not Triton's"),
-            ("kernel = \"softmax\"\ngrid = 4\nargs = []\n", "`block` is missing"),
-            ("grid = 4\nblock = 128\nargs = []\n", "`kernel` is missing"),
+            ("kernel = \"softmax\"\ngrid = 4\nargs = []\n", "the launch has no block"),
+            ("grid = 4\nblock = 128\nargs = []\n", "the launch has no kernel"),
         ] {
             let error = check(launch, BOTH).expect_err(launch);
             assert!(error.contains(message), "{launch}: {error}");

@@ -67,17 +67,21 @@ impl AsyncOperations {
         self.mbarriers.push(Mbarrier::new(address, count));
     }
 
-    /// The mbarrier or copy that reserves a byte of a range, if there is one.
-    pub(crate) fn reserved_by(&self, address: u64, bytes: u64) -> Option<ReservedBy> {
+    /// What forbids an access of a range, if anything does: an mbarrier, or an operation in flight. An operation that reads the range
+    /// forbids writes alone.
+    pub(crate) fn reserved_by(&self, (address, bytes): (u64, u64), writes: bool) -> Option<ReservedBy> {
         let overlaps = |m: &&Mbarrier| m.address < address + bytes && address < m.address + MBARRIER_BYTES;
         if self.mbarriers.iter().any(|mbarrier| overlaps(&mbarrier)) {
             return Some(ReservedBy::Mbarrier);
         }
         let meets = |&(start, size): &(u64, u64)| start < address + bytes && address < start + size;
-        if let Some((_, part)) = self.wgmma.in_flight().find(|(_, part)| part.reads.iter().any(meets)) {
+        let reads = |(_, part): &(usize, &wgmma::Operation)| part.reads.iter().any(meets);
+        if writes && let Some((_, part)) = self.wgmma.in_flight().find(reads) {
             return Some(ReservedBy::Wgmma(part.pc));
         }
-        let copy = self.copies().find(|copy| copy.overlaps(address, bytes))?;
+        let forbids =
+            |copy: &&AsyncCopy| copy.overlaps(address, bytes) && (writes || copy.writes(address, bytes));
+        let copy = self.copies().find(forbids)?;
         Some(match copy.writes(address, bytes) {
             true => ReservedBy::CopyTarget(copy.pc),
             false => ReservedBy::CopySource(copy.pc),

@@ -236,6 +236,15 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         Ok(self.tables.layout.register(register))
     }
 
+    /// The slot of an element of a vector that the instruction writes: a register, or `_`.
+    pub(crate) fn written_element(&mut self, element: &Operand, width: Width) -> Result<u32, ParseError> {
+        match element {
+            Operand::Reg(register) => self.write_register(*register, width),
+            Operand::Sink => Ok(self.tables.layout.discarded(width)),
+            _ => Err(self.error(format!("an element that `{}` writes must be a register", self.text()))),
+        }
+    }
+
     /// The slot of a register that the instruction reads.
     pub(crate) fn read_register(&mut self, register: RegId) -> u32 {
         self.effects.reads.push(register);
@@ -286,7 +295,8 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
             Operand::F32(bits) if width == Width::W32 => *bits as u64,
             Operand::F32(bits) if ty == Ty::F64 => (f32::from_bits(*bits) as f64).to_bits(),
             Operand::F64(bits) if width == Width::W64 => *bits,
-            Operand::F64(bits) if ty == Ty::F32 => (f64::from_bits(*bits) as f32).to_bits() as u64,
+            // A decimal literal, where registers of 32 bits hold floats.
+            Operand::F64(bits) if width == Width::W32 => (f64::from_bits(*bits) as f32).to_bits() as u64,
             _ => return Err(self.error(format!("unsuitable operand of `{}`", self.text()))),
         };
         let mask = u64::MAX >> (64 - width.bits());

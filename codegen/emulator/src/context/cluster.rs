@@ -128,7 +128,9 @@ impl ClusterState {
             .variables
             .windows(2)
             .map(|two| (two[0].offset + two[0].bytes, two[1].offset))
-            .map(|(end, start)| (end.next_multiple_of(4), start))
+            // A reservation covers whole words.
+            .map(|(end, start)| (end.next_multiple_of(4), start / 4 * 4))
+            .filter(|(end, start)| end < start)
             .collect();
         for rank in 0..self.layout.ctas {
             let base = self.layout.base(rank);

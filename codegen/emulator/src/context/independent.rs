@@ -50,11 +50,14 @@ impl Warp {
     }
 
     /// Called by the current lanes at an instruction that the lanes of `missing` must execute with them. Groups that wait at
-    /// this instruction join the current group; if there is none, another group gets its turn. Does nothing if the warp is not
-    /// scheduled independently, or if lanes of the current group are missing.
+    /// this instruction join the current group; if there is none, another group gets its turn. In a warp that is not scheduled
+    /// independently, the other side of a branch may join. Does nothing if lanes of the current group are missing.
     pub(crate) fn wait_for_lanes(&mut self, missing: Missing) -> Waited {
-        if !self.independent || missing.lanes & self.mask != 0 {
+        if missing.lanes & self.mask != 0 {
             return Waited::No;
+        }
+        if !self.independent {
+            return self.wait_for_other_side(missing);
         }
         self.separate();
         let before = self.mask;

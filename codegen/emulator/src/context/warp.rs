@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::fault::Missing;
 use super::uninitialised::UninitialisedBits;
 use crate::asynchronous::Awaited;
 use crate::lanes::{LANES, RegisterFile};
@@ -17,6 +18,8 @@ pub(super) struct Entry {
     pub(super) pc: usize,
     /// Instruction at which these lanes stop and the stack entry below continues.
     reconvergence: usize,
+    /// Whether these lanes wait at `pc` for lanes of other entries.
+    waits: bool,
 }
 
 /// Lanes that run together, in a warp whose groups of lanes are scheduled independently.
@@ -41,6 +44,8 @@ pub(crate) struct LaneWait {
 pub(crate) enum Waited {
     /// Lanes have joined: the instruction is executed again.
     Joined,
+    /// The other side of a branch runs, which has not yet come this far.
+    OtherSide,
     /// It is the turn of another group.
     NextGroup,
     /// Waiting cannot help.
@@ -211,12 +216,13 @@ impl Warp {
         let (not_taken, next) = (self.mask & !taken, self.pc + 1);
         // If the current lanes already stop at this reconvergence point, the stack entry below has all of them.
         if reconvergence != self.reconvergence {
-            let all = Entry { mask: self.mask, pc: reconvergence, reconvergence: self.reconvergence };
+            let all =
+                Entry { mask: self.mask, pc: reconvergence, reconvergence: self.reconvergence, waits: false };
             self.stack.push(all);
         }
         let sides = [(not_taken, next), (taken, target)];
         for (mask, pc) in sides.into_iter().filter(|&(_, pc)| pc != reconvergence) {
-            self.stack.push(Entry { mask, pc, reconvergence });
+            self.stack.push(Entry { mask, pc, reconvergence, waits: false });
         }
         self.pop();
     }
@@ -226,9 +232,14 @@ impl Warp {
     pub(crate) fn split(&mut self, first: u32, rest: u32) {
         let (pc, next) = (self.pc, self.pc + 1);
         if next != self.reconvergence {
-            self.stack.push(Entry { mask: self.mask, pc: next, reconvergence: self.reconvergence });
+            self.stack.push(Entry {
+                mask: self.mask,
+                pc: next,
+                reconvergence: self.reconvergence,
+                waits: false,
+            });
         }
-        self.stack.push(Entry { mask: rest, pc, reconvergence: next });
+        self.stack.push(Entry { mask: rest, pc, reconvergence: next, waits: false });
         (self.mask, self.reconvergence) = (first, next);
     }
 
@@ -247,6 +258,39 @@ impl Warp {
             self.mask = 0;
             false
         }
+    }
+
+    /// Called by the current lanes at an instruction that the lanes of `missing` must execute with them. The two sides of a branch
+    /// may meet before their reconvergence point: a compiler lets several blocks branch to a common one. So the other side runs
+    /// first, if lanes of it are missing; when it comes to this instruction, its lanes join.
+    pub(super) fn wait_for_other_side(&mut self, missing: Missing) -> Waited {
+        // Reconvergence points at which no other lanes wait.
+        while let Some(&below) = self.stack.last()
+            && below.pc == self.reconvergence
+            && below.mask & self.live == self.mask
+        {
+            self.reconvergence = below.reconvergence;
+            self.stack.pop();
+        }
+        let Some(other) = self.stack.last_mut().filter(|other| {
+            other.reconvergence == self.reconvergence
+                && other.pc != other.reconvergence
+                && other.mask & self.live & missing.lanes != 0
+        }) else {
+            return Waited::No;
+        };
+        if other.pc == self.pc && other.mask & missing.joinable != 0 {
+            self.mask |= other.mask & self.live;
+            self.stack.pop();
+            return Waited::Joined;
+        }
+        if other.waits {
+            return Waited::No;
+        }
+        let current = Entry { mask: self.mask, pc: self.pc, reconvergence: self.reconvergence, waits: true };
+        let Entry { mask, pc, .. } = std::mem::replace(other, current);
+        (self.mask, self.pc) = (mask & self.live, pc);
+        Waited::OtherSide
     }
 
     /// Exits the lanes that have branched to an instruction for which `exits` is true, and wait there for the current lanes.

@@ -12,7 +12,7 @@ use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
 /// Largest divisor for which `div.approx` computes a quotient: 2^126. Larger finite divisors give zero.
-const LARGEST_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
+const MAX_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
 
 /// Scale factor that keeps a product near the smallest normal number out of the subnormal range.
 const SCALE: f32 = (1u64 << 32) as f32;
@@ -75,7 +75,7 @@ ops! {
     // Divisors above 2^126, whose reciprocals are subnormal, give zero (ISA, `div`).
     DivApprox[M: Mode][M](a: f32, b: f32) -> f32 {
         let (a, b) = (M::input(a), M::input(b));
-        let beyond = b.abs() > LARGEST_DIVISOR && b.is_finite();
+        let beyond = b.abs() > MAX_DIVISOR && b.is_finite();
         M::output(if beyond { a * 0.0f32.copysign(b) } else { a / b })
     }
     Fma[M: Mode][M](a: f32, b: f32, c: f32) -> f32 {

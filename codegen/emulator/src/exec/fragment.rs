@@ -115,8 +115,7 @@ pub(super) fn register_slots(
         }
         for element in elements {
             let slot = match element {
-                Operand::Reg(register) if index == D => op.write_register(*register, ty.width())?,
-                _ if index == D => return Err(op.unsupported()),
+                element if index == D => op.written_element(element, ty.width())?,
                 value => op.value(value, ty)?,
             };
             list.push(slot);

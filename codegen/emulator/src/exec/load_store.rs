@@ -6,13 +6,14 @@ use super::lane_loop::{NOP, lane_loop, op1, ops};
 use super::races;
 use super::resolve::resolve;
 use super::tensor_maps;
-use crate::checks::races::{ACQUIRES_ONLY, FenceKind, OF_GLOBAL, OF_SHARED, RELEASES_ONLY};
+use crate::checks::races::{FenceOp, FenceSides, MemoryScope};
 use crate::code::access::{
     Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace,
 };
 use crate::code::cursor::{AddressWidth, InstructionCursor, quantity};
 use crate::code::operands::{A, D, ELEMENTS, NONE};
 use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
+use crate::finding::Space;
 use crate::lanes::{LANES, Pod};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
@@ -222,6 +223,57 @@ pub(crate) fn address_operand(
     Ok(())
 }
 
+/// Modifiers of fences that say nothing more than [`decode_fence`] has read.
+const FENCE_MODIFIERS: [&str; 12] = [
+    "sc",
+    "acq_rel",
+    "acquire",
+    "release",
+    "cta",
+    "cluster",
+    "gpu",
+    "sys",
+    "alias",
+    "global",
+    "shared::cta",
+    "shared::cluster",
+];
+
+/// Takes the modifiers of a fence.
+fn decode_fence(op: &mut InstructionCursor<'_, '_>) -> FenceOp {
+    let sides = match (op.has("acquire"), op.has("release")) {
+        (true, false) => FenceSides::ACQUIRE,
+        (false, true) => FenceSides::RELEASE,
+        _ => FenceSides::BOTH,
+    };
+    let memory = |scope| FenceOp::Memory { scope, sides };
+    let fence = match (op.take("proxy"), op.take("mbarrier_init")) {
+        (true, _) if op.take("async") || op.take("async.global") => {
+            let shared = op.has("shared::cta") || op.has("shared::cluster");
+            let global = op.has("global");
+            let spaces: &[Space] = match (shared, global) {
+                (true, false) => &[Space::Shared],
+                (false, true) => &[Space::Global],
+                _ => &[Space::Shared, Space::Global],
+            };
+            FenceOp::AsyncProxy { spaces }
+        }
+        (true, _) => FenceOp::Other,
+        (_, true) => FenceOp::MbarrierInit,
+        _ if ["gpu", "gl", "sys"].into_iter().any(|scope| op.take(scope)) => {
+            // `membar` is `fence.sc` (PTX ISA, "membar/fence").
+            let is_sc = op.opcode() == "membar" || op.take("sc");
+            if is_sc { FenceOp::GridSc } else { memory(MemoryScope::Grid) }
+        }
+        _ if op.has("cluster") => memory(MemoryScope::Cluster),
+        _ => memory(MemoryScope::Cta),
+    };
+    for modifier in FENCE_MODIFIERS {
+        op.take(modifier);
+    }
+    fence
+}
+
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     match op.opcode() {
         "ld" | "ldu" => load_or_store(op, Access::Load),
@@ -231,48 +283,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
                 op.take("proxy");
                 return tensor_maps::decode_fence(op);
             }
-            let kind = match (op.take("proxy"), op.take("mbarrier_init")) {
-                (true, _) if op.take("async") || op.take("async.global") => FenceKind::AsyncProxy,
-                (true, _) => FenceKind::Other,
-                (_, true) => FenceKind::MbarrierInit,
-                _ if ["gpu", "gl", "sys"].into_iter().any(|scope| op.take(scope)) => {
-                    // `membar` is `fence.sc` (PTX ISA, "membar/fence").
-                    if op.opcode() == "membar" || op.take("sc") { FenceKind::GridSc } else { FenceKind::Grid }
-                }
-                _ if op.has("cluster") => FenceKind::Cluster,
-                _ => FenceKind::Cta,
-            };
-            let of_shared = op.has("shared::cta") || op.has("shared::cluster");
-            let of_spaces =
-                if of_shared { OF_SHARED } else { 0 } | if op.has("global") { OF_GLOBAL } else { 0 };
-            let one_sided = match (op.has("acquire"), op.has("release")) {
-                (true, false) => ACQUIRES_ONLY,
-                (false, true) => RELEASES_ONLY,
-                _ => 0,
-            };
-            for modifier in [
-                "sc",
-                "acq_rel",
-                "acquire",
-                "release",
-                "cta",
-                "cluster",
-                "gpu",
-                "sys",
-                "alias",
-                "global",
-                "shared::cta",
-                "shared::cluster",
-            ] {
-                op.take(modifier);
-            }
-            // One-sided fences only acquire, or only release.
-            let kind = match kind {
-                FenceKind::Cta | FenceKind::Cluster | FenceKind::Grid => kind as u64 | one_sided,
-                FenceKind::AsyncProxy => kind as u64 | of_spaces,
-                _ => kind as u64,
-            };
-            op.imm = kind;
+            op.imm = decode_fence(op).number();
             Ok(fence_all)
         }
         "createpolicy" => {

@@ -12,7 +12,6 @@ use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, D, ELEMENTS};
 use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
 use crate::lanes::LANES;
-use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
@@ -137,8 +136,7 @@ fn decode_rows(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<Exe
     }
     for (index, register) in registers.iter().enumerate() {
         op.slots[ELEMENTS[index]] = match register {
-            Operand::Reg(register) if loads => op.write_register(*register, Width::W32)?,
-            _ if loads => return Err(op.unsupported()),
+            element if loads => op.written_element(element, Width::W32)?,
             value => op.value(value, Ty::B32)?,
         };
     }

@@ -89,7 +89,8 @@ pub(super) fn race(cx: &mut ExecutionContext<'_>, (space, access): (Space, Acces
 pub(super) fn unordered_init(cx: &mut ExecutionContext<'_>, address: u64, unordered: &UnorderedInit) {
     let place = cx.cluster.shared_name(address);
     let detail = format!(
-        "use of the mbarrier at shared {place}: its initialisation by another thread did not happen before"
+        "use of the mbarrier at shared {place}, which is not ordered after its initialisation by another thread: a \
+         barrier must be between them"
     );
     let earlier = EarlierAccess { thread: Some(unordered.thread), pc: unordered.pc, writes: true };
     fault(cx, FindingKind::Race, (unordered.lane as u32, detail), (Space::Shared, address), Some(earlier));
@@ -104,7 +105,8 @@ pub(super) fn unordered_use(
 ) {
     let place = cx.cluster.shared_name(address);
     let detail = format!(
-        "`mbarrier.inval` of the mbarrier at shared {place}: its use by another thread did not happen before"
+        "`mbarrier.inval` of the mbarrier at shared {place}, which is not ordered after a use by another thread: a \
+         barrier must be between them"
     );
     let earlier =
         EarlierAccess { thread: Some(unordered.thread), pc: unordered.pc, writes: unordered.arrives };

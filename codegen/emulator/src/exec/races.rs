@@ -8,8 +8,8 @@ use super::matrix_rows::{MATRIX_ROWS, ROW_BYTES, stored_rows};
 use super::race_report as report;
 use crate::asynchronous::{CompletedRead, MBARRIER_BYTES};
 use crate::checks::races::{
-    Accessor, BulkCopy, CopyRace, EndConflict, GridDetector, LaneAddresses, LocationLock, MemoryAccess,
-    MemoryOrder, MemoryScope,
+    Accessor, BulkCopy, CopyRace, EndConflict, FenceOp, GridDetector, LaneAddresses, LocationLock,
+    MemoryAccess, MemoryOrder, MemoryScope,
 };
 use crate::code::access::{Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS};
 use crate::code::operands::ELEMENTS;
@@ -71,16 +71,23 @@ pub(crate) fn access(
     let order = memory_order(i.slots[FLAGS], access);
     let what = MemoryAccess { space, access, addresses, bytes };
     let Some(race) = races.access(accessor, order, &what) else { return true };
-    let is_redundant = |lane| is_redundant((&*cx.warp, cx.launch), i, resolved, lane);
     // Without an earlier write, the bytes may be uninitialised.
-    let follows_write = race.earlier.writes && access == Access::Store;
-    if follows_write
-        && lanes_of(cx.active).all(is_redundant)
-        && races.check_and_record_redundant(accessor, order, &what)
-    {
-        return true;
+    if !race.earlier.writes || access != Access::Store {
+        report::race(cx, (space, access), bytes, race);
+        return false;
     }
-    report::race(cx, (space, access), bytes, race);
+    let is_redundant = |lane: &usize| is_redundant((&*cx.warp, cx.launch), i, resolved, *lane);
+    let redundant = lanes_of(cx.active).filter(is_redundant).fold(0, |lanes, lane| lanes | 1 << lane);
+    let [others, redundant] =
+        [cx.active & !redundant, redundant].map(|lanes| Accessor::new(cx.warp.index, lanes, cx.warp.pc));
+    let addresses = what.addresses.to_array(bytes);
+    let each = MemoryAccess { addresses: LaneAddresses::Each(&addresses), ..what };
+    let of_others = (others.lanes != 0).then(|| races.access(others, order, &each)).flatten();
+    let is_excused = redundant.lanes != 0 && races.check_and_record_redundant(redundant, order, &each);
+    match of_others {
+        None if is_excused => return true,
+        of_others => report::race(cx, (space, access), bytes, of_others.unwrap_or(race)),
+    }
     false
 }
 
@@ -143,10 +150,10 @@ pub(crate) fn acquire_at(cx: &mut ExecutionContext<'_>, i: &Inst, access: Access
     races.acquire_at(accessor, order, access, (space, &addresses), lock);
 }
 
-/// Records a fence by the active lanes; `code` encodes a [`FenceKind`](crate::checks::races::FenceKind).
-pub(crate) fn fence(cx: &mut ExecutionContext<'_>, code: u64) {
+/// Records a fence by the active lanes; `number` is that of a [`FenceOp`].
+pub(crate) fn fence(cx: &mut ExecutionContext<'_>, number: u64) {
     if let Some(races) = cx.cluster.races.as_deref_mut() {
-        races.fence(cx.warp.index, cx.active, code);
+        races.fence(cx.warp.index, cx.active, FenceOp::of_number(number));
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn refuse(
     };
     let holder = match space {
         Space::Shared if inside && cx.cluster.shared.reservations.any(address, bytes) => {
-            cx.cluster.asynchronous.reserved_by(address, bytes)
+            cx.cluster.asynchronous.reserved_by((address, bytes), access != Access::Load)
         }
         _ => None,
     };

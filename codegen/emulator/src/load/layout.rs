@@ -25,6 +25,8 @@ pub(crate) struct Layout {
     image: Vec<u8>,
     constants: HashMap<(Width, u64), u32>,
     uniforms: HashMap<(Uniform, Width), u32>,
+    /// Slots of results that nothing reads.
+    discarded: HashMap<Width, u32>,
 }
 
 impl Layout {
@@ -36,6 +38,7 @@ impl Layout {
             image: Vec::new(),
             constants: HashMap::new(),
             uniforms: HashMap::new(),
+            discarded: HashMap::new(),
         }
     }
 
@@ -105,6 +108,16 @@ impl Layout {
         }
         let slot = self.append(width, value);
         self.uniforms.insert((uniform, width), slot);
+        slot
+    }
+
+    /// Slot for results that nothing reads.
+    pub(crate) fn discarded(&mut self, width: Width) -> u32 {
+        if let Some(&slot) = self.discarded.get(&width) {
+            return slot;
+        }
+        let slot = self.append(width, |_| 0);
+        self.discarded.insert(width, slot);
         slot
     }
 

@@ -128,6 +128,7 @@ impl<'a> Lexer<'a> {
             }
             b'"' => self.text_literal(),
             b'0'..=b'9' => self.number(),
+            b'.' if self.starts_fraction() => self.number(),
             b'.' => {
                 self.at += 1;
                 let start = self.at;
@@ -188,7 +189,7 @@ impl<'a> Lexer<'a> {
         }
         let start = self.at;
         let digits = self.take_while(|byte| byte.is_ascii_digit());
-        let fraction = self.peek(0) == b'.' && self.peek(1).is_ascii_digit();
+        let fraction = self.peek(0) == b'.' && (self.ends_whole_number() || self.peek(1).is_ascii_digit());
         let exponent = matches!(self.peek(0), b'e' | b'E');
         if !fraction && !exponent {
             let suffix = self.take_while(is_word);
@@ -214,6 +215,22 @@ impl<'a> Lexer<'a> {
             Ok(value) => Ok(Token::F64(value.to_bits())),
             Err(_) => Err(self.error(format!("malformed number `{literal}`"))),
         }
+    }
+
+    /// Whether the number whose digits precede this dot ends with it, or with an exponent behind it: `0.`, `1.e5`.
+    fn ends_whole_number(&self) -> bool {
+        match self.peek(1) {
+            b'e' | b'E' => matches!(self.peek(2), b'0'..=b'9' | b'+' | b'-'),
+            byte => !is_word(byte),
+        }
+    }
+
+    /// Whether this dot begins a number, such as `.5`. After a word it begins a modifier, such as `.2d`.
+    fn starts_fraction(&self) -> bool {
+        let after_word = self.at > 0 && is_word(self.bytes[self.at - 1]);
+        let digits = self.bytes[self.at + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let behind = self.peek(1 + digits);
+        !after_word && digits > 0 && (!is_word(behind) || matches!(behind, b'e' | b'E'))
     }
 
     fn float_bits(&mut self, digits: usize) -> Result<u64, ParseError> {

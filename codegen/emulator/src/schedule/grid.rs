@@ -175,8 +175,12 @@ impl<'a> Grid<'a> {
     /// Whether all resident clusters waited in their last turn, and no other can start.
     fn waits(&self) -> bool {
         let resident = self.resident.load(Relaxed);
-        let all_started = self.next.load(Relaxed) >= self.clusters;
-        self.waiting.load(Relaxed) >= resident && (all_started || resident >= self.capacity)
+        self.waiting.load(Relaxed) >= resident && (self.unstarted() == 0 || resident >= self.capacity)
+    }
+
+    /// Number of clusters that have not started and may: after a finding, those of lower indices.
+    fn unstarted(&self) -> u64 {
+        self.clusters.min(self.end.load(Relaxed)).saturating_sub(self.next.load(Relaxed))
     }
 
     /// Ends a cluster's residency.
@@ -196,7 +200,7 @@ impl<'a> Grid<'a> {
             return Some(cluster.explain_loop(self.instruction_limit));
         }
         let (waiting, resident) = (self.waiting.load(Relaxed), self.resident.load(Relaxed));
-        let unstarted = self.clusters.saturating_sub(self.next.load(Relaxed));
+        let unstarted = self.unstarted();
         let size = self.launch.geometry.cluster_size() as u64;
         match unstarted {
             // A cluster that does not wait is the cause, or will end.

@@ -60,7 +60,7 @@ pub(super) fn run_warp(
                 break flow;
             }
             Flow::Fault => match cx.worker.missing_lanes().map(|missing| cx.warp.wait_for_lanes(missing)) {
-                Some(Waited::Joined) => cx.worker.fault = None,
+                Some(Waited::Joined | Waited::OtherSide) => cx.worker.fault = None,
                 Some(Waited::NextGroup) => {
                     cx.worker.fault = None;
                     break Flow::Retry;

@@ -24,7 +24,7 @@ const CLUSTER_TURN: u64 = 1 << 20;
 
 /// Number of instructions that a turn is charged at least. A turn of a single warp that polls takes about the time of
 /// so many instructions.
-const LEAST_CHARGE: u64 = 64;
+const MIN_CHARGE: u64 = 64;
 
 /// Maximum number of instructions of a wait loop: a warp that executes at most this many between two failed waits for
 /// an mbarrier, and loads nothing from global memory, is in a wait loop.
@@ -167,7 +167,7 @@ impl RunningCluster {
             }
             let waits = idle && yielded;
             if turn > CLUSTER_TURN || waits {
-                return TurnEnd::Paused { charge: turn.max(LEAST_CHARGE), waits };
+                return TurnEnd::Paused { charge: turn.max(MIN_CHARGE), waits };
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::lanes::LANES;
 const TURNS: usize = 4;
 
 /// Bytes of the largest load of a lane.
-const MOST_BYTES: u64 = 16;
+const MAX_BYTES: u64 = 16;
 
 impl RunningCluster {
     /// Turns the fault of a warp that read shared memory before it was written into a race, if another warp writes the
@@ -61,7 +61,7 @@ impl RunningCluster {
         let line = launch.program.place(read).line;
         let is_the_read = |other: &OtherAccess| !other.writes && other.ptx_line == line;
         let conflicts = |fault: &Fault| {
-            let near = fault.address.zip(unwritten.address).is_some_and(|(a, b)| a.abs_diff(b) < MOST_BYTES);
+            let near = fault.address.zip(unwritten.address).is_some_and(|(a, b)| a.abs_diff(b) < MAX_BYTES);
             near && fault.other.as_ref().is_some_and(is_the_read)
         };
         let (warp, write) = faults.iter().find(|(_, fault)| conflicts(fault))?;

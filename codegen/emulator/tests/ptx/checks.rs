@@ -227,9 +227,29 @@ fn barriers_not_reached_by_all() {
         diverged,
         ONE_WARP,
         expect![
-            "barrier divergence in kernel `kernel` (PTX line 18: `ELSE: bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): lane 0 of the warp does not execute the barrier together with lane 16: the warp has diverged"
+            "barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (16, 0, 0) of CTA (0, 0, 0): lane 16 of the warp does not execute the barrier together with lane 0: the warp has diverged"
         ],
     );
+    // The sides of a branch meet before their reconvergence point E, as after nvcc's jump threading.
+    let meets = |instruction: &str| {
+        format!(
+            "mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; mov.u32 %r1, %ctaid.x; setp.eq.u32 %q, %r1, 0;
+            @%p bra A; @%q bra J; bra.uni E;
+            A: @%q bra B; mov.u32 %r2, 1; bra.uni E;
+            B: mov.u32 %r2, 2; bra.uni J;
+            J: {instruction}
+            E: mov.u32 %r4, 5; ret;"
+        )
+    };
+    for instruction in ["bar.sync 0;", "bar.warp.sync -1;", "shfl.sync.idx.b32 %r3, %r0, 0, 31, -1;"] {
+        clean(&meets(instruction), ONE_WARP);
+        let early = meets(instruction).replace("bra.uni J;", "bra.uni E;");
+        let found = finding(&early, ONE_WARP);
+        assert!(
+            matches!(found.kind, FindingKind::BarrierDivergence | FindingKind::MemberMask),
+            "{instruction}: {found}"
+        );
+    }
     let different = |id: u32| {
         format!(
             "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 32;\n @%p bra ELSE;\n bar.sync 1;\n bra END;\n ELSE: bar.sync {id};\n END: ret;"
@@ -376,6 +396,9 @@ fn accesses_between_shared_variables() {
     assert_eq!(found("st.shared.u32 [%r2+16], 1;").map(|_| ()), outside("b"));
     let module = Module::parse(&text("")).expect("loads");
     assert_eq!(module.kernels().next().map(|kernel| kernel.static_shared_bytes()), Some(32));
+    // Variables of two bytes may begin within a word.
+    let halves = "mov.u16 %h0, 1; st.shared.u16 [c], %h0; st.shared.u16 [d], %h0; bar.warp.sync -1; ld.shared.u16 %h1, [d];";
+    clean(&format!(".shared .align 2 .b8 c[2]; .shared .align 2 .b8 d[2]; {halves}"), ONE_WARP);
 }
 
 /// The same for the variables of a module, and for local variables.

@@ -375,7 +375,7 @@ fn remote_arrivals_need_an_initialised_mbarrier() {
     finds(FindingKind::PeerNotRunning, "has started", &gated(32, arrive));
     let unfenced =
         gated(32, &format!("RELAXED; {arrive}")).replace("fence.mbarrier_init.release.cluster;", "");
-    finds(FindingKind::Race, "its initialisation by another thread did not happen before", &unfenced);
+    finds(FindingKind::Race, "not ordered after its initialisation by another thread", &unfenced);
     let late = format!(
         "mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, 1; SYNC; setp.eq.u32 %p, %r5, 132; @%p nanosleep.u32 9;
          @%p mbarrier.init.shared::cta.b64 [gate], 32; {arrive}"

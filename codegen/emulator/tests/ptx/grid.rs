@@ -51,7 +51,7 @@ fn a_launch_that_the_device_does_not_hold() {
 fn the_first_loop_beyond_the_limit_ends_the_launch() {
     let forever = run(64, 264, 1 << 20, "LOOP:\n bra LOOP;").expect_err("it never ends");
     assert_eq!((forever.kind, forever.ptx_text.as_str()), (FindingKind::Deadlock, "bra LOOP;"));
-    expect![[r#"still running when the launch's running CTAs have executed 1048576 warp instructions, the limit: the loop seems to be endless; raise the limit if it is not"#]]
+    expect![[r#"still running when the launch's running CTAs have executed 1048576 warp instructions, the limit: the loop seems to be endless; if it is not, raise the limit (`check --limit`)"#]]
     .assert_eq(&forever.detail);
     // More CTAs than the device holds are no cause if they do not wait.
     let many = run(100_000, 264, 1 << 20, "LOOP:\n bra LOOP;").expect_err("it never ends");
@@ -72,6 +72,16 @@ fn ctas_that_wait_for_nobody() {
     let finding = run(8, 264, 1 << 16, waits).expect_err("nobody writes");
     expect![[r#"the launch's 8 running CTAs all wait in loops that poll or sleep, and nothing has ended the wait within 65536 warp instructions, the limit"#]]
     .assert_eq(&finding.detail);
+}
+
+/// The first CTA waits for the second, which a finding has stopped, and so for ever. Others have not started.
+#[test]
+fn a_wait_for_a_cta_that_a_finding_has_stopped() {
+    let body = "setp.eq.u32 %q, %r0, 0; @%q bra WAIT; st.global.u32 [%data+4096], %r0; mov.u32 %r2, 1;
+        st.release.gpu.global.u32 [%data], %r2; exit;
+        WAIT: ld.acquire.gpu.global.u32 %r3, [%data]; setp.eq.u32 %q, %r3, 0;\n @%q bra WAIT;";
+    let finding = run(10_000, 264, 1 << 16, body).expect_err("a store is out of bounds");
+    assert_eq!(finding.kind, FindingKind::OutOfBounds, "{finding}");
 }
 
 /// The limit is for CTAs that have not ended: a grid may execute any number of instructions.

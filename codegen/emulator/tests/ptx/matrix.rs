@@ -506,3 +506,18 @@ fn wmma_of_tf32_adds_four_products_at_a_time() {
     assert_eq!(wmma_of_tf32([1.0, half_bit, half_bit, 0.0, 0.0, 0.0, 0.0, 0.0]), 1.0 + f32::EPSILON);
     assert_eq!(wmma_of_tf32([1.0, 0.0, 0.0, 0.0, half_bit, half_bit, 0.0, 0.0]), 1.0 + f32::EPSILON);
 }
+
+/// Registers of A are ones and those of B twos, as pairs of f16: sixteen products of each sum are 32. C has decimal literals.
+#[test]
+fn results_that_nothing_reads_and_decimal_literals() {
+    let body = "mov.u32 %r0, %laneid; mov.b32 %r1, 0x3c003c00; mov.b32 %r2, 0x40004000; mov.f32 %f0, 1.;
+        mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, _, %f2, _}, {%r1, %r1, %r1, %r1}, {%r2, %r2},
+            {%f0, 0.0, .5, 2.e1};
+        .shared .align 16 .b8 rows[256]; shl.b32 %r3, %r0, 3; and.b32 %r4, %r3, 127; mov.u32 %r5, rows;
+        add.u32 %r6, %r5, %r3; st.shared.v2.u32 [%r6], {%r0, %r0}; bar.warp.sync -1;
+        add.u32 %r4, %r5, %r4; and.b32 %r4, %r4, -16; ldmatrix.sync.aligned.m8n8.x2.shared.b16 {_, %r7}, [%r4];
+        st.global.f32 [%data], %f1; st.global.f32 [%data+4], %f2;";
+    let mut data = words(2, 0);
+    launch(&kernel("", body), LaunchConfig::linear(1, 32), &mut data).expect("runs");
+    assert_eq!([0, 1].map(|index| f32::from_bits(data[index])), [33.0, 32.5]);
+}

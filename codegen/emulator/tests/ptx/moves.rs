@@ -27,6 +27,9 @@ fn packing() {
     check("mov.b64 {_, %d}, %a;", &[64, 32], &[&[0x7_0000_0002, 7]]);
     check("mov.f32 %d, 0f3F800000;", &[32, 32], &[&[0, 0x3f80_0000]]);
     check("mov.f32 %d, 1.5;", &[32, 32], &[&[0, 0x3fc0_0000]]);
+    for (literal, value) in [("0.", 0.0f32), (".5", 0.5), ("1.e2", 100.0), ("2.5E-1", 0.25), ("-.5", -0.5)] {
+        check(&format!("mov.f32 %d, {literal};"), &[32, 32], &[&[0, value.to_bits().into()]]);
+    }
     check("mov.b64 %d, -1;", &[32, 64], &[&[0, u64::MAX]]);
     check("mov.b32 %d, 0xffffffff;", &[32, 32], &[&[0, 0xffff_ffff]]);
 }

@@ -95,7 +95,7 @@ pub(crate) enum LaneAddresses<'a> {
 }
 
 impl LaneAddresses<'_> {
-    fn to_array(&self, bytes: u64) -> [u64; LANES] {
+    pub(crate) fn to_array(&self, bytes: u64) -> [u64; LANES] {
         match *self {
             LaneAddresses::Each(addresses) => *addresses,
             LaneAddresses::Run(start) => std::array::from_fn(|lane| start + lane as u64 * bytes),

@@ -17,6 +17,7 @@ mod cluster_end;
 mod copies;
 mod copy_checks;
 mod detector;
+mod fence_op;
 mod grid;
 mod lane_map;
 mod line_access;
@@ -39,11 +40,10 @@ pub(crate) use cluster_end::EndConflict;
 pub(crate) use copies::BulkCopy;
 pub(crate) use copy_checks::{BulkCopyConflict, CopyRace};
 pub(crate) use detector::{Accessor, LaneAddresses, MemoryAccess, RaceDetector};
+pub(crate) use fence_op::FenceOp;
 pub(crate) use grid::GridDetector;
 pub(crate) use peer_checks::LatePeerAccess;
 pub(crate) use race::{ClusterRace, EarlierAccess, Race};
 pub(crate) use strong::LocationLock;
-pub(crate) use sync::{MemoryOrder, MemoryScope};
-pub(crate) use synchronise::{
-    ACQUIRES_ONLY, FenceKind, OF_GLOBAL, OF_SHARED, RELEASES_ONLY, UnorderedInit, UnorderedUse,
-};
+pub(crate) use sync::{FenceSides, MemoryOrder, MemoryScope};
+pub(crate) use synchronise::{UnorderedInit, UnorderedUse};

@@ -1,53 +1,9 @@
 //! Synchronisation of threads by fences, barriers and mbarriers.
 
 use super::detector::RaceDetector;
-use super::sync::{FenceSides, Initialisation, LastUse, MemoryScope};
-use crate::finding::Space;
+use super::fence_op::FenceOp;
+use super::sync::{Initialisation, LastUse, MemoryScope};
 use crate::lanes::{LANES, lanes_of};
-
-/// Effect of a fence instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub(crate) enum FenceKind {
-    /// Memory fence of CTA scope.
-    Cta = 0,
-    /// Memory fence of `.gpu` or `.sys` scope.
-    Grid = 1,
-    /// Proxy fence between the generic proxy and the async proxy, which executes bulk copies.
-    AsyncProxy = 2,
-    /// `fence.mbarrier_init`.
-    MbarrierInit = 3,
-    /// A fence whose effect is not modelled.
-    Other = 4,
-    /// Memory fence of cluster scope.
-    Cluster = 5,
-    /// `fence.sc` of `.gpu` or `.sys` scope.
-    GridSc = 6,
-}
-
-/// Flag of a [`FenceKind`] as a number: `fence.acquire`.
-pub(crate) const ACQUIRES_ONLY: u64 = 1 << 8;
-/// Flag of a [`FenceKind`] as a number: `fence.release`.
-pub(crate) const RELEASES_ONLY: u64 = 1 << 9;
-
-/// Flag of a [`FenceKind`] as a number: `fence.proxy.async.shared::cta` and `.shared::cluster`.
-pub(crate) const OF_SHARED: u64 = 1 << 10;
-/// Flag of a [`FenceKind`] as a number: `fence.proxy.async.global`.
-pub(crate) const OF_GLOBAL: u64 = 1 << 11;
-
-impl FenceKind {
-    fn from_code(code: u64) -> FenceKind {
-        match code & 0xff {
-            0 => FenceKind::Cta,
-            1 => FenceKind::Grid,
-            2 => FenceKind::AsyncProxy,
-            3 => FenceKind::MbarrierInit,
-            5 => FenceKind::Cluster,
-            6 => FenceKind::GridSc,
-            _ => FenceKind::Other,
-        }
-    }
-}
 
 /// Use of an mbarrier whose initialisation did not happen before the use.
 pub(crate) struct UnorderedInit {
@@ -67,24 +23,14 @@ pub(crate) struct UnorderedUse {
 }
 
 impl RaceDetector {
-    /// Executes a fence by lanes of a warp; `code` is the [`FenceKind`] as a number.
-    pub(crate) fn fence(&mut self, warp: usize, lanes: u32, code: u64) {
-        let sides = FenceSides { acquires: code & RELEASES_ONLY == 0, releases: code & ACQUIRES_ONLY == 0 };
-        match FenceKind::from_code(code) {
-            FenceKind::Cta => self.sync.fence(warp, lanes, MemoryScope::Cta, sides),
-            FenceKind::Cluster => self.sync.fence(warp, lanes, MemoryScope::Cluster, sides),
-            FenceKind::Grid => self.sync.fence(warp, lanes, MemoryScope::Grid, sides),
-            FenceKind::GridSc => self.sync.fence_sc(warp, lanes),
-            FenceKind::AsyncProxy => {
-                let spaces: &[Space] = match code & (OF_SHARED | OF_GLOBAL) {
-                    OF_SHARED => &[Space::Shared],
-                    OF_GLOBAL => &[Space::Global],
-                    _ => &[Space::Shared, Space::Global],
-                };
-                self.sync.fence_async_proxy(warp, lanes, spaces);
-            }
-            FenceKind::MbarrierInit => self.sync.fence_mbarrier_inits(warp, lanes),
-            FenceKind::Other => {}
+    /// Executes a fence by lanes of a warp.
+    pub(crate) fn fence(&mut self, warp: usize, lanes: u32, fence: FenceOp) {
+        match fence {
+            FenceOp::Memory { scope, sides } => self.sync.fence(warp, lanes, scope, sides),
+            FenceOp::GridSc => self.sync.fence_sc(warp, lanes),
+            FenceOp::AsyncProxy { spaces } => self.sync.fence_async_proxy(warp, lanes, spaces),
+            FenceOp::MbarrierInit => self.sync.fence_mbarrier_inits(warp, lanes),
+            FenceOp::Other => {}
         }
     }
 

@@ -8,7 +8,7 @@ use crate::context::{ExecutionContext, Flow, Inst};
 use crate::lanes::LANES;
 
 /// Largest number of operands with uninitialised bits for which all combinations of values are tried.
-const MOST_COMBINED: usize = 4;
+const MAX_COMBINED: usize = 4;
 
 /// Function that executes an instruction and sets the uninitialised bits of its results.
 type Executor = fn(&mut ExecutionContext<'_>, &Inst, &ValueFlow, &mut UninitialisedBits) -> Flow;
@@ -158,7 +158,7 @@ fn nibbles(bits: u64) -> u64 {
 }
 
 /// The bits of each result that depend on uninitialised bits of the operands. Tries each combination of zeros and ones for the
-/// operands' uninitialised bits; if more than [`MOST_COMBINED`] operands have such bits, only all zeros and all ones, which are a
+/// operands' uninitialised bits; if more than [`MAX_COMBINED`] operands have such bits, only all zeros and all ones, which are a
 /// NaN. The error is the outcome of a run that did not end as usual; no register has changed then.
 fn dependent_bits(
     cx: &mut ExecutionContext<'_>,
@@ -183,7 +183,7 @@ fn dependent_bits(
     };
     let (operands, results) = (save(&filled, cx), save(&flow.writes, cx));
     let combinations = match filled.len() {
-        count if count <= MOST_COMBINED && !of_integers => 1u32 << count,
+        count if count <= MAX_COMBINED && !of_integers => 1u32 << count,
         _ => 2,
     };
     let plain = &cx.launch.insts[cx.warp.pc];

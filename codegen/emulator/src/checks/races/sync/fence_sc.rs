@@ -34,7 +34,7 @@ impl SyncState {
             group.fenced_sc = Some(now);
         }
         self.log_other_clusters(warp, changed);
-        self.fence(warp, lanes, MemoryScope::Grid, FenceSides { acquires: true, releases: true });
+        self.fence(warp, lanes, MemoryScope::Grid, FenceSides::BOTH);
     }
 
     /// Clocks at the fences that happened before a strong write by a lane.

@@ -11,6 +11,5 @@ mod state;
 
 pub(super) use lanes::AccessorClocks;
 pub(super) use objects::{Initialisation, LastUse};
-pub(in crate::checks::races) use scope::FenceSides;
-pub(crate) use scope::{MemoryOrder, MemoryScope};
+pub(crate) use scope::{FenceSides, MemoryOrder, MemoryScope};
 pub(super) use state::{ClockChange, SyncState, clocks_at};

@@ -23,8 +23,14 @@ pub(crate) struct MemoryOrder {
 }
 
 /// Semantics of a fence: `fence.acquire` only acquires, `fence.release` only releases, other fences do both.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::checks::races) struct FenceSides {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FenceSides {
     pub(in crate::checks::races) acquires: bool,
     pub(in crate::checks::races) releases: bool,
+}
+
+impl FenceSides {
+    pub(crate) const BOTH: FenceSides = FenceSides { acquires: true, releases: true };
+    pub(crate) const ACQUIRE: FenceSides = FenceSides { acquires: true, releases: false };
+    pub(crate) const RELEASE: FenceSides = FenceSides { acquires: false, releases: true };
 }
