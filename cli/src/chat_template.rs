@@ -8,7 +8,7 @@ use bespoke_gguf::Gguf;
 use bespoke_serve::ChatTemplate;
 use miette::{IntoDiagnostic, WrapErr, miette};
 
-use crate::text;
+use crate::input;
 
 /// Key of a file's template; named templates have `.NAME` behind it.
 const KEY: &str = "tokenizer.chat_template";
@@ -140,7 +140,7 @@ fn shortened(line: &str) -> String {
 }
 
 fn read_tools(path: &Path) -> miette::Result<Vec<Value>> {
-    serde_json::from_str(&text::read(path)?)
+    serde_json::from_str(&input::read(path)?)
         .map_err(|error| miette!("{} is not a JSON array of tools: {error}", path.display()))
 }
 
@@ -152,7 +152,7 @@ fn source(
     with_tools: bool,
 ) -> miette::Result<(String, String)> {
     if let Some(path) = &args.chat_template_file {
-        return Ok((text::read(path)?, format!("the chat template {}", path.display())));
+        return Ok((input::read(path)?, format!("the chat template {}", path.display())));
     }
     let of_file = |name: Option<&str>| -> miette::Result<Option<(String, String)>> {
         let key = name.map_or(KEY.to_owned(), |name| format!("{KEY}.{name}"));

@@ -8,7 +8,7 @@ use bespoke::scheduler::{Event, Scheduler};
 use bespoke::speculation::Speculation;
 use bespoke::tokenizer::Tokenizer;
 
-use crate::session;
+use crate::advice::engine_error;
 
 /// What answers one request after another.
 pub struct Decoder<'a> {
@@ -74,10 +74,10 @@ impl<'a> Decoder<'a> {
         match &mut self.kind {
             Kind::Engine(engine) => {
                 let mut generation =
-                    Generation::start(engine, self.tokenizer, request).map_err(session::engine_error)?;
+                    Generation::start(engine, self.tokenizer, request).map_err(engine_error)?;
                 let mut cancelled = false;
                 for token in &mut generation {
-                    cancelled = on_token(&token.map_err(session::engine_error)?)?.is_break();
+                    cancelled = on_token(&token.map_err(engine_error)?)?.is_break();
                     if cancelled {
                         break;
                     }
@@ -102,10 +102,10 @@ fn answer(
     request: &Request<'_>,
     on_token: &mut dyn FnMut(&Token) -> miette::Result<ControlFlow<()>>,
 ) -> miette::Result<Summary> {
-    let id = scheduler.add(request).map_err(session::engine_error)?;
+    let id = scheduler.add(request).map_err(engine_error)?;
     loop {
         let mut cancelled = false;
-        for event in scheduler.step().map_err(session::engine_error)? {
+        for event in scheduler.step().map_err(engine_error)? {
             match event {
                 Event::Prompt { processed, .. } => {
                     cancelled |= request.on_prompt_token.is_some_and(|call| call(processed).is_break());
@@ -113,7 +113,7 @@ fn answer(
                 Event::Token { token, .. } if !cancelled => cancelled = on_token(&token)?.is_break(),
                 Event::Token { .. } => {}
                 Event::Finished { summary, .. } => return Ok(summary),
-                Event::Failed { error, .. } => return Err(session::engine_error(error)),
+                Event::Failed { error, .. } => return Err(engine_error(error)),
             }
         }
         if let Some(summary) = cancelled.then(|| scheduler.cancel(id)).flatten() {

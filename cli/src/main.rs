@@ -6,11 +6,13 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod advice;
 mod chat_template;
 mod commands;
 mod console;
 mod decoder;
 mod foreign_options;
+mod input;
 mod interrupt;
 mod model;
 mod output;
@@ -20,7 +22,6 @@ mod rules;
 mod sampling;
 mod scored_text;
 mod session;
-mod text;
 mod threads;
 
 use std::io::{IsTerminal, stderr, stdout};

@@ -15,17 +15,23 @@ pub struct RulesArgs {
     pub tune: Option<PathBuf>,
     /// Divide the work among this many multiprocessors [default: those of the device; without a device, of the largest
     /// common GPU of the target: 132 for sm_90]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = nonzero)]
     pub multiprocessors: Option<NonZeroU32>,
+}
+
+/// Parses a number of at least 1.
+pub fn nonzero(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| "a whole number of at least 1 is needed".to_owned())
 }
 
 impl RulesArgs {
     /// Reads the tuning rules; without `--tune` there are none.
     pub fn read(&self) -> miette::Result<Tuning> {
         let Some(path) = &self.tune else { return Ok(Tuning::default()) };
-        let context = || format!("cannot read rules from {}", path.display());
-        let text = std::fs::read_to_string(path).into_diagnostic().wrap_err_with(context)?;
-        Tuning::parse(&text).into_diagnostic().wrap_err_with(context)
+        let read = std::fs::read_to_string(path).into_diagnostic();
+        let text = read.wrap_err_with(|| format!("cannot read rules from {}", path.display()))?;
+        let parsed = Tuning::parse(&text).into_diagnostic();
+        parsed.wrap_err_with(|| format!("invalid rules in {}", path.display()))
     }
 
     /// The GPU of a target for which to plan without a device.

@@ -10,11 +10,12 @@ use clap::ValueEnum;
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde::Serialize;
 
+use crate::advice::engine_error;
+use crate::input;
 use crate::interrupt;
 use crate::model::Model;
 use crate::progress::Progress;
-use crate::session::{DecodeArgs, engine_error};
-use crate::text;
+use crate::session::DecodeArgs;
 
 /// Default length of a window, as in llama.cpp.
 const WINDOW: u32 = 512;
@@ -67,7 +68,7 @@ pub struct Division {
 impl ScoredText {
     /// Reads and encodes the text, and divides it. `--ctx` is the length of a window.
     pub fn read(args: &TextArgs, decode: &DecodeArgs, model: &Model) -> miette::Result<ScoredText> {
-        let text = text::read(&args.file)?;
+        let text = input::read(&args.file)?;
         let context = decode.context(model).unwrap_or(WINDOW.min(model.shape.dimensions.context));
         let cut = Cut { context, stride: args.stride };
         let tokenizer = model.tokenizer().into_diagnostic()?;

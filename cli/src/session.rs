@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bespoke::device::{self, Checks, Kind, Opened, Selector};
-use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
+use bespoke::engine::{Engine, EngineOptions, SamplingParams};
 use bespoke::speculation::{DraftCounts, Source, SourceCounts, Speculation};
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::gemv::Arithmetic;
@@ -13,6 +13,7 @@ use bespoke_perplexity::{VocabularyError, check_vocabularies};
 use clap::ArgGroup;
 use miette::{WrapErr, miette};
 
+use crate::advice::{device_error, engine_error};
 use crate::model::{self, LoadArgs, Model};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
@@ -152,18 +153,6 @@ impl DecodeArgs {
             given => given,
         }
     }
-}
-
-/// Fails if a prompt is empty, or has a token that is not in the vocabulary. The engine checks that too, but only after
-/// the weights are loaded.
-pub fn check_prompt(prompt: &[u32], model: &Model) -> miette::Result<()> {
-    let vocab = model.shape.dimensions.vocab;
-    let error = match prompt.iter().find(|&&token| token >= vocab) {
-        _ if prompt.is_empty() => EngineError::EmptyPrompt,
-        Some(&token) => EngineError::NoSuchToken { token, vocab },
-        None => return Ok(()),
-    };
-    Err(engine_error(error))
 }
 
 /// Opens the device and loads the model for greedy decoding, as [`load_sampling`] does for sampling.
@@ -377,21 +366,5 @@ fn report_times(engine: &Engine, opening: Duration) {
         ("binding launches and capturing the graph", times.capture),
     ] {
         tracing::debug!("{:8.3} s  {what}", time.as_secs_f64());
-    }
-}
-
-/// Report of a device error, with its advice as help.
-pub fn device_error(error: device::Error) -> miette::Report {
-    match error.advice().map(str::to_owned) {
-        Some(help) => miette!(help = help, "{error}"),
-        None => miette!("{error}"),
-    }
-}
-
-/// Report of an engine error, with its advice as help.
-pub fn engine_error(error: EngineError) -> miette::Report {
-    match error.advice().map(str::to_owned) {
-        Some(help) => miette!(help = help, "{error}"),
-        None => miette!("{error}"),
     }
 }

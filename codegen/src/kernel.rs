@@ -25,7 +25,7 @@ pub enum CompileError {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The kernel's name is no name of PTX.
-    #[error("kernel `{kernel}`: PTX has no such name: write ASCII letters, digits and `_`, a letter first")]
+    #[error("kernel `{kernel}`: not a valid name in PTX: use ASCII letters, digits and `_`, a letter first")]
     Name {
         /// Name of the kernel.
         kernel: String,

@@ -35,7 +35,7 @@ use crate::passes::remarks::{Done, Missed, What};
 use crate::passes::{LAST, ROUND, Remark, Remarks, Report};
 use crate::ptx::shared_register_groups;
 
-/// What the passes did to a kernel, and what they did not do and why.
+/// Optimisations of a kernel, applied and missed, with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OptReport {
     /// Entries by Rust line: by the line in the kernel, then by the lines that were inlined there. Entries of the functions that
@@ -76,7 +76,7 @@ pub struct Place {
 }
 
 impl Compiled {
-    /// What the passes did to the kernel, and what they did not do and why.
+    /// Optimisations of the kernel, applied and missed, with the reason.
     pub fn opt_report(&self) -> OptReport {
         OptReport::of(&self.function, &self.passes)
     }

@@ -103,7 +103,7 @@ impl fmt::Display for Target {
 
 /// Error for an unknown target name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown target '{0}': one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120")]
+#[error("unknown target `{0}`; expected one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120")]
 pub struct UnknownTarget(String);
 
 impl FromStr for Target {

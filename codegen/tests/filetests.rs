@@ -7,7 +7,7 @@
 //! - the name of a pass: runs the pass once;
 //! - `pipeline`: runs the whole pipeline.
 //!
-//! Comments may follow, then the kernel, then a line of four dashes, then the expected output. `BESPOKE_BLESS=1`
+//! Comments may follow, then the kernel, then a line of four dashes, then the expected output. `UPDATE_EXPECT=1`
 //! rewrites the expected output.
 
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ fn check(path: &Path) -> Result<(), String> {
     if found == expected {
         return Ok(());
     }
-    if std::env::var_os("BESPOKE_BLESS").is_some() {
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
         return fs::write(path, format!("{input}{SEPARATOR}{found}")).map_err(|error| error.to_string());
     }
     Err(format!("expected\n{expected}\nbut got\n{found}"))
@@ -103,5 +103,5 @@ fn filetests() {
             failures.push(format!("{name}: {message}"));
         }
     }
-    assert!(failures.is_empty(), "{}\n(BESPOKE_BLESS=1 rewrites what is expected)", failures.join("\n"));
+    assert!(failures.is_empty(), "{}\n(UPDATE_EXPECT=1 rewrites what is expected)", failures.join("\n"));
 }

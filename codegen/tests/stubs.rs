@@ -1,6 +1,6 @@
 //! Tests of the build-time API: its output and its errors. Calls of stubs with wrong arguments are in `ui/stubs.rs`.
 //!
-//! `stubs/emitted` is the output of an `Emission`. `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test stubs`
+//! `stubs/emitted` is the output of an `Emission`. `UPDATE_EXPECT=1 cargo test -p bespoke-codegen --test stubs`
 //! rewrites it. Other tests compare the PTX.
 
 use std::fs;
@@ -64,7 +64,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, String)> {
 #[test]
 fn the_folder_is_as_it_was() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stubs/emitted");
-    if std::env::var_os("BESPOKE_BLESS").is_some() {
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
         let _ = fs::remove_dir_all(&kept);
         emission().write(&kept).unwrap();
     }
@@ -79,7 +79,7 @@ fn the_folder_is_as_it_was() {
         if path.extension().is_some_and(|extension| extension == "ptx" || extension == "ir") {
             continue;
         }
-        assert_eq!(kept, fresh, "{} is not what is written now (BESPOKE_BLESS=1 accepts it)", path.display());
+        assert_eq!(kept, fresh, "{} is not what is written now (UPDATE_EXPECT=1 accepts it)", path.display());
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The expected text is the message and label from the macros. Of an error with rustc's own wording, only the code is
-//! expected. `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files in `ui/pass`
+//! expected. `UPDATE_EXPECT=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files in `ui/pass`
 //! have no errors.
 
 mod rustc;
@@ -181,7 +181,7 @@ fn ui() {
         if actual == source {
             continue;
         }
-        if env::var_os("BESPOKE_BLESS").is_some() {
+        if env::var_os("UPDATE_EXPECT").is_some() {
             fs::write(path, actual).expect("a case");
         } else {
             wrong.push(format!("{}, as it should be if these errors are right:\n{actual}", path.display()));

@@ -12,7 +12,7 @@ use crate::kernels::attention::{
     self, AppendShape, AttentionShape, ChunkShape, KvType, NormSpan, QkNorm, Rope, SharesShape,
 };
 use crate::kernels::embed::{self, EmbedShape};
-use crate::kernels::gemm::{self, GemmShape, HalveShape};
+use crate::kernels::gemm::{self, ConvertShape, GemmShape};
 use crate::kernels::gemv::tokens::{self, InputForms, InputLayout, PrepareShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
@@ -34,8 +34,8 @@ pub enum KernelSpec {
     Prepare(PrepareShape),
     /// Matrix product of many tokens: [`gemm::gemm`].
     Gemm(GemmShape),
-    /// Inputs of a matrix product of many tokens: [`gemm::halve`].
-    Halve(HalveShape),
+    /// Inputs of a matrix product of many tokens: [`gemm::convert`].
+    Convert(ConvertShape),
     /// Normalisation added to the residual stream: [`norm_add::norm_add`].
     NormAdd(NormAddShape),
     /// Attention: [`attention::attention()`].
@@ -87,7 +87,7 @@ impl KernelSpec {
             KernelSpec::Gemv(s) => gemv_name(s),
             KernelSpec::Prepare(s) => prepare_name(s),
             KernelSpec::Gemm(s) => gemm_name(s),
-            KernelSpec::Halve(s) => halve_name(s),
+            KernelSpec::Convert(s) => convert_name(s),
             KernelSpec::NormAdd(s) => {
                 let (eps, scale) = (s.eps.to_bits(), scale_name(s.scale));
                 let rows = rows_name(s.tokens);
@@ -131,7 +131,7 @@ impl KernelSpec {
             KernelSpec::Gemv(_) => "matrix-vector product with norm and epilogue",
             KernelSpec::Prepare(_) => "quantised inputs of a matrix product of several tokens",
             KernelSpec::Gemm(_) => "matrix product of many tokens with epilogue",
-            KernelSpec::Halve(_) => "inputs of a matrix product of many tokens as f16",
+            KernelSpec::Convert(_) => "inputs of a matrix product of many tokens as f16",
             KernelSpec::NormAdd(_) => "RMSNorm of a block's output, added to the residual stream",
             KernelSpec::Attention(s) if s.appended => "attention with RoPE, after the append to the KV cache",
             KernelSpec::Attention(_) => "attention with RoPE and the append to the KV cache",
@@ -158,7 +158,7 @@ impl KernelSpec {
             KernelSpec::Gemv(s) => gemv::gemv(s),
             KernelSpec::Prepare(s) => tokens::prepare(s),
             KernelSpec::Gemm(s) => gemm::gemm(s),
-            KernelSpec::Halve(s) => gemm::halve(s),
+            KernelSpec::Convert(s) => gemm::convert(s),
             KernelSpec::NormAdd(s) => norm_add::norm_add(s),
             KernelSpec::Attention(s) => attention::attention(s),
             KernelSpec::AttentionShares(s) => attention::attention_shares(s),
@@ -187,7 +187,7 @@ impl KernelSpec {
             KernelSpec::Gemv(_) | KernelSpec::Attention(_) => true,
             KernelSpec::Prepare(s) => s.trigger != Trigger::Never,
             KernelSpec::Gemm(s) => s.waits(),
-            KernelSpec::Halve(s) => s.waits(),
+            KernelSpec::Convert(s) => s.waits(),
             _ => false,
         }
     }
@@ -207,7 +207,7 @@ impl KernelSpec {
             }
             KernelSpec::Gemv(s) => 16 * s.schedule.stages,
             KernelSpec::Gemm(s) => s.static_shared(),
-            KernelSpec::Halve(s) => s.static_shared(),
+            KernelSpec::Convert(s) => s.static_shared(),
             KernelSpec::Attention(s) => 16 * s.stages + 4,
             KernelSpec::AttentionChunk(s) => s.static_shared(),
             _ => 0,
@@ -236,7 +236,7 @@ impl KernelSpec {
             KernelSpec::Gemm(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
-            KernelSpec::Halve(s) => flat(s.grid(), s.threads()),
+            KernelSpec::Convert(s) => flat(s.grid(), s.threads()),
             KernelSpec::NormAdd(s) => flat(s.tokens, s.threads),
             KernelSpec::Attention(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
@@ -276,9 +276,11 @@ impl KernelSpec {
             KernelSpec::Gemm(s) => {
                 let outputs = if s.product.output == Output::Residual { 2 } else { 1 };
                 let product = &s.product;
-                product.file_bytes() + s.halve().bytes() + outputs * f32s(product.tokens * product.outputs())
+                product.file_bytes()
+                    + s.convert().bytes()
+                    + outputs * f32s(product.tokens * product.outputs())
             }
-            KernelSpec::Halve(s) => {
+            KernelSpec::Convert(s) => {
                 let norm = if s.eps.is_some() { f32s(s.cols) } else { 0 };
                 norm + f32s(s.tokens * s.cols) + s.bytes()
             }
@@ -372,12 +374,12 @@ fn gemm_name(s: &GemmShape) -> String {
 }
 
 /// Name of the inputs of a matrix product of many tokens.
-fn halve_name(s: &HalveShape) -> String {
+fn convert_name(s: &ConvertShape) -> String {
     let norm = s.eps.map_or(String::new(), |eps| bits_name('e', eps));
     let forms = [(s.short_runs, 's'), (s.long_runs, 'l')];
     let forms: String = forms.into_iter().filter_map(|(present, letter)| present.then_some(letter)).collect();
     let order = if s.core_matrices { "g" } else { "" };
-    format!("halve_c{}_p{}{norm}_n{}_b{}_{forms}{order}", s.cols, s.padded_cols, s.tokens, s.block_tokens)
+    format!("convert_c{}_p{}{norm}_n{}_b{}_{forms}{order}", s.cols, s.padded_cols, s.tokens, s.block_tokens)
 }
 
 /// Part of a GEMV's name for the tokens and their schedule; empty for one token.

@@ -1,4 +1,4 @@
-//! Golden PTX of every kind of shipped kernel, for a small model (`golden/`). `BESPOKE_BLESS=1` in the environment
+//! Golden PTX of every kind of shipped kernel, for a small model (`golden/`). `UPDATE_EXPECT=1` in the environment
 //! rewrites it.
 //!
 //! `.loc` and `.file` lines, and the names that they refer to, are excluded: a moved line of Rust is no difference.
@@ -81,7 +81,7 @@ fn kernels_equal_the_golden_ptx() {
     for (model, target, sampling) in CASES {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{model}.{target}"));
         let emitted = emitted(model, target, sampling);
-        if std::env::var_os("BESPOKE_BLESS").is_some() {
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
             drop(std::fs::remove_dir_all(&folder));
             std::fs::create_dir_all(&folder).expect("the folder of expected modules");
             for (name, ptx) in &emitted {
@@ -105,7 +105,7 @@ fn kernels_equal_the_golden_ptx() {
     }
     assert!(
         failures.is_empty(),
-        "{} kernels changed (BESPOKE_BLESS=1 accepts them)\n{}",
+        "{} kernels changed (UPDATE_EXPECT=1 accepts them)\n{}",
         failures.len(),
         failures.join("\n")
     );

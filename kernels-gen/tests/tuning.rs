@@ -244,7 +244,7 @@ fn malformed_tunings_are_errors() {
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarp = 4", "unknown field `warp`"),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\ndepth = 2", "unknown field `depth`"),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = -4", "line 4"),
-        ("version = 1\n[[rule]]\nrole = 'ffn_down'\ntarget = 'sm_70'", "unknown target 'sm_70'"),
+        ("version = 1\n[[rule]]\nrole = 'ffn_down'\ntarget = 'sm_70'", "unknown target `sm_70`"),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 0", "ffn_down: warps = 0: must be 1 to 31"),
         (
             "version = 1\n[[rule]]\nrole = 'attention'\nwarps = 8",

@@ -99,6 +99,21 @@ pub enum FinishReason {
     Cancelled,
 }
 
+impl FinishReason {
+    /// The reason as outputs spell it: `stop_token`, `max_tokens`, ...
+    pub fn name(self) -> &'static str {
+        match self {
+            FinishReason::StopToken => "stop_token",
+            FinishReason::StopString => "stop_string",
+            FinishReason::Complete => "complete",
+            FinishReason::MaxTokens => "max_tokens",
+            FinishReason::ContextFull => "context_full",
+            FinishReason::OutOfPages => "out_of_pages",
+            FinishReason::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// A generated token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {

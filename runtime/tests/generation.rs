@@ -269,8 +269,5 @@ fn a_shifted_context_continues_like_a_fresh_run_over_the_kept_tokens() {
 
     let request = Request { keep: Some(CONTEXT), ..Request::new(&prompt) };
     let error = Generation::start(&mut engine, None, &request).err().unwrap();
-    assert_eq!(
-        error.to_string(),
-        "cannot keep 24 tokens in a context of 24 positions: --keep must be below --ctx"
-    );
+    assert_eq!(error.to_string(), "cannot keep 24 tokens in a context of 24 positions: keep fewer");
 }

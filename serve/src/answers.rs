@@ -91,7 +91,7 @@ struct Record {
 }
 
 impl Answers {
-    /// Checks sequences and gives them to the engine's thread.
+    /// Checks sequences and gives them to the decoding thread.
     ///
     /// # Errors
     /// If the engine cannot decode a prompt (400), or the queue is full (429).

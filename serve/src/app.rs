@@ -18,7 +18,7 @@ use crate::{Model, Options};
 /// Memory for bodies, in multiples of the largest one.
 const BODIES: usize = 8;
 /// Bytes that a body counts at least, so that the number of bodies is bounded, too.
-pub const LEAST_BODY: usize = 4 << 10;
+pub const MIN_BODY: usize = 4 << 10;
 
 /// State of a server.
 pub struct App {
@@ -66,7 +66,7 @@ impl Ready {
 impl App {
     /// State of a server that loads its model and listens on an address; none for a UNIX socket.
     pub fn new(options: Options, address: Option<IpAddr>) -> App {
-        let bytes = options.body_bytes.max(LEAST_BODY).saturating_mul(BODIES).min(Semaphore::MAX_PERMITS);
+        let bytes = options.body_bytes.max(MIN_BODY).saturating_mul(BODIES).min(Semaphore::MAX_PERMITS);
         App {
             metrics: Metrics::new(),
             phases: Phases::new(),

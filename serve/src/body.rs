@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use crate::app::{App, LEAST_BODY};
+use crate::app::{App, MIN_BODY};
 use crate::error::ApiError;
 
 /// Bytes by which the share of a growing body grows.
@@ -50,7 +50,7 @@ pub async fn read(app: &App, request: Request) -> Result<Body, ApiError> {
 }
 
 async fn receive(app: &App, mut body: axum::body::Body, most: usize) -> Result<Body, ApiError> {
-    let mut share = take(app, LEAST_BODY)?;
+    let mut share = take(app, MIN_BODY)?;
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {

@@ -1,4 +1,4 @@
-//! Loop of the engine's thread: jobs into the scheduler, its events to the requests.
+//! Loop of the decoding thread: jobs into the scheduler, its events to the requests.
 
 use std::any::Any;
 use std::collections::HashMap;

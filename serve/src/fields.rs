@@ -8,6 +8,19 @@ use serde_json::value::RawValue;
 
 use crate::error::ApiError;
 
+/// Fields of other servers that no endpoint reads, with what to do instead.
+const OTHERS: [(&str, &str); 9] = [
+    ("n_predict", "give `max_tokens`"),
+    ("max_new_tokens", "give `max_tokens`"),
+    ("stop_token_ids", "give the texts of the tokens in `stop`"),
+    ("min_tokens", "leave it out, or give `ignore_eos` to continue after tokens that end a text"),
+    ("best_of", "give `n`, and choose among the answers"),
+    ("use_beam_search", "beam search is not supported; leave it out"),
+    ("mirostat", "Mirostat is not supported; give `temperature`, `top_k`, `top_p` or `min_p`"),
+    ("typical_p", "typical sampling is not supported; give `top_p` or `min_p`"),
+    ("dry_multiplier", "DRY is not supported; give `repeat_penalty` or `frequency_penalty`"),
+];
+
 /// Fields that were not taken yet, by name. They are parsed one by one, so that an error names the field.
 pub struct Fields<'a> {
     fields: BTreeMap<String, &'a RawValue>,
@@ -89,7 +102,10 @@ impl<'a> Fields<'a> {
         match self.fields.into_keys().next() {
             None => Ok(()),
             Some(name) => {
-                Err(ApiError::field(&name, format!("unknown field `{name}`")).with_code("unknown_field"))
+                let hint = OTHERS.iter().find(|(other, _)| *other == name);
+                let hint = hint.map_or(String::new(), |(_, hint)| format!(": {hint}"));
+                Err(ApiError::field(&name, format!("unknown field `{name}`{hint}"))
+                    .with_code("unknown_field"))
             }
         }
     }
@@ -161,6 +177,10 @@ mod tests {
                 "the body is not a JSON object: invalid type: sequence, expected a map at line 1 column 0",
             ),
             (Fields::parse(br#"{"a": 1, "zz": 2}"#).unwrap().finish(), "unknown field `a`"),
+            (
+                Fields::parse(br#"{"n_predict": 1}"#).unwrap().finish(),
+                "unknown field `n_predict`: give `max_tokens`",
+            ),
         ] {
             assert_eq!(message(error.unwrap_err()), expected);
         }

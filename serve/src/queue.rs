@@ -1,7 +1,7 @@
-//! Channels between the HTTP handlers and the engine's thread: jobs in, outputs back.
+//! Channels between the HTTP handlers and the decoding thread: jobs in, outputs back.
 //!
-//! Each sequence is a job and holds a permit until the engine's thread drops it. There is one permit for each slot and for each
-//! sequence that may wait, so sending a job never blocks. Each request has a bounded channel of outputs. The engine's thread
+//! Each sequence is a job and holds a permit until the decoding thread drops it. There is one permit for each slot and for each
+//! sequence that may wait, so sending a job never blocks. Each request has a bounded channel of outputs. The decoding thread
 //! does not block on that channel: if it is full because the client reads too slowly, the request is ended.
 
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub struct Job {
     /// Number of the request's choices.
     pub choices: u32,
     pub outputs: mpsc::Sender<Output>,
-    /// The job's place. The engine's thread drops it when the sequence has ended.
+    /// The job's place. The decoding thread drops it when the sequence has ended.
     pub _place: OwnedSemaphorePermit,
 }
 
@@ -78,7 +78,7 @@ pub enum Output {
     Failed(ApiError),
 }
 
-/// Message to the engine's thread.
+/// Message to the decoding thread.
 pub enum Command {
     /// Decode a sequence.
     Add(Box<Job>),
@@ -146,7 +146,7 @@ impl Queue {
         self.mean.store(next, Ordering::Relaxed);
     }
 
-    /// Gives a job to the engine's thread.
+    /// Gives a job to the decoding thread.
     ///
     /// # Errors
     /// If that thread has ended.
@@ -156,7 +156,7 @@ impl Queue {
             .map_err(|_| ApiError::unavailable("engine_stopped", "the engine has stopped"))
     }
 
-    /// Has the engine's thread return.
+    /// Has the decoding thread return.
     pub fn stop(&self) {
         // If the channel is closed, the thread has returned already.
         let _ = self.commands.try_send(Command::Stop);

@@ -28,7 +28,7 @@ struct Shape {
 #[kernel(threads = THREADS, cluster = s.blocks)]
 fn cluster_sums(from: Ptr<Global, u32>, sums: Ptr<Global, u32>, s: &Shape) {
     let (stages, copy) = (s.stages, PipelineCopy::Multicast { blocks: s.blocks });
-    let shape = PipelineShape { stages, stage_bytes: TILE * 4, consumers: 32, copy };
+    let shape = PipelineShape { stages, stage_bytes: TILE * 4, consumers: Consumers::Threads(32), copy };
     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
     let own = shared_array::<u32>(TILE);
     let cluster = block_index() / s.blocks;

@@ -72,7 +72,7 @@ macro_rules! kinds {
 kinds! {
     prepare KernelSpec::Prepare(_),
     gemm KernelSpec::Gemm(_),
-    halve KernelSpec::Halve(_),
+    convert KernelSpec::Convert(_),
     norm_add KernelSpec::NormAdd(_),
     attention KernelSpec::Attention(_),
     attention_shares KernelSpec::AttentionShares(_),

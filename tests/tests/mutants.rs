@@ -118,7 +118,7 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
         ),
         ("gemm, mma", gemm(false, 64)),
         ("gemm by warpgroups", gemm(true, 37)),
-        ("halve", small(|spec| matches!(spec, KernelSpec::Halve(s) if s.eps.is_some()))),
+        ("convert", small(|spec| matches!(spec, KernelSpec::Convert(s) if s.eps.is_some()))),
         ("attention of rows", small(|spec| matches!(spec, KernelSpec::Attention(s) if s.tokens > 1))),
         (
             "attention, quantised output",

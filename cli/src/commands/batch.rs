@@ -15,15 +15,17 @@ use bespoke_kernels::plan::Sampling;
 use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::run::token_limit;
+use crate::advice::engine_error;
 use crate::chat_template::{ChatFormat, TemplateArgs};
+use crate::console::counted;
 use crate::console::note;
+use crate::input;
 use crate::interrupt;
 use crate::model::{self, Model};
 use crate::output::{self, Force, check_distinct, file_error};
 use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, ArithmeticArgs, DecodeArgs, SpeculationArgs};
-use crate::text::{self, counted};
 
 /// Decode many prompts, from lines of JSON to lines of JSON
 #[derive(clap::Args, Debug)]
@@ -52,7 +54,7 @@ pub struct BatchArgs {
     out: PathBuf,
     #[command(flatten)]
     force: Force,
-    /// Most prompts that are decoded at the same time
+    /// Maximum number of prompts decoded at the same time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     parallel: u32,
     /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every prompt that runs
@@ -94,7 +96,7 @@ pub fn execute(args: &BatchArgs) -> miette::Result<()> {
     let mut inputs = model::files(&args.model, &model.gguf);
     inputs.push(args.input.clone());
     check_distinct(&args.out, &inputs)?;
-    let input = text::read(&args.input)?;
+    let input = input::read(&args.input)?;
     let (tokenizer, ends) = model.tokenizer_for_ids();
     let jobs = Input { args, model: &model, tokenizer: tokenizer.as_ref(), ends: &ends }.jobs(&input)?;
 
@@ -252,10 +254,10 @@ impl Answers<'_> {
         let mut draft = args.speculation.load_draft(model, &args.decode, context, parallel)?;
         let mut engine = session::load_sampling(model, &args.decode, context, sampling, &sizes)?;
         let device = engine.device().info().name.clone();
-        let steps = Slots::new(&mut engine).map_err(session::engine_error)?;
+        let steps = Slots::new(&mut engine).map_err(engine_error)?;
         let mut scheduler = Scheduler::new(steps, tokenizer).with_speculation(speculation);
         if let Some(draft) = &mut draft {
-            let steps = Slots::new(draft).map_err(session::engine_error)?;
+            let steps = Slots::new(draft).map_err(engine_error)?;
             scheduler = scheduler.with_draft_model(Box::new(steps));
         }
 
@@ -283,9 +285,9 @@ impl Answers<'_> {
         let counts = scheduler.step_counts();
         outcome.map_err(|failure| match failure {
             Failure::Record(report) => report,
-            Failure::Engine(error) => session::engine_error(error),
+            Failure::Engine(error) => engine_error(error),
             Failure::Refused { index, error } => {
-                session::engine_error(error).wrap_err(format!("prompt {index} of {}", args.input.display()))
+                engine_error(error).wrap_err(format!("prompt {index} of {}", args.input.display()))
             }
         })?;
         let seconds = start.elapsed().as_secs_f64();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bespoke::builtin;
 use bespoke::device::Kind;
-use bespoke::engine;
+use bespoke::engine::{self, Engine};
 use bespoke_bench::{
     Build, MeasuredStep, Results, SpeculationError, SpeculationWorkload, Subject, Workload, text,
 };
@@ -12,8 +12,9 @@ use bespoke_kernels::kernels::gemv::Arithmetic;
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, miette};
 
+use crate::advice::engine_error;
 use crate::console::{self, out};
-use crate::model;
+use crate::model::{self, Model};
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::sampling::{DrawsWithTemp, SamplingArgs};
@@ -163,14 +164,32 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         ));
     }
     let model = model::open_model_with(path, args.decode.load)?;
+    let context = args.decode.context(&model).unwrap_or(needed_context(args));
+    let draft = args.draft.as_deref().map(|path| session::load_draft(path, &model, &args.decode, context, 1));
+    let draft = draft.transpose()?;
+    let mut subject = load(&model, model::model_name(path), context, args)?;
+    results.device.get_or_insert_with(|| subject.engine.device().info().clone());
+    bench_depths(&mut subject, args, results)?;
+    bench_batches(&mut subject, args, results)?;
+    bench_prompts(&mut subject, args, results)?;
+    bench_speculation(&mut subject, draft, args, results)?;
+    if args.ceiling {
+        results.matrices.extend(bespoke_bench::matrix_ceilings(&mut subject).map_err(engine_error)?);
+    }
+    Ok(())
+}
+
+/// Positions that all measurements together need.
+fn needed_context(args: &BenchArgs) -> u32 {
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
     let decoded = args.n.saturating_add(bespoke_bench::WARM_UP).max(bespoke_bench::BATCH_POSITIONS);
     let longest = args.prompt.iter().copied().max().unwrap_or(0);
-    let needed = deepest.saturating_add(decoded).max(longest.saturating_add(1));
     let of_speculation = args.speculate.as_ref().map_or(0, |_| PROMPT.max(deepest).saturating_add(args.n));
-    let needed = needed.max(of_speculation);
-    let context = args.decode.context(&model).unwrap_or(needed);
-    let sampling = args.sampling.params(None)?;
+    deepest.saturating_add(decoded).max(longest.saturating_add(1)).max(of_speculation)
+}
+
+/// Loads a model and measures the ceilings of its device.
+fn load<'a>(model: &'a Model, name: String, context: u32, args: &BenchArgs) -> miette::Result<Subject<'a>> {
     let longest_draft = args.draft_lengths.iter().copied().max().unwrap_or(1);
     let sizes = session::Sizes {
         parallel: args.batch.iter().copied().max().unwrap_or(1),
@@ -180,52 +199,67 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         kv_share: 1,
         arithmetic: args.arithmetic.arithmetic,
     };
-    let draft = args.draft.as_deref().map(|path| session::load_draft(path, &model, &args.decode, context, 1));
-    let mut draft = draft.transpose()?;
-    let engine = session::load_sampling(&model, &args.decode, context, sampling, &sizes)?;
-    let ceiling = match engine.device().info().kind {
-        Kind::Emulator => None,
-        Kind::Cuda { .. } => Some(engine::read_bandwidth(engine.device()).map_err(session::engine_error)?),
-    };
-    results.device.get_or_insert_with(|| engine.device().info().clone());
-    let tensor_ceiling = match engine.device().info().kind {
-        Kind::Cuda { .. } if !(args.batch.is_empty() && args.prompt.is_empty()) => {
-            Some(engine::tensor_throughput(engine.device()).map_err(session::engine_error)?)
-        }
-        _ => None,
-    };
-    let name = model::model_name(path);
-    let mut subject = Subject { name, gguf: &model.gguf, engine, ceiling, tensor_ceiling };
+    let sampling = args.sampling.params(None)?;
+    let engine = session::load_sampling(model, &args.decode, context, sampling, &sizes)?;
+    let device = engine.device();
+    let is_gpu = matches!(device.info().kind, Kind::Cuda { .. });
+    let has_products = !(args.batch.is_empty() && args.prompt.is_empty());
+    let ceiling = is_gpu.then(|| engine::read_bandwidth(device)).transpose().map_err(engine_error)?;
+    let tensor = (is_gpu && has_products).then(|| engine::tensor_throughput(device)).transpose();
+    let tensor_ceiling = tensor.map_err(engine_error)?;
+    Ok(Subject { name, gguf: &model.gguf, engine, ceiling, tensor_ceiling })
+}
+
+/// One sequence at each depth.
+fn bench_depths(subject: &mut Subject<'_>, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
     let workload = Workload { tokens: args.n, repetitions: args.repetitions };
     let bar = Progress::count("tokens", args.depth.len() as u64 * workload.all_tokens());
     for (&depth, before) in args.depth.iter().zip(0u64..) {
         let report = |tokens: u64| bar.set(before * workload.all_tokens() + tokens);
-        let measurement =
-            bespoke_bench::measure(&mut subject, depth, workload, &report).map_err(session::engine_error)?;
+        let measurement = bespoke_bench::measure(subject, depth, workload, &report).map_err(engine_error)?;
         results.measurements.push(measurement);
-        let step = MeasuredStep::decode(&subject.engine, 1, depth).map_err(session::engine_error)?;
-        examine(&mut subject, step, args, results)?;
+        let step = MeasuredStep::decode(&subject.engine, 1, depth).map_err(engine_error)?;
+        examine(subject, step, args, results)?;
     }
     bar.finish();
+    Ok(())
+}
+
+/// Several sequences at each depth.
+fn bench_batches(subject: &mut Subject<'_>, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
     for &depth in &args.depth {
         for &sequences in &args.batch {
-            let measured = bespoke_bench::measure_batch(&mut subject, sequences, depth, args.repetitions);
-            results.rows.extend(measured.map_err(session::engine_error)?);
+            let measured = bespoke_bench::measure_batch(subject, sequences, depth, args.repetitions);
+            results.rows.extend(measured.map_err(engine_error)?);
             // A batch of one is the decode step of one row, whose profile is there already.
             if sequences > 1 {
                 let step = MeasuredStep::decode(&subject.engine, sequences, depth);
-                examine(&mut subject, step.map_err(session::engine_error)?, args, results)?;
+                examine(subject, step.map_err(engine_error)?, args, results)?;
             }
         }
     }
+    Ok(())
+}
+
+/// Prompts of each length.
+fn bench_prompts(subject: &mut Subject<'_>, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
     for &length in &args.prompt {
-        let measured = bespoke_bench::measure_prompt(&mut subject, length, args.repetitions);
-        results.rows.push(measured.map_err(session::engine_error)?);
-        let steps = MeasuredStep::of_prompt(&subject.engine, length).map_err(session::engine_error)?;
-        for step in steps {
-            examine(&mut subject, step, args, results)?;
+        let measured = bespoke_bench::measure_prompt(subject, length, args.repetitions);
+        results.rows.push(measured.map_err(engine_error)?);
+        for step in MeasuredStep::of_prompt(&subject.engine, length).map_err(engine_error)? {
+            examine(subject, step, args, results)?;
         }
     }
+    Ok(())
+}
+
+/// Answers with drafted tokens at each depth.
+fn bench_speculation(
+    subject: &mut Subject<'_>,
+    mut draft: Option<Engine>,
+    args: &BenchArgs,
+    results: &mut Results,
+) -> miette::Result<()> {
     for &depth in args.speculate.iter().flat_map(|_| &args.depth) {
         let workload = SpeculationWorkload {
             tokens: args.n.max(2),
@@ -237,16 +271,12 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         let name = args.draft.as_deref().map(model::model_name);
         let draft = name.as_deref().zip(draft.as_mut());
         let bar = Progress::count("answers", workload.runs());
-        let measured =
-            bespoke_bench::measure_speculation(&mut subject, draft, &workload, &|runs| bar.set(runs));
+        let measured = bespoke_bench::measure_speculation(subject, draft, &workload, &|runs| bar.set(runs));
         bar.finish();
         results.speculation.extend(measured.map_err(|error| match error {
-            SpeculationError::Engine(error) => session::engine_error(error),
+            SpeculationError::Engine(error) => engine_error(error),
             differs => miette!("{differs}"),
         })?);
-    }
-    if args.ceiling {
-        results.matrices.extend(bespoke_bench::matrix_ceilings(&mut subject).map_err(session::engine_error)?);
     }
     Ok(())
 }
@@ -259,10 +289,10 @@ fn examine(
     results: &mut Results,
 ) -> miette::Result<()> {
     if args.profile || (args.trace.is_some() && !args.timeline) {
-        results.profiles.push(bespoke_bench::profile(subject, step).map_err(session::engine_error)?);
+        results.profiles.push(bespoke_bench::profile(subject, step).map_err(engine_error)?);
     }
     if args.timeline {
-        results.timelines.push(bespoke_bench::timeline(subject, step).map_err(session::engine_error)?);
+        results.timelines.push(bespoke_bench::timeline(subject, step).map_err(engine_error)?);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use miette::miette;
 
 use crate::console::{self, out};
-use crate::text as files;
+use crate::input;
 
 /// Clients of a measurement.
 const CLIENTS: [u32; 3] = [1, 8, 32];
@@ -76,7 +76,7 @@ pub enum Output {
 
 /// Runs the load generator and prints its results.
 pub fn execute(args: &BenchServerArgs) -> miette::Result<()> {
-    let key = args.api_key_file.as_deref().map(files::read).transpose()?;
+    let key = args.api_key_file.as_deref().map(input::read).transpose()?;
     let key = key.and_then(|text| text.lines().next().map(|line| line.trim().to_owned()));
     let client =
         Client::new(&args.url, key, Duration::from_secs(args.limit)).map_err(|error| miette!("{error}"))?;

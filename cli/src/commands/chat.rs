@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use bespoke::engine::{self, EngineError};
 use miette::IntoDiagnostic;
 
+use crate::advice::engine_error;
 use crate::chat_template::{ChatFormat, TemplateArgs};
 use crate::commands::run::token_limit;
 use crate::console::note;
@@ -37,7 +38,7 @@ Examples:
 pub struct ChatArgs {
     #[arg(help = model::MODEL)]
     pub model: PathBuf,
-    /// Longest answer in tokens, or -1 for no limit [default: -1]
+    /// Maximum length of an answer in tokens, or -1 for no limit [default: -1]
     #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", allow_negative_numbers = true, value_parser = token_limit)]
     pub n: Option<u32>,
     /// When the context is full, keep its first N tokens and the newer half of the others, and continue; a conversation
@@ -85,15 +86,15 @@ pub fn execute(args: &ChatArgs) -> miette::Result<()> {
     let context = model.shape.dimensions.context.min(engine::DEFAULT_CONTEXT);
     let context = args.decode.context(&model).unwrap_or(context);
     if let Some(keep) = args.keep.filter(|&keep| keep >= context) {
-        return Err(session::engine_error(EngineError::KeepTooLarge { keep, context }));
+        return Err(engine_error(EngineError::KeepTooLarge { keep, context }));
     }
     let mut input = Input::new(!args.no_history)?;
     let speculation = args.speculation.speculation();
     let mut draft = args.speculation.load_draft(&model, &args.decode, context, 1)?;
     let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
     let mut engine = session::load_on(device, &model, &args.decode, context, sampling.clone(), &sizes)?;
-    let decoder = Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer))
-        .map_err(session::engine_error)?;
+    let decoder =
+        Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer)).map_err(engine_error)?;
     let mut conversation = Conversation::new(decoder, &tokenizer, &format, sampling, args, messages);
     if input.is_terminal() {
         note!("/help lists the commands; Ctrl-C stops an answer; Ctrl-D ends the program");

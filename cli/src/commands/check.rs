@@ -21,6 +21,7 @@ use crate::console::{self, Unwritable, out, outln};
 use crate::exit_code_of;
 use crate::model::{self, LoadArgs};
 use crate::progress::Progress;
+use crate::rules;
 use crate::session::ArithmeticArgs;
 
 /// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
@@ -48,7 +49,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE.toml")]
     launches: Option<PathBuf>,
     /// Tokens to decode, for a model: at least 1 [default: 3]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = rules::nonzero)]
     steps: Option<NonZeroU32>,
     /// Check a prefill step and decode steps of this many sequences, for a model: at most 64 [default: decode steps of
     /// one sequence]
@@ -80,7 +81,7 @@ pub struct CheckArgs {
     /// Multiprocessors of the device: those on which a PTX file's launches must fit, and among which a model's work is
     /// divided [default: that of the launch file, else that of the largest common device of the target: 132 for
     /// sm_90]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = rules::nonzero)]
     multiprocessors: Option<NonZeroU32>,
     /// Notes on what could be faster, in launches large enough for it to matter
     #[arg(long, value_enum, default_value_t = Lints::On)]

@@ -2,18 +2,20 @@
 
 use std::path::PathBuf;
 
-use bespoke::engine::EngineError;
+use bespoke::engine::{EngineError, check_prompt};
 use bespoke::tokenizer::Tokenizer;
 use bespoke_logits::{Reference, nmse, safetensors};
 use clap::ArgGroup;
 use miette::{IntoDiagnostic, miette};
 
+use crate::advice::engine_error;
+use crate::console::counted;
 use crate::console::{note, outln};
+use crate::input::{self, FinalNewline, TokenIds};
 use crate::model::{self, Model};
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::session::{self, DecodeArgs};
-use crate::text::{self, FinalNewline, TokenIds, counted};
 
 /// Write the logits after every token of a prompt, or compare them with a reference
 #[derive(clap::Args, Debug)]
@@ -79,12 +81,12 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
         })?;
     }
     let tokens = given.or_else(|| Some(reference.as_ref()?.tokens.clone())).unwrap_or_default();
-    session::check_prompt(&tokens, &model)?;
+    check_prompt(&tokens, model.shape.dimensions.vocab).map_err(engine_error)?;
     let count = tokens.len();
     let needed = (count as u32).max(shape.dimensions.context.min(bespoke::engine::DEFAULT_CONTEXT));
     let context = args.decode.context(&model).unwrap_or(needed);
     if count as u64 > u64::from(context) {
-        return Err(session::engine_error(EngineError::ContextFull { needed: count as u64, context }));
+        return Err(engine_error(EngineError::ContextFull { needed: count as u64, context }));
     }
     if let Some(out) = &args.out {
         let inputs = model::files(&args.model, &model.gguf);
@@ -92,15 +94,15 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     }
     let file = args.out.as_deref().map(|out| output::create(out, args.force)).transpose()?;
     let mut engine = session::load(&model, &args.decode, context)?;
-    engine.start(&tokens).map_err(session::engine_error)?;
+    engine.start(&tokens).map_err(engine_error)?;
     let bar = Progress::count("positions", count as u64);
     let mut all = Vec::new();
     all.try_reserve_exact(count * vocab).map_err(|_| {
         miette!("{count} x {vocab} logits do not fit this machine's memory; use fewer tokens")
     })?;
     for done in 0..count {
-        engine.step().map_err(session::engine_error)?;
-        all.extend(engine.logits().map_err(session::engine_error)?);
+        engine.step().map_err(engine_error)?;
+        all.extend(engine.logits().map_err(engine_error)?);
         bar.set(done as u64 + 1);
     }
     bar.finish();
@@ -112,7 +114,13 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
         let at = |position: u32| all.get(position as usize * vocab..(position as usize + 1) * vocab);
         let ours: Vec<f32> = reference.positions.iter().filter_map(|&it| at(it)).flatten().copied().collect();
         let error = nmse(&ours, &reference.logits);
-        let error = error.ok_or_else(|| miette!("the reference has another number of logits (a bug)"))?;
+        let error = error.ok_or_else(|| {
+            miette!(
+                "the reference has {} logits at these positions, the model {}",
+                reference.logits.len(),
+                ours.len()
+            )
+        })?;
         let positions = counted(reference.positions.len(), "position");
         outln!("{} NMSE {error:.3e} over {positions}", model::model_name(&args.model))?;
         if let Some(limit) = args.limit
@@ -129,7 +137,7 @@ fn given_tokens(args: &LogitsArgs, model: &Model) -> miette::Result<Option<Vec<u
     if let Some(tokens) = &args.tokens {
         return tokens.read().map(Some);
     }
-    match text::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Dropped)? {
+    match input::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Dropped)? {
         Some(text) => {
             let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
             tokenizer.encode(&text).map(Some).into_diagnostic()

@@ -16,7 +16,7 @@ use crate::console::{exact, outln};
 #[command(after_help = "Examples:
   bespoke opt kernel.ir                          the passes of the compiler, in rounds
   bespoke opt kernel.ir --passes fold,dce        these passes, once each in this order
-  bespoke opt kernel.ir --passes unroll --report what they did, and what they did not do and why
+  bespoke opt kernel.ir --passes unroll --report
   bespoke opt kernel.ir --emit ptx --target sm_80
   bespoke opt --list-passes
 
@@ -35,7 +35,7 @@ pub struct OptArgs {
     /// The target of --emit ptx
     #[arg(long, value_name = "TARGET", default_value_t = Target::Sm90)]
     target: Target,
-    /// Print what the passes did, and what they did not do and why, instead of the kernel
+    /// Print the optimisations applied and missed, with the reason, instead of the kernel
     #[arg(long, conflicts_with = "emit")]
     report: bool,
     /// Print the names of the passes

@@ -2,30 +2,31 @@
 
 mod demo;
 mod printer;
+mod prompt;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bespoke::engine::{self, EngineError};
-use bespoke::generation::{FinishReason, Request, Summary, room};
-use bespoke_chat::Message;
+use bespoke::generation::{FinishReason, Request, Summary};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, ValueEnum};
 use miette::{IntoDiagnostic, miette};
 use printer::{Printer, Streamed, TokenLogprob};
 use serde::Serialize;
 
-use crate::chat_template::{ChatFormat, TemplateArgs};
+use crate::advice::engine_error;
+use crate::chat_template::TemplateArgs;
+use crate::console::counted;
 use crate::console::{self, note};
 use crate::decoder::Decoder;
+use crate::input::{self, FinalNewline, TokenIds};
 use crate::interrupt;
 use crate::model;
 use crate::progress::DelayedBar;
 use crate::sampling::{DrawsWithTemp, SamplingArgs};
 use crate::session::{self, DecodeArgs, SpeculationArgs};
-use crate::text::{self, FinalNewline, TokenIds, counted};
 
 /// Decode a model, greedily or (with --temp) sampling
 #[derive(clap::Args, Debug)]
@@ -175,7 +176,8 @@ struct Output {
     /// Log-probabilities of every token, with `--logprobs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<Vec<TokenLogprob>>,
-    stopped: Stop,
+    /// [`FinishReason::name`].
+    finish_reason: &'static str,
     /// Seed, if tokens were sampled.
     seed: Option<u64>,
     timings: Timings,
@@ -191,9 +193,6 @@ struct Timings {
     tokens_per_second: f64,
 }
 
-/// Tokens to generate without `--n`.
-const DEFAULT_TOKENS: u32 = 128;
-
 /// Decodes the prompt and prints the text or the JSON object.
 pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let start = Instant::now();
@@ -201,7 +200,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         Some(path) => model::open_model_with(path, args.decode.load)?,
         None => model::open_demo_with(args.decode.load)?,
     };
-    let text = text::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Dropped)?;
+    let text = input::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Dropped)?;
     let ids = args.tokens.as_ref().map(TokenIds::read).transpose()?;
     if text.is_none() && ids.is_none() {
         if args.chat {
@@ -220,47 +219,12 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         }
         None => model.tokenizer_for_ids(),
     };
-    let prompt = match (&text, &ids, &tokenizer) {
-        (Some(text), _, Some(tokenizer)) if args.chat => {
-            let format = ChatFormat::new(&args.template, &model.gguf, tokenizer)?;
-            let system = args.template.system.iter().map(|text| Message::new("system", text));
-            let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
-            tokenizer.encode(&format.prompt(&messages)?).into_diagnostic()?
-        }
-        (Some(text), _, Some(tokenizer)) if model.is_demo => {
-            tokenizer.encode(&bespoke_demo::normalised_prompt(text)).into_diagnostic()?
-        }
-        (Some(text), _, Some(tokenizer)) => tokenizer.encode(text).into_diagnostic()?,
-        (_, Some(tokens), _) => tokens.clone(),
-        _ => Vec::new(),
+    let prompt = match (&text, ids, &tokenizer) {
+        (Some(text), _, Some(tokenizer)) => prompt::encode(text, args, &model, tokenizer)?,
+        (_, ids, _) => ids.unwrap_or_default(),
     };
-    let wanted = args.n.unwrap_or(if args.chat { UNLIMITED } else { DEFAULT_TOKENS });
-    let limit = args.n.filter(|&n| n != UNLIMITED);
-    let positions = prompt.len() as u64 + u64::from(limit.unwrap_or(DEFAULT_TOKENS));
-    let most = u64::from(model.shape.dimensions.context);
-    let default = most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32;
-    let context = args.decode.context(&model).unwrap_or(default);
     // Checked before the weights are loaded.
-    session::check_prompt(&prompt, &model)?;
-    if room(prompt.len(), context).is_err() {
-        // The last token needs no position in the cache.
-        let needed = match limit {
-            Some(limit) => prompt.len() as u64 + u64::from(limit.saturating_sub(1)),
-            None => most.min(positions - 1).max(prompt.len() as u64),
-        };
-        if prompt.len() as u64 > most {
-            return Err(miette!(
-                help = format!(
-                    "shorten the prompt, or use --ctx {needed}: text gets worse beyond these positions"
-                ),
-                "{needed} positions are needed; the cache holds {context}, and the model was trained for {most}"
-            ));
-        }
-        return Err(session::engine_error(EngineError::ContextFull { needed, context }));
-    }
-    if let Some(keep) = args.keep.filter(|&keep| keep >= context) {
-        return Err(session::engine_error(EngineError::KeepTooLarge { keep, context }));
-    }
+    let context = prompt::context(&prompt, args, &model)?;
     if tokenizer.is_none() && !args.stop.is_empty() {
         return Err(miette!("--stop needs a model with a vocabulary"));
     }
@@ -270,8 +234,8 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let mut draft = args.speculation.load_draft(&model, &args.decode, context, 1)?;
     let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
     let mut engine = session::load_on(device, &model, &args.decode, context, sampling.clone(), &sizes)?;
-    let mut decoder = Decoder::new(&mut engine, draft.as_mut(), speculation, tokenizer.as_ref())
-        .map_err(session::engine_error)?;
+    let mut decoder =
+        Decoder::new(&mut engine, draft.as_mut(), speculation, tokenizer.as_ref()).map_err(engine_error)?;
     let load_seconds = start.elapsed().as_secs_f64();
 
     let streamed = match args.format {
@@ -284,7 +248,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let bar = DelayedBar::new("prompt");
     let request = Request {
         sampling,
-        max_tokens: wanted,
+        max_tokens: prompt::max_tokens(args),
         keep: args.keep,
         stop_tokens: if args.ignore_eos { &[] } else { &ends },
         stop_strings: &args.stop,
@@ -294,13 +258,6 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let generated = generate(&mut decoder, &request, &mut printer, Some(&bar))?;
     let prompt_seconds = generated.prompt_time.as_secs_f64();
     let decode_seconds = generated.decode_time.as_secs_f64();
-    let stopped = Stop::from(generated.reason);
-    tracing::debug!(
-        "first token {:.3} s after the start: {load_seconds:.3} s for loading, {:.3} s for the prompt of {}",
-        load_seconds + prompt_seconds,
-        prompt_seconds,
-        prompt.len()
-    );
     let timings = Timings {
         load_seconds,
         prompt_seconds,
@@ -308,20 +265,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         prompt_tokens_per_second: rate(prompt.len() - generated.reused as usize, prompt_seconds),
         tokens_per_second: rate(generated.tokens.len().saturating_sub(1), decode_seconds),
     };
-    if stopped == Stop::Context {
-        tracing::warn!(
-            "stopped because the context of {context} positions is full: --ctx N makes it larger, --keep N continues \
-             without its older tokens"
-        );
-    }
-    if generated.shifts > 0 {
-        tracing::info!(
-            "the context of {context} positions was full {}; each time the first {} tokens and the newer half of the \
-             others were kept",
-            if generated.shifts == 1 { "once".to_owned() } else { format!("{} times", generated.shifts) },
-            args.keep.unwrap_or(0)
-        );
-    }
+    log(&generated, &timings, &prompt, context, args.keep.unwrap_or(0));
     match args.format {
         Format::Text => {
             note!(
@@ -338,7 +282,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
                 device: decoder.device().to_owned(),
                 text: tokenizer.is_some().then_some(generated.text),
                 logprobs: args.logprobs.map(|_| printer.logprobs),
-                stopped,
+                finish_reason: generated.reason.name(),
                 seed,
                 prompt_tokens: prompt,
                 tokens: generated.tokens,
@@ -350,37 +294,33 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     Ok(())
 }
 
+/// Logs when the first token came, and what happened to a full context.
+fn log(generated: &Summary, timings: &Timings, prompt: &[u32], context: u32, keep: u32) {
+    tracing::debug!(
+        "first token {:.3} s after the start: {:.3} s for loading, {:.3} s for the prompt of {}",
+        timings.load_seconds + timings.prompt_seconds,
+        timings.load_seconds,
+        timings.prompt_seconds,
+        prompt.len()
+    );
+    if generated.reason == FinishReason::ContextFull {
+        tracing::warn!(
+            "stopped because the context of {context} positions is full: --ctx N makes it larger, --keep N continues \
+             without its older tokens"
+        );
+    }
+    if generated.shifts > 0 {
+        tracing::info!(
+            "the context of {context} positions was full {}; each time the first {keep} tokens and the newer half of the \
+             others were kept",
+            if generated.shifts == 1 { "once".to_owned() } else { format!("{} times", generated.shifts) },
+        );
+    }
+}
+
 /// A count and a rate, as in `12 tokens at 3.40 tokens/s`; without the rate if it was not measured.
 fn at_rate(count: String, per_second: f64) -> String {
     if per_second > 0.0 { format!("{count} at {per_second:.2} tokens/s") } else { count }
-}
-
-/// Reason why generation ended, as spelled in the JSON output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Stop {
-    End,
-    #[serde(rename = "stop")]
-    Text,
-    Count,
-    Context,
-    OutOfPages,
-    Interrupted,
-}
-
-impl From<FinishReason> for Stop {
-    fn from(reason: FinishReason) -> Stop {
-        match reason {
-            FinishReason::StopToken => Stop::End,
-            FinishReason::StopString => Stop::Text,
-            // `run` has no grammars.
-            FinishReason::Complete => Stop::End,
-            FinishReason::MaxTokens => Stop::Count,
-            FinishReason::ContextFull => Stop::Context,
-            FinishReason::OutOfPages => Stop::OutOfPages,
-            FinishReason::Cancelled => Stop::Interrupted,
-        }
-    }
 }
 
 /// Generates tokens, and prints each token when it is chosen, until generation ends or Ctrl-C requests a stop. `bar` is

@@ -14,9 +14,10 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, miette};
 
+use crate::advice::engine_error;
 use crate::console::{self, outln};
 use crate::model;
-use crate::session::{self, DeviceArgs};
+use crate::session::DeviceArgs;
 
 /// Compare every kernel with a computation in double precision, on this machine's device
 ///
@@ -60,7 +61,7 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
     let device = &*opened.device;
     let info = device.info();
     tracing::info!("{}: {} ({})", info.kind, info.name, opened.reason);
-    let gpu = gpu_for(device).map_err(session::engine_error)?;
+    let gpu = gpu_for(device).map_err(engine_error)?;
 
     let specs = specs(args, info.kind, gpu)?;
     let report = run(device, args, &specs)?;
@@ -136,7 +137,7 @@ fn run(device: &dyn Device, args: &SelftestArgs, specs: &[KernelSpec]) -> miette
             progress.println(text::describe(row));
         }
     };
-    let mut report = selftest::run(device, specs, &mut show).map_err(session::engine_error)?;
+    let mut report = selftest::run(device, specs, &mut show).map_err(engine_error)?;
     if args.filter.is_none() {
         for shape in selftest::replay_shapes() {
             let row = selftest::replay_equals_eager(device, &shape);

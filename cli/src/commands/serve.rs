@@ -13,13 +13,14 @@ use bespoke_serve::{ChatTemplate, Keys, Listen, Options, RequestMemory, RunError
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde_json::json;
 
+use crate::advice::engine_error;
 use crate::chat_template::{ChatFormat, TemplateArgs};
 use crate::console::{note, outln};
+use crate::input;
 use crate::interrupt;
 use crate::model::{self, Model};
 use crate::sampling::SamplingArgs;
 use crate::session::{self, ArithmeticArgs, DecodeArgs, SpeculationArgs};
-use crate::text;
 
 /// Serve a model over HTTP, with OpenAI's API
 #[derive(clap::Args, Debug)]
@@ -62,7 +63,7 @@ pub struct ServeArgs {
     /// Name of the model in the API. May be repeated [default: the file's name]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     alias: Vec<String>,
-    /// Most sequences that are decoded at the same time
+    /// Maximum number of sequences decoded at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     parallel: u32,
     /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every sequence, or as
@@ -72,13 +73,13 @@ pub struct ServeArgs {
     /// Operands of matrix products.
     #[command(flatten)]
     arithmetic: ArithmeticArgs,
-    /// Most sequences that wait; further requests are refused (429)
+    /// Maximum number of queued sequences; further requests are refused (429)
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65536))]
     queue: u32,
-    /// Most tokens that a request may ask for, for each choice [default: what the context allows]
+    /// Maximum number of tokens that a request may ask for, for each choice [default: what the context allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
-    /// Largest body of a request, as a number of bytes or with K, M or G
+    /// Maximum size of a request body, as a number of bytes or with K, M or G
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = session::bytes)]
     max_body: u64,
     /// Seconds in which the body of a request must arrive
@@ -150,8 +151,8 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     };
     let mut draft = args.speculation.load_draft(&model, &args.decode, context, args.parallel)?;
     let mut engine = session::load_on(device, &model, &args.decode, context, sampling, &sizes)?;
-    let steps = Slots::new(&mut engine).map_err(session::engine_error)?;
-    let draft = draft.as_mut().map(Slots::new).transpose().map_err(session::engine_error)?;
+    let steps = Slots::new(&mut engine).map_err(engine_error)?;
+    let draft = draft.as_mut().map(Slots::new).transpose().map_err(engine_error)?;
     let draft = draft.map(|steps| Box::new(steps) as Box<dyn Steps + '_>);
     let handle = server.handle();
     let lost = handle.clone();
@@ -162,7 +163,7 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     });
     tracing::info!("serving {} at {}", served.names.join(", "), server.address());
     server.run_with_draft_model(served, steps, draft).map_err(|error| match error {
-        RunError::Engine(error) => session::engine_error(error),
+        RunError::Engine(error) => engine_error(error),
         error => miette!("{error}"),
     })
 }
@@ -238,7 +239,7 @@ fn options(args: &ServeArgs) -> miette::Result<Options> {
 }
 
 fn read_keys(path: &Path) -> miette::Result<Keys> {
-    let keys = Keys::parse(&text::read(path)?);
+    let keys = Keys::parse(&input::read(path)?);
     if keys.is_empty() {
         return Err(miette!(help = "write one key a line", "{} has no API keys", path.display()));
     }

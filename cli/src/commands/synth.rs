@@ -9,7 +9,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::plan::{Plan, PlanParams};
 use bespoke_kernels::shape::{
-    Architecture, Blueprint, LARGEST_DIMENSION, MOST_LAYERS, Mix, ModelShape, ShapeFile,
+    Architecture, Blueprint, MAX_DIMENSION, MAX_LAYERS, Mix, ModelShape, ShapeFile,
 };
 use bespoke_synth::{self as synth, SynthError, SynthSpec};
 use clap::builder::RangedU64ValueParser;
@@ -67,7 +67,7 @@ struct DimensionArgs {
     #[arg(long, value_name = "N", value_parser = width())]
     hidden: Option<u32>,
     /// Layers
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MOST_LAYERS)))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_LAYERS)))]
     layers: Option<u32>,
     /// Query heads
     #[arg(long, value_name = "N", value_parser = width())]
@@ -84,7 +84,7 @@ struct DimensionArgs {
     /// Tokens
     #[arg(long, value_name = "N", value_parser = width())]
     vocab: Option<u32>,
-    /// Longest context
+    /// Maximum context
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     context: Option<u32>,
     /// RoPE's base frequency
@@ -103,7 +103,7 @@ struct DimensionArgs {
 
 /// Parser of a dimension: within the limits that reading a model has.
 fn width() -> RangedU64ValueParser<u32> {
-    RangedU64ValueParser::new().range(1..=u64::from(LARGEST_DIMENSION))
+    RangedU64ValueParser::new().range(1..=u64::from(MAX_DIMENSION))
 }
 
 /// Parses a positive, finite number.

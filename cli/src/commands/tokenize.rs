@@ -8,8 +8,8 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use serde::Serialize;
 
 use crate::console::{self, exact, note, out};
+use crate::input::{self, FinalNewline, TokenIds};
 use crate::model;
-use crate::text::{self, FinalNewline, TokenIds};
 
 /// Encode text as a model's token ids, or decode ids
 #[derive(clap::Args, Debug)]
@@ -82,7 +82,7 @@ pub fn execute(args: &TokenizeArgs) -> miette::Result<()> {
     if let Some(ids) = &args.decode {
         return decode(args, &tokenizer, &ids.read()?);
     }
-    let text = text::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Kept)?;
+    let text = input::prompt(args.prompt.as_deref(), args.file.as_deref(), FinalNewline::Kept)?;
     let text = text.unwrap_or_default();
     let options = EncodeOptions { bos: !args.no_bos, eos: true, special: !args.no_parse_special };
     let tokens = tokenizer.encode_with(&text, options).into_diagnostic()?;
@@ -93,7 +93,7 @@ pub fn execute(args: &TokenizeArgs) -> miette::Result<()> {
                 lines += &format!("{id:>7}  \"{}\"\n", readable(bytes(&tokenizer, id)));
             }
             out!("{lines}")?;
-            note!("{}", text::counted(tokens.len(), "token"));
+            note!("{}", console::counted(tokens.len(), "token"));
         }
         Format::Json => print_json(&tokenizer, &tokens, None)?,
     }

@@ -13,13 +13,14 @@ use bespoke_tune::text::{candidates, changes, verdict};
 use bespoke_tune::{Confirmation, DeviceMeter, Effort, Found, Search};
 use miette::{IntoDiagnostic, miette};
 
+use crate::advice::{device_error, engine_error};
+use crate::console::counted;
 use crate::console::{note, outln};
 use crate::model::{self, LoadArgs};
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
 use crate::session::{self, ArithmeticArgs, DecodeArgs, DeviceArgs, Sizes};
-use crate::text::counted;
 
 /// Measure how a model's work is best divided on this GPU, and write rules for --tune
 #[derive(clap::Args, Debug)]
@@ -77,7 +78,7 @@ const MEASUREMENT: f64 = 40.0;
 const REPLAYS: [u32; 2] = [8, 128];
 
 /// Largest NMSE between the logits of the tuned plan and of the cost model's plan, which add in different orders.
-const LARGEST_ERROR: f64 = 1e-4;
+const MAX_ERROR: f64 = 1e-4;
 
 /// Depths at which steps are measured, unless the user asks for others.
 const DEPTHS: [u32; 2] = [512, 2048];
@@ -125,7 +126,7 @@ pub fn execute(args: &TuneArgs) -> miette::Result<()> {
             "--arithmetic f16 has no step of one row"
         ));
     }
-    let opened = device::open(args.device).map_err(session::device_error)?;
+    let opened = device::open(args.device).map_err(device_error)?;
     if args.dry_run {
         return dry_run(args, &*opened.device);
     }
@@ -218,20 +219,20 @@ fn tune_rows(
     let step = StepRows::Decode { sequences: rows, depth: depths.deepest() };
     let milliseconds = engine
         .time_step(step, REPLAYS[0])
-        .map_err(session::engine_error)?
+        .map_err(engine_error)?
         .ok_or_else(|| miette!("the step could not be captured as a graph: there is nothing to tune"))?;
     let duration = MEASUREMENT / depths.0.len() as f64;
     let replays = ((duration / milliseconds).ceil() as u32).clamp(REPLAYS[0], REPLAYS[1]);
     let effort = Effort { depths: depths.0.clone(), replays, turns: if args.quick { 5 } else { 9 } };
-    let variants = Variants::new(engine, rows).map_err(session::engine_error)?;
+    let variants = Variants::new(engine, rows).map_err(engine_error)?;
     // Of rules for one row, triggers and those of attention apply to these steps, too.
-    let start = variants.plan(tuning).map_err(session::engine_error)?;
+    let start = variants.plan(tuning).map_err(engine_error)?;
     let search = Search { start: &start, tuning, quick: args.quick, passes: if args.quick { 1 } else { 2 } };
 
     let mut meter = DeviceMeter::new(variants, effort);
     let what = if rows == 1 { "tuning".to_owned() } else { format!("tuning {rows} rows") };
     let bar = Progress::count(&what, search.trials() as u64);
-    let found = search.run(&mut meter, &|done| bar.set(done as u64)).map_err(session::engine_error)?;
+    let found = search.run(&mut meter, &|done| bar.set(done as u64)).map_err(engine_error)?;
     bar.finish();
     if args.rows.len() > 1 {
         outln!("{}:\n", counted(rows as usize, "row"))?;
@@ -254,9 +255,9 @@ fn tune_rows(
 
 /// Compares the tuned plan with the cost model's plan: times and logits.
 fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::Result<Confirmation> {
-    let confirmed = meter.confirm(start, &found.plan, CONFIRMING_TURNS).map_err(session::engine_error)?;
+    let confirmed = meter.confirm(start, &found.plan, CONFIRMING_TURNS).map_err(engine_error)?;
     let prompt: Vec<u32> = (1..=8).map(|token| token % start.shape.dimensions.vocab).collect();
-    let [before, after] = meter.logits(start, &found.plan, &prompt).map_err(session::engine_error)?;
+    let [before, after] = meter.logits(start, &found.plan, &prompt).map_err(engine_error)?;
     // Rules for several rows change no sum.
     if start.params.rows > 1 && before != after {
         return Err(miette!(
@@ -265,7 +266,7 @@ fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::
         ));
     }
     match nmse(&after, &before) {
-        Some(error) if error <= LARGEST_ERROR => Ok(confirmed),
+        Some(error) if error <= MAX_ERROR => Ok(confirmed),
         error => Err(miette!(
             "no rules written: with them the logits differ from the cost model's by an NMSE of {:.3e}, which is a bug",
             error.unwrap_or(f64::NAN)
@@ -276,7 +277,7 @@ fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::
 /// Lists the values that would be tried.
 fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
     let shape = model::resolve(&args.model, args.load)?;
-    let gpu = engine::gpu_for(device).map_err(session::engine_error)?;
+    let gpu = engine::gpu_for(device).map_err(engine_error)?;
     let context = Depths::new(args, shape.dimensions.context).context();
     let (tuning, passes) = (Tuning::default(), if args.quick { 1 } else { 2 });
     let mut trials = 0;

@@ -8,6 +8,7 @@
 //!
 //! Control characters of models and folders must not drive a terminal: [`escape`] has the rules.
 
+mod count;
 pub mod escape;
 mod text;
 
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use escape::{Colors, escaped, escaped_json};
 
+pub use count::counted;
 pub use text::{TextStream, exact};
 
 /// Exit code after a write to a closed pipe: 128 + SIGPIPE, as in shells.

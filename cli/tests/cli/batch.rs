@@ -207,7 +207,7 @@ fn long_prompts_are_refused_and_many_prompts_wait() {
     let tokens = |count: usize| (0..count).map(|i| (5 + i % 40).to_string()).collect::<Vec<_>>().join(",");
     let (folder, input, out) = prompts(&format!("{{\"tokens\": [{}]}}\n", tokens(33)));
     let small = error(&[&batch(&input, &out)[..], &["--ctx", "32"]].concat());
-    let message = "the context is full: 33 positions are needed and the cache holds 32; use --ctx 33";
+    let message = "the context is full: 33 positions are needed and the cache holds 32";
     assert!(small.contains("prompts.jsonl, line 1") && small.contains(message), "{small}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is written");
 

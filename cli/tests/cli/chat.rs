@@ -225,7 +225,7 @@ fn run_answers_one_question() {
     let with = |more: &[&str]| output(&[&args[..], more].concat());
     assert_eq!(with(&["--prompt", "25 ="]), " 42\n");
     let answer: Value = serde_json::from_str(&with(&["--prompt", "25 =", "--format", "json"])).unwrap();
-    assert_eq!((&answer["text"], &answer["stopped"]), (&json!(" 42"), &json!("end")));
+    assert_eq!((&answer["text"], &answer["finish_reason"]), (&json!(" 42"), &json!("stop_token")));
 
     let ran = super::bespoke(&["run", "demo", "--prompt", "Hello", "--system", "Be brief."]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);

@@ -146,7 +146,7 @@ fn a_target_may_stand_behind_a_model() {
     assert_eq!(output(&["inspect", &behind, "swiglu", "--stage", "ptx"]), by_option);
     let message = error(&["inspect", "qwen3-0.6b@sm_75"]);
     assert!(
-        message.starts_with("error: qwen3-0.6b@sm_75: unknown target 'sm_75': one of sm_80, "),
+        message.starts_with("error: qwen3-0.6b@sm_75: unknown target `sm_75`; expected one of sm_80, "),
         "{message}"
     );
 }

@@ -72,7 +72,10 @@ fn no_jit_says_how_to_build_the_kernels_in() {
     assert!(message.contains(&command), "{message}");
     let args = ["--device", "emulator", "--tokens", "1", "-n", "1", "--no-jit", "--kv", "q8_0"];
     let message = error(&[&["run", &model], &args[..]].concat());
-    assert!(message.contains("no build has those for --kv q8_0: leave out --no-jit"), "{message}");
+    assert!(
+        message.contains("no build has those for a KV cache of q8_0\n  help: leave out --no-jit"),
+        "{message}"
+    );
 }
 
 /// Of the fixtures, the kernels of decode steps of one row are built in, and not those of prefill steps.
@@ -95,13 +98,16 @@ fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
         let ran = bespoke(&[&[command, &model], &args[..], &more].concat());
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
         let message = format!(
-            "error: the context is full: {needed} positions are needed and the cache holds 4; use --ctx {needed}"
+            "error: the context is full: {needed} positions are needed and the cache holds 4\n  help: use --ctx {needed}"
         );
         assert!(ran.stderr.starts_with(&message), "{}", ran.stderr);
     }
     // Without -n there is room for an answer of the default length.
     let message = error(&["run", &model, "--device", "emulator", "-c", "4", "--tokens", "1,2,3,4,5"]);
-    assert!(message.contains("132 positions are needed and the cache holds 4; use --ctx 132"), "{message}");
+    assert!(
+        message.contains("132 positions are needed and the cache holds 4\n  help: use --ctx 132"),
+        "{message}"
+    );
     for (prompt, message) in [
         ([&model, "--tokens", "1,400"], "error: token 400 is not in the vocabulary of 400 tokens"),
         (["demo", "--prompt", ""], "error: the prompt is empty"),
@@ -124,9 +130,9 @@ fn text_ends_where_the_context_does() {
         assert!(ran.stderr.contains(&full) && !ran.stderr.contains(" 0.00 "), "{}", ran.stderr);
     }
     let object = json(&[&args[..], &["6", "--format", "json"]].concat());
-    assert_eq!((ids(&object).len(), &object["stopped"]), (4, &"context".into()));
+    assert_eq!((ids(&object).len(), &object["finish_reason"]), (4, &"context_full".into()));
     let object = json(&[&args[..], &["52", "--format", "json"]].concat());
-    assert_eq!((ids(&object).len(), &object["stopped"]), (50, &"count".into()));
+    assert_eq!((ids(&object).len(), &object["finish_reason"]), (50, &"max_tokens".into()));
     let none = bespoke(&["run", &model, "--device", "emulator", "--tokens", "1,2", "-n", "0"]).stderr;
     assert!(none.contains("\n0 tokens after a prompt of 2 on "), "{none}");
 }
@@ -383,7 +389,10 @@ fn text_ends_before_a_stop_string() {
     let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
     assert_eq!(output(&with(&["wer. It"])), " lives in the to\n");
     let object = json(&with(&["no such text", "--stop", "tower", "--format", "json"]));
-    assert_eq!((&object["text"], &object["stopped"]), (&" lives in the ".into(), &"stop".into()));
+    assert_eq!(
+        (&object["text"], &object["finish_reason"]),
+        (&" lives in the ".into(), &"stop_string".into())
+    );
     // Neither ids nor log-probabilities show the tokens that are cut off.
     let all = ["run", "--device", "emulator", "-p", "17 + 25 =", "--logprobs", "0"];
     let lines =

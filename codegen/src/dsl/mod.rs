@@ -72,8 +72,8 @@ pub use ops::{Divide, Remainder};
 pub use packed::*;
 pub use parameters::Parameters;
 pub use pipeline::{
-    Consumer, Pipeline, PipelineCopy, PipelineShape, Producer, RowsShape, StageTiles, TilePositions,
-    WarpgroupRoles,
+    Consumer, Consumers, Pipeline, PipelineCopy, PipelineShape, Producer, RowsShape, StageTiles,
+    TilePositions, WarpgroupRoles,
 };
 pub use pointer::{Cluster, Constant, Global, Local, Ptr, Shared, Space, dynamic_shared, shared_array};
 pub use print::*;

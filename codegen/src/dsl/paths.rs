@@ -12,7 +12,7 @@ use crate::passes::analysis::loops::loops;
 use crate::passes::analysis::{Dominators, inst_blocks};
 
 /// Maximum number of paths for pairs of sides.
-const MOST_PAIR_PATHS: u32 = 16;
+const MAX_PAIR_PATHS: u32 = 16;
 
 /// A path for pairs of sides chooses a side of a branch at this many visits; later visits take the side that leads to the
 /// end.
@@ -22,15 +22,15 @@ const VISITS: usize = 4;
 const LABELS: usize = 2 * VISITS;
 
 /// Number of branches up to which pairs of sides are tracked; in larger kernels, single sides are.
-const MOST_PAIRED: usize = 1024;
+const MAX_PAIRED: usize = 1024;
 
 /// Maximum number of iterations of a loop on a long path.
-const MOST_TRIPS: usize = 1024;
+const MAX_TRIPS: usize = 1024;
 
 /// Limit of the instructions of all long paths, or [`LONG_WORK`] times the kernel's size if that is more.
-const LEAST_LONG_STEPS: usize = 20_000;
+const MIN_LONG_STEPS: usize = 20_000;
 
-/// Limit of the instructions of all long paths, as a multiple of the kernel's size: see [`LEAST_LONG_STEPS`].
+/// Limit of the instructions of all long paths, as a multiple of the kernel's size: see [`MIN_LONG_STEPS`].
 const LONG_WORK: usize = 2;
 
 /// Goal of a path: the coverage that it adds.
@@ -165,7 +165,7 @@ impl Paths {
             .collect();
         let count = branches.len();
         let labels = LABELS * count;
-        let rows = if count <= MOST_PAIRED { labels + 1 } else { 1 };
+        let rows = if count <= MAX_PAIRED { labels + 1 } else { 1 };
         let to_end = distances(&next);
         let reachable = reachable_labels(&next);
         let start = follow(function.layout[0]);
@@ -198,7 +198,7 @@ impl Paths {
             })
             .collect();
         let long_steps =
-            LEAST_LONG_STEPS.max(LONG_WORK * function.layout.iter().map(|&block| size(block)).sum::<usize>());
+            MIN_LONG_STEPS.max(LONG_WORK * function.layout.iter().map(|&block| size(block)).sum::<usize>());
         let mut first_visits = Bits::new(labels);
         for branch in 0..count {
             [true, false].iter().for_each(|&side| first_visits.insert(label(branch, side, 0)));
@@ -221,7 +221,7 @@ impl Paths {
 
     /// The goal of the first path.
     pub fn first_goal() -> Goal {
-        Goal::Pairs { left: MOST_PAIR_PATHS - 1 }
+        Goal::Pairs { left: MAX_PAIR_PATHS - 1 }
     }
 
     /// Marks what a finished path took. Returns the goal of the next path; none if there is nothing left to take.
@@ -248,7 +248,7 @@ impl Paths {
         (least_depth..=deepest).find_map(|depth| {
             let level = || self.loops.iter().filter(move |one| one.depth == depth);
             let size: usize = level().map(|one| one.size).sum();
-            let trips = (self.long_steps / deepest / size.max(1)).min(MOST_TRIPS);
+            let trips = (self.long_steps / deepest / size.max(1)).min(MAX_TRIPS);
             (trips > VISITS && level().any(|one| !one.served)).then_some(Goal::Long { depth, trips })
         })
     }

@@ -14,7 +14,7 @@ use super::value::{Val, val};
 use crate::ir::{self, Op, Type};
 
 /// Maximum number of arguments of a [`printf`], as in CUDA.
-const MOST_ARGUMENTS: usize = 32;
+const MAX_ARGUMENTS: usize = 32;
 
 /// Kind of the argument that a conversion of a format takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -219,8 +219,8 @@ fn check(format: &str, arguments: &[Printed]) -> Result<(), String> {
             "the format of `printf` has {wanted} conversions, but there are {given} arguments"
         ));
     }
-    if arguments.len() > MOST_ARGUMENTS {
-        return Err(format!("`printf` takes at most {MOST_ARGUMENTS} arguments: print in several calls"));
+    if arguments.len() > MAX_ARGUMENTS {
+        return Err(format!("`printf` takes at most {MAX_ARGUMENTS} arguments: print in several calls"));
     }
     for (number, ((conversion, kind), argument)) in conversions.iter().zip(arguments).enumerate() {
         if *kind != argument.kind() {

@@ -17,12 +17,12 @@ use super::paths::Paths;
 use super::recorder::{RecordError, Recorder, Replay, Site, Stop, error_at, error_of, run};
 use crate::ir::{Inst, Op, SourceLoc};
 
-/// No further path for pairs of sides is followed once the paths have passed this many instructions, and `MOST_WORK` times
+/// No further path for pairs of sides is followed once the paths have passed this many instructions, and `MAX_WORK` times
 /// as many as were recorded.
-const LEAST_STEPS: usize = 10_000;
+const MIN_STEPS: usize = 10_000;
 
-/// Limit of the instructions on paths for pairs of sides, as a multiple of the kernel's size: see [`LEAST_STEPS`].
-const MOST_WORK: usize = 4;
+/// Limit of the instructions on paths for pairs of sides, as a multiple of the kernel's size: see [`MIN_STEPS`].
+const MAX_WORK: usize = 4;
 
 /// Follows paths through the kernel that `recorder` has recorded from `body`.
 pub(super) fn replay_paths(
@@ -67,7 +67,7 @@ pub(super) fn replay_paths(
         }
         let replay = recorder.replay.take().expect("set above");
         (paths, steps) = (replay.paths, replay.steps);
-        next = paths.next_goal(&replay.walk, steps > LEAST_STEPS.max(MOST_WORK * size));
+        next = paths.next_goal(&replay.walk, steps > MIN_STEPS.max(MAX_WORK * size));
     }
     Ok(recorder)
 }

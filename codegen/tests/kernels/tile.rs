@@ -26,7 +26,8 @@ fn row_sums(
     filled: bool,
 ) {
     let copy = PipelineCopy::Async { threads: 32 };
-    let shape = PipelineShape { stages: 2, stage_bytes: ROWS * COLUMNS * 4, consumers: 4, copy };
+    let shape =
+        PipelineShape { stages: 2, stage_bytes: ROWS * COLUMNS * 4, consumers: Consumers::Warps(4), copy };
     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
     if thread_index() == 0 {
         ring.init();
@@ -60,7 +61,7 @@ fn row_sums(
             for column in 0..COLUMNS {
                 sum += words.at(column).load();
             }
-            consumer.release_by_warp();
+            consumer.release();
             consumer.advance();
         }
         to.at(row).store(sum);
@@ -108,7 +109,12 @@ fn all_lanes_copy() {
 /// A producer of bulk copies, misused.
 #[kernel(threads = 32)]
 fn of_bulk_copies(x: Ptr<Global, u8>, rows: bool) {
-    let shape = PipelineShape { stages: 1, stage_bytes: 256, consumers: 1, copy: PipelineCopy::Bulk };
+    let shape = PipelineShape {
+        stages: 1,
+        stage_bytes: 256,
+        consumers: Consumers::Warps(1),
+        copy: PipelineCopy::Bulk,
+    };
     let producer = Pipeline::new(shape, shared_array(256), mbarrier_array(2)).producer(0);
     if rows {
         producer.copy_rows(0, x, 64, RowsShape { rows: 8, row_bytes: 32, stage_stride: 32 });

@@ -14,7 +14,12 @@ const STAGE: u32 = 16 * N * 2;
 /// C is stored row by row.
 #[kernel(threads = 160)]
 fn multiply(a: Ptr<Global, f16>, b: Ptr<Global, f16>, c: Ptr<Global, f32>, steps: Val<u32>) {
-    let shape = PipelineShape { stages: 3, stage_bytes: STAGE, consumers: 4, copy: PipelineCopy::Bulk };
+    let shape = PipelineShape {
+        stages: 3,
+        stage_bytes: STAGE,
+        consumers: Consumers::Warps(4),
+        copy: PipelineCopy::Bulk,
+    };
     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
     if thread_index() == 0 {
         ring.init();
@@ -43,7 +48,7 @@ fn multiply(a: Ptr<Global, f16>, b: Ptr<Global, f16>, c: Ptr<Global, f32>, steps
             consumer.wait();
             let tile = MatrixDescriptor::new(consumer.data().cast::<f16>(), N * 16, 128);
             sums = sums.multiply(&[(fragment, tile)]).wait();
-            consumer.release_by_warp();
+            consumer.release();
             consumer.advance();
         }
         for (group, fragment) in (0u32..).zip(sums.fragments()) {

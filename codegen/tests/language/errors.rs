@@ -61,7 +61,7 @@ fn signatures_without_ptx_are_errors() {
     let error = kernel.compile(Target::Sm90).err().map(|error| error.to_string());
     assert_eq!(
         error.unwrap(),
-        "kernel `größe`: PTX has no such name: write ASCII letters, digits and `_`, a letter first"
+        "kernel `größe`: not a valid name in PTX: use ASCII letters, digits and `_`, a letter first"
     );
 }
 

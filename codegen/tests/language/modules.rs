@@ -197,7 +197,7 @@ fn a_module_that_cannot_be_says_what_to_do() {
     );
     refused(
         module().kernel(copied_to_global().unwrap().named("a b")),
-        expect!["kernel `a b`: PTX has no such name: write ASCII letters, digits and `_`, a letter first"],
+        expect!["kernel `a b`: not a valid name in PTX: use ASCII letters, digits and `_`, a letter first"],
     );
     let large = |byte, name: &str| tabled(byte, 40_000).unwrap().named(name);
     Module::new().kernel(large(1, "a")).kernel(large(1, "b")).compile(Target::Sm80).unwrap();

@@ -36,17 +36,6 @@ mod no_tensor_map {
     }
 }
 
-mod released_by_threads {
-    use bespoke_codegen::prelude::*;
-
-    #[kernel(threads = 256)]
-    fn released(#[tile([8])] a: TensorMap<f32, 1>) {
-        let ring = Pipeline::of_tiles((a,), 2, WarpgroupRoles { consumers: 1 }, dynamic_shared());
-        ring.consumer().release();
-        //              ^^^^^^^ E0599
-    }
-}
-
 mod sums_read_early {
     use bespoke_codegen::prelude::*;
 

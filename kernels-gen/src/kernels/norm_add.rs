@@ -24,12 +24,12 @@ pub struct NormAddShape {
 
 /// Largest number of threads that [`NormAddShape::new`] chooses. Up to a width of 8192, a thread holds at most 48
 /// values.
-const MOST_THREADS: u32 = 512;
+const MAX_THREADS: u32 = 512;
 
 impl NormAddShape {
     /// Shape for a step of `tokens` rows of a width: a thread per four columns, but at most 512 threads.
     pub fn new(tokens: u32, cols: u32, eps: f32, scale: f32) -> NormAddShape {
-        let threads = cols.div_ceil(4).next_multiple_of(WARP).min(MOST_THREADS);
+        let threads = cols.div_ceil(4).next_multiple_of(WARP).min(MAX_THREADS);
         NormAddShape { tokens, cols, eps, scale, threads, only_existing: false }
     }
 

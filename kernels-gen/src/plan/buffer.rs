@@ -144,13 +144,6 @@ pub enum BufferKind {
     HostTokens,
 }
 
-impl BufferKind {
-    /// Whether the content outlives a step. Steps of all sizes share such a buffer; its size does not depend on the rows.
-    pub fn outlives_step(&self) -> bool {
-        !matches!(self, BufferKind::Activation | BufferKind::Counters | BufferKind::State)
-    }
-}
-
 /// A named range of device memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Buffer {

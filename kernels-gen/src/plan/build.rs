@@ -205,7 +205,7 @@ impl Builder<'_> {
         let y = if residual { y.read_write("y") } else { y.write("y") };
         if self.plan.params.kind == StepKind::Prefill {
             let shape = prefill_cost::divide(&self.plan.gpu, shape);
-            let x = self.halve(label.layer, w, x, &shape, memory);
+            let x = self.convert(label.layer, w, x, &shape, memory);
             let args = vec![w.read("w"), x.read("x"), y, memory.state.read("state")];
             return self.launch(label, KernelSpec::Gemm(shape), args);
         }
@@ -214,15 +214,22 @@ impl Builder<'_> {
     }
 
     /// Adds the launch that converts the inputs `x` of a product of many tokens. Returns the product's inputs.
-    fn halve(&mut self, layer: Option<u32>, w: View, x: View, product: &GemmShape, memory: &Memory) -> View {
-        let halve = product.halve();
-        let prepared = self.prepared(halve.bytes());
+    fn convert(
+        &mut self,
+        layer: Option<u32>,
+        w: View,
+        x: View,
+        product: &GemmShape,
+        memory: &Memory,
+    ) -> View {
+        let convert = product.convert();
+        let prepared = self.prepared(convert.bytes());
         let mut args = vec![x.read("x")];
-        if halve.eps.is_some() {
+        if convert.eps.is_some() {
             args.push(norm_of(w, &product.product).read("norm"));
         }
         args.extend([prepared.write("y"), memory.state.read("state")]);
-        self.launch(LaunchLabel { layer, role: LaunchRole::Prepare }, KernelSpec::Halve(halve), args);
+        self.launch(LaunchLabel { layer, role: LaunchRole::Prepare }, KernelSpec::Convert(convert), args);
         prepared
     }
 

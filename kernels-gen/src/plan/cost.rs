@@ -32,7 +32,7 @@ const STAGES: u32 = 6;
 const WARPS: u32 = 8;
 
 /// Maximum number of consumer warps per CTA, if stages of [`WARPS`] warps are small.
-const MOST_WARPS: u32 = 16;
+const MAX_WARPS: u32 = 16;
 
 /// Bytes of a stage below which its copy costs more than it moves: waiting for a stage and releasing it take as long for a
 /// small stage as for a large one. Measured on an H200 with Qwen2.5-0.5B and 1.5B, whose stages have 5 to 13 KiB.
@@ -44,7 +44,7 @@ const LONG_STREAM: u32 = 20;
 /// Minimum number of tokens of f16 for which gate and up, and down, let the next launch start after their loads instead of at
 /// once. Measured on an H200 with 64 tokens: a step of Qwen2.5-1.5B 2.8% faster, Qwen3-4B 1.4%, Llama-3.2-1B 0.5%, Llama-3.1-8B,
 /// 3.2-3B and Qwen2.5-7B the same; with 32 tokens Llama-3.1-8B 1% faster and Qwen2.5-1.5B 1.7% slower.
-const FEWEST_TOKENS_OF_LATE_TRIGGERS: u32 = 33;
+const MIN_TOKENS_OF_LATE_TRIGGERS: u32 = 33;
 
 /// Divides a stack of matrices: one CTA per multiprocessor, with a ring no deeper than the CTA's share of the weights.
 ///
@@ -52,73 +52,116 @@ const FEWEST_TOKENS_OF_LATE_TRIGGERS: u32 = 33;
 /// therefore takes more than half of the shared memory. Two stages in flight saturate the memory, or three if the
 /// stream is long; more stages only delay other loads.
 pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rule) -> GemvShape {
-    let tiles = shape.shared_tiles();
+    let neighbours = Neighbours::of(gpu, &shape, rule);
+    shape.schedule = first_schedule(gpu, &shape, trigger, rule, &neighbours);
+    if neighbours.follows_attention && rule.resident.is_none() && holds_share_beside_next(gpu, &shape) {
+        shape.schedule.resident = 2;
+        let starts_late = 10 * shape.shared_tiles() > MAX_TENTHS_AT_START * gpu.multiprocessors;
+        shape.schedule.trigger =
+            rule.trigger.unwrap_or(if starts_late { Trigger::AfterWait } else { trigger });
+    }
+    if gpu.is_programmatic() && shape.schedule.resident == 1 {
+        shape.schedule.reserve = gpu.shared_per_multiprocessor / 2;
+    }
+    if shape.tokens > 1 {
+        return several_tokens(gpu, shape, rule);
+    }
+    one_token_warps(gpu, &mut shape, rule, &neighbours);
+    one_token_stages(gpu, &mut shape, rule, &neighbours);
+    shape
+}
+
+/// A launch among those before and after it.
+struct Neighbours {
+    /// Whether attention comes before it, and its loads begin while attention runs.
+    follows_attention: bool,
+    /// Whether its CTAs leave room for another CTA on the multiprocessor.
+    makes_room: bool,
+}
+
+impl Neighbours {
+    fn of(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Neighbours {
+        let is_output = rule.role == LaunchRole::AttnOutput;
+        let follows_attention = shape.tokens == 1 && is_output && gpu.is_programmatic();
+        let makes_room = follows_attention && covers_most_multiprocessors(gpu, shape.shared_tiles());
+        Neighbours { follows_attention, makes_room }
+    }
+}
+
+/// Whether a rule leaves the number even, if it says one.
+fn allows_two_groups(knob: Option<u32>) -> bool {
+    knob.is_none_or(|number| number.is_multiple_of(2))
+}
+
+/// The schedule from which the others follow: CTAs, warps and their groups, and two stages.
+fn first_schedule(
+    gpu: &Gpu,
+    shape: &GemvShape,
+    trigger: Trigger,
+    rule: &Rule,
+    neighbours: &Neighbours,
+) -> Schedule {
     let bulk = gpu.is_programmatic();
-    let follows_attention = shape.tokens == 1 && rule.role == LaunchRole::AttnOutput && bulk;
-    let makes_room = follows_attention && covers_most_multiprocessors(gpu, tiles);
-    let resident = rule.resident.unwrap_or(if makes_room { 2 } else { 1 });
     let is_feed_forward = matches!(rule.role, LaunchRole::FfnGateUp | LaunchRole::FfnDown);
-    let triggers_late =
-        is_feed_forward && shape.has_halves() && shape.tokens >= FEWEST_TOKENS_OF_LATE_TRIGGERS;
+    let triggers_late = is_feed_forward && shape.has_halves() && shape.tokens >= MIN_TOKENS_OF_LATE_TRIGGERS;
     let trigger = if triggers_late { Trigger::AfterLoads } else { trigger };
     // Tiles of four units occupy four warps. Four more shorten the preparation of the inputs: one pass instead of two over
     // 2,048 columns.
-    let has_four_units = has_units(&shape, WARPS / 2);
-    // Two groups of warps, unless a rule sets an odd number of warps or stages.
-    let even = |knob: Option<u32>| knob.is_none_or(|number| number.is_multiple_of(2));
-    let (most_warps, most_groups) = match makes_room {
+    let has_four_units = has_units(shape, WARPS / 2);
+    let (warps, groups) = match neighbours.makes_room {
         true if has_four_units => (WARPS, 1),
         true => (WARPS / 2, 1),
-        false => (WARPS, 2),
+        false if allows_two_groups(rule.warps) && allows_two_groups(rule.stages) => (WARPS, 2),
+        false => (WARPS, 1),
     };
-    let groups = rule.groups.unwrap_or(if even(rule.warps) && even(rule.stages) { most_groups } else { 1 });
-    shape.schedule = Schedule {
-        grid: rule.grid.unwrap_or(gpu.multiprocessors.min(tiles)),
-        warps: rule.warps.unwrap_or(most_warps.next_multiple_of(groups)),
+    let groups = rule.groups.unwrap_or(groups);
+    Schedule {
+        grid: rule.grid.unwrap_or(gpu.multiprocessors.min(shape.shared_tiles())),
+        warps: rule.warps.unwrap_or(warps.next_multiple_of(groups)),
         groups,
         stages: 2,
         in_flight: 2,
-        resident,
+        resident: rule.resident.unwrap_or(if neighbours.makes_room { 2 } else { 1 }),
         reserve: 0,
         copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
         trigger: rule.trigger.unwrap_or(if bulk { trigger } else { Trigger::Never }),
         several: TokenSchedule::ONE,
-    };
-    if follows_attention && rule.resident.is_none() && holds_share_beside_next(gpu, &shape) {
-        shape.schedule.resident = 2;
-        let default = if 10 * tiles > MOST_TENTHS_AT_START * gpu.multiprocessors {
-            Trigger::AfterWait
-        } else {
-            trigger
-        };
-        shape.schedule.trigger = rule.trigger.unwrap_or(default);
     }
-    if bulk && shape.schedule.resident == 1 {
-        shape.schedule.reserve = gpu.shared_per_multiprocessor / 2;
-    }
-    if shape.tokens > 1 {
-        let is_few = !shape.has_halves() && token_cost::holds_inputs(&shape) && !rule.asks_for_slices();
-        let few = is_few.then(|| divide_few(gpu, &shape, rule)).flatten();
-        let divided = few.or_else(|| warpgroup_cost::divide(gpu, &shape, rule));
-        return divided.unwrap_or_else(|| token_cost::divide(gpu, shape, rule));
-    }
-    if rule.warps.is_none() && rule.groups.is_none() && even(rule.stages) && !makes_room {
-        match warps_and_groups(gpu, &shape, rule.role).filter(|_| bulk) {
-            Some(faster) => shape = faster,
-            None => enlarge_stages(&mut shape),
+}
+
+/// Divides a product of several tokens: with the inputs in registers, among warpgroups, or among warps.
+fn several_tokens(gpu: &Gpu, shape: GemvShape, rule: &Rule) -> GemvShape {
+    let is_few = !shape.has_halves() && token_cost::holds_inputs(&shape) && !rule.asks_for_slices();
+    let few = is_few.then(|| divide_few(gpu, &shape, rule)).flatten();
+    let divided = few.or_else(|| warpgroup_cost::divide(gpu, &shape, rule));
+    divided.unwrap_or_else(|| token_cost::divide(gpu, shape, rule))
+}
+
+/// Chooses the warps, their groups, and the units of a stage.
+fn one_token_warps(gpu: &Gpu, shape: &mut GemvShape, rule: &Rule, neighbours: &Neighbours) {
+    let is_free = rule.warps.is_none() && rule.groups.is_none() && allows_two_groups(rule.stages);
+    if is_free && !neighbours.makes_room {
+        match warps_and_groups(gpu, shape, rule.role).filter(|_| gpu.is_programmatic()) {
+            Some(faster) => *shape = faster,
+            None => enlarge_stages(shape),
         }
     }
     let groups = shape.schedule.groups;
-    while rule.warps.is_none() && fitting_stages(gpu, &shape) < 2 {
+    while rule.warps.is_none() && fitting_stages(gpu, shape) < 2 {
         let half = shape.schedule.warps / 2;
         if half < 2 || !half.is_multiple_of(groups) {
             break;
         }
         shape.schedule.warps = half;
     }
-    let needed = needed_stages(&shape);
+}
+
+/// Chooses the number of stages, and how many of them are in flight.
+fn one_token_stages(gpu: &Gpu, shape: &mut GemvShape, rule: &Rule, neighbours: &Neighbours) {
+    let groups = shape.schedule.groups;
+    let needed = needed_stages(shape);
     let stages = rule.stages.unwrap_or_else(|| {
-        let fit = fitting_stages(gpu, &shape).min(STAGES).min(needed.next_multiple_of(groups));
+        let fit = fitting_stages(gpu, shape).min(STAGES).min(needed.next_multiple_of(groups));
         let least = rule.in_flight.unwrap_or(2).next_multiple_of(groups);
         (fit / groups * groups).max(least)
     });
@@ -126,12 +169,11 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     let wanted = match shape.schedule.trigger {
         // More loads in flight would delay attention. Measured on an H100, one stage instead of two, at depths of 0 and 512:
         // tokens/s of Llama-3.1-8B 0 and +1.6%, Qwen3-8B +0.4 and +1.4%, Qwen2.5-7B 0 and +0.6%.
-        Trigger::AfterWait if follows_attention => 1,
+        Trigger::AfterWait if neighbours.follows_attention => 1,
         _ if needed > LONG_STREAM => 3,
         _ => 2,
     };
     shape.schedule.in_flight = rule.in_flight.unwrap_or(wanted.min(stages));
-    shape
 }
 
 /// Whether all tiles have `units` units.
@@ -153,7 +195,7 @@ fn covers_most_multiprocessors(gpu: &Gpu, tiles: u32) -> bool {
 /// more tiles they start after the output projection's wait, because their loads delay attention. Measured on an H100, at once
 /// against later: Qwen3-4B (160 tiles) and Llama-3.2-3B (192) 1 to 4% faster, Qwen2.5-7B (224) the same, Llama-3.1-8B (256) 0.5
 /// to 2.5% slower.
-const MOST_TENTHS_AT_START: u32 = 15;
+const MAX_TENTHS_AT_START: u32 = 15;
 
 /// Whether an output projection with one to two tiles per CTA needs little shared memory: room for all weights of a CTA, and
 /// beside it a CTA of the next launch with a ring of [`STAGES`] stages of the same size. Such a CTA does not reserve half of the
@@ -184,7 +226,7 @@ fn warps_and_groups(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<Ge
 
 /// Warps and groups of an output or down projection with one tile per CTA.
 ///
-/// If there are tiles for most multiprocessors, down has [`MOST_WARPS`] in four groups, with stages as large as those of [`WARPS`] warps in
+/// If there are tiles for most multiprocessors, down has [`MAX_WARPS`] in four groups, with stages as large as those of [`WARPS`] warps in
 /// two. Measured on an H100: Llama-3.2-1B and TinyLlama-1.1B up to 1% faster. With more tiles per CTA, Llama-3.2-3B, Qwen3-4B,
 /// Qwen2.5-7B and Llama-3.1-8B were 1 to 5% slower.
 ///
@@ -194,7 +236,7 @@ fn tile_at_once(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u32, 
     let tiles = shape.shared_tiles();
     if covers_most_multiprocessors(gpu, tiles) {
         let is_large = shape.stage_bytes() >= SMALL_STAGE;
-        return (role == LaunchRole::FfnDown && is_large).then_some((MOST_WARPS, 4));
+        return (role == LaunchRole::FfnDown && is_large).then_some((MAX_WARPS, 4));
     }
     match role {
         _ if tiles > gpu.multiprocessors => None,
@@ -236,9 +278,9 @@ fn by_units_of_tile(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u
     let is_large = shape.stage_bytes() >= SMALL_STAGE;
     match (role, units) {
         (LaunchRole::AttnQkv, 2) if is_between_one_and_two => Some((WARPS / 2, 2)),
-        (LaunchRole::AttnQkv, 4) if has_tenths(MOST_TENTHS_OF_ONE_GROUP) => Some((WARPS / 2, 1)),
-        (LaunchRole::AttnQkv, 4) if has_tenths(MOST_TENTHS_OF_FEW_WARPS) => Some((WARPS / 2, 2)),
-        (LaunchRole::AttnQkv | LaunchRole::FfnGateUp, 4) => Some((MOST_WARPS, 2)),
+        (LaunchRole::AttnQkv, 4) if has_tenths(MAX_TENTHS_OF_ONE_GROUP) => Some((WARPS / 2, 1)),
+        (LaunchRole::AttnQkv, 4) if has_tenths(MAX_TENTHS_OF_FEW_WARPS) => Some((WARPS / 2, 2)),
+        (LaunchRole::AttnQkv | LaunchRole::FfnGateUp, 4) => Some((MAX_WARPS, 2)),
         (LaunchRole::FfnGateUp, 5) if is_large => Some((WARPS, 1)),
         (LaunchRole::FfnGateUp, 6) if is_large => Some((2 * units, 2)),
         (LaunchRole::FfnGateUp, 7) if is_large => Some((units, 1)),
@@ -247,8 +289,8 @@ fn by_units_of_tile(gpu: &Gpu, shape: &GemvShape, role: LaunchRole) -> Option<(u
 }
 
 /// Largest numbers of tiles of QKV per multiprocessor, in tenths, for 4 warps in one group, and for 4 warps.
-const MOST_TENTHS_OF_ONE_GROUP: u32 = 13;
-const MOST_TENTHS_OF_FEW_WARPS: u32 = 15;
+const MAX_TENTHS_OF_ONE_GROUP: u32 = 13;
+const MAX_TENTHS_OF_FEW_WARPS: u32 = 15;
 
 /// Enlarges stages that are small: more warps take part in each, as long as a CTA's share has a unit for each of them; then
 /// one group of warps takes all stages.
@@ -258,7 +300,7 @@ fn enlarge_stages(shape: &mut GemvShape) {
     let share = bytes / (u64::from(shape.schedule.grid) * u64::from(unit_bytes));
     while shape.stage_bytes() < SMALL_STAGE {
         let schedule = &mut shape.schedule;
-        if schedule.warps < MOST_WARPS && u64::from(2 * schedule.warps) <= share {
+        if schedule.warps < MAX_WARPS && u64::from(2 * schedule.warps) <= share {
             schedule.warps *= 2;
         } else if schedule.groups > 1 {
             schedule.groups = 1;
@@ -364,8 +406,8 @@ pub(super) fn attention(
     };
     let output_tiles = d.hidden.div_ceil(TILE_ROWS);
     let stays_alone =
-        bulk && tokens == 1 && 10 * output_tiles >= FEWEST_TENTHS_TO_STAY_ALONE * gpu.multiprocessors;
-    let most_stages = if stays_alone { MOST_STAGES } else { 2 };
+        bulk && tokens == 1 && 10 * output_tiles >= MIN_TENTHS_TO_STAY_ALONE * gpu.multiprocessors;
+    let most_stages = if stays_alone { MAX_STAGES } else { 2 };
     divided_attention(gpu, attention, most_stages, rule)
 }
 
@@ -376,11 +418,11 @@ pub(super) fn attention(
 /// five stages against two, at depths of 0, 512, 4,096 and 12,000: Llama-3.2-3B +7, 9, 7 and 4%; Qwen2.5-7B +1, 2, 3 and 3%;
 /// Llama-3.2-1B and TinyLlama-1.1B (64 elements) 0, +1 to 2, +2 to 3 and +1 to 3%; Llama-3.1-8B, Qwen3-8B, Qwen3-4B and
 /// Qwen2.5-1.5B −0.5 to +2%.
-const MOST_STAGES: u32 = 5;
+const MAX_STAGES: u32 = 5;
 
-/// Smallest number of tiles of the output projection per multiprocessor, in tenths, for [`MOST_STAGES`]. With fewer tiles the stages
+/// Smallest number of tiles of the output projection per multiprocessor, in tenths, for [`MAX_STAGES`]. With fewer tiles the stages
 /// are not needed, and cost Qwen3-0.6B and Qwen2.5-0.5B up to 2%.
-const FEWEST_TENTHS_TO_STAY_ALONE: u32 = 7;
+const MIN_TENTHS_TO_STAY_ALONE: u32 = 7;
 
 /// Maximum number of warps of a CTA of attention in prefill steps.
 const CHUNK_WARPS: u32 = 8;

@@ -1,7 +1,7 @@
 //! The plan of a step: buffers and launches, as plain data.
 //!
 //! A step processes a fixed number of rows, each of which is one token of a sequence. Steps of several sizes share the
-//! memory that outlives a step ([`BufferKind::outlives_step`]): weights, KV cache, page table and tokens.
+//! memory that outlives a step: weights, KV cache, page table and tokens.
 //!
 //! A [`Plan`] is built for a model's shape, a target and [`PlanParams`]. The CUDA device and the emulator run the same
 //! plan, `inspect` prints it, and `plans/*.json` are its serialisation. Everything that changes from token to token is

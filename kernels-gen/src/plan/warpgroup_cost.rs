@@ -9,12 +9,12 @@ use crate::kernels::launching::CopyEngine;
 /// minimum number if there are at least [`TENTHS_OF_TILES`] / 10 tiles per multiprocessor, on an H100: with gate and up a step of
 /// 32 tokens is 5 to 6% faster for Llama-3.2-1B and 3B, and with QKV 3% for Llama-3.1-8B (29 tenths), but 1% slower for
 /// Qwen2.5-7B (22) and 8% for Llama-3.2-3B (24).
-const FEWEST_TOKENS: u32 = 33;
-const FEWEST_OF_MANY_TILES: u32 = 32;
+const MIN_TOKENS: u32 = 33;
+const MIN_OF_MANY_TILES: u32 = 32;
 const TENTHS_OF_TILES: u32 = 28;
 
 /// Bounds for products of f16: with fewer than 9 tokens warps are faster, with 17 or more warpgroups are. Measured on an H200.
-const FEWEST_OF_HALVES: u32 = 9;
+const MIN_OF_HALVES: u32 = 9;
 const ALWAYS_FROM_HALVES: u32 = 17;
 
 /// Between these bounds, warpgroups multiply if at least half of the warps have a tile, and a CTA's number of quads times its
@@ -22,10 +22,10 @@ const ALWAYS_FROM_HALVES: u32 = 17;
 /// Qwen2.5-7B 11%, Qwen3-4B 16%, Llama-3.2-3B 5% more, Llama-3.2-1B and Qwen2.5-1.5B the same. With warpgroups in all products
 /// the 1B and Qwen3-0.6B are 5% slower. Measured were 12, 20 and 30; 18 is between 16 (gate and up of the 1B, slower) and 19
 /// (down of the 4B, faster).
-const FEWEST_STEPS: u32 = 18;
+const MIN_STEPS: u32 = 18;
 
 /// Tokens of the smallest block.
-const LEAST_BLOCK: u32 = 8;
+const MIN_BLOCK: u32 = 8;
 
 /// Columns of a step.
 const STEP: u32 = 256;
@@ -37,7 +37,7 @@ const WARPGROUPS: [u32; 2] = [3, 2];
 /// Minimum number of tiles of a CTA for which warpgroups multiply. With fewer, two or more warps of each warpgroup are idle.
 /// Measured on an H100 with 64 tokens: with two tiles, in the down projections of Llama-3.2-1B and Qwen2.5-1.5B, warps are faster
 /// by 3 to 4% of a step.
-const FEWEST_TILES: u32 = 3;
+const MIN_TILES: u32 = 3;
 
 /// Largest number of stages of the ring of weights for each warpgroup. More fill shared memory that the next launch could
 /// use: with four, a step of 64 tokens takes 2 to 3% longer on an H100 for Llama-3.2-3B, Llama-3.1-8B and Qwen2.5-7B.
@@ -62,9 +62,9 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
     let all_tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).sum();
     let has_many_tiles = 10 * all_tiles >= TENTHS_OF_TILES * gpu.multiprocessors;
     let fewest = match shape.has_halves() {
-        true => FEWEST_OF_HALVES,
-        false if has_many_tiles => FEWEST_OF_MANY_TILES,
-        false => FEWEST_TOKENS,
+        true => MIN_OF_HALVES,
+        false if has_many_tiles => MIN_OF_MANY_TILES,
+        false => MIN_TOKENS,
     };
     let is_worthwhile = rule.warpgroups.map_or(shape.tokens >= fewest, |warpgroups| warpgroups > 0);
     if !is_worthwhile
@@ -76,7 +76,7 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
     }
     // An argmax has one CTA for each share of the rows. Two blocks decode the weights twice, which does not pay with few tokens of f16.
     let is_short = shape.has_halves() && shape.tokens < ALWAYS_FROM_HALVES && rule.blocks.is_none();
-    let is_whole = is_short || shape.tokens <= LEAST_BLOCK || shape.output == Output::Argmax;
+    let is_whole = is_short || shape.tokens <= MIN_BLOCK || shape.output == Output::Argmax;
     let most_blocks = if is_whole { 1 } else { 2.min(gpu.multiprocessors) };
     let into = |warpgroups: u32| {
         // A slice of the inputs for each warpgroup, and one that is being loaded, if it fits.
@@ -90,7 +90,7 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
         None => WARPGROUPS
             .into_iter()
             .find_map(into)
-            .filter(|found| tiles(found) >= FEWEST_TILES && has_enough_work(found)),
+            .filter(|found| tiles(found) >= MIN_TILES && has_enough_work(found)),
     }
 }
 
@@ -144,7 +144,7 @@ fn has_enough_work(shape: &GemvShape) -> bool {
     }
     let quads = shape.most_quads();
     let tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).sum();
-    2 * tiles >= QUAD * quads * shape.schedule.grid && quads * steps(shape) >= FEWEST_STEPS
+    2 * tiles >= QUAD * quads * shape.schedule.grid && quads * steps(shape) >= MIN_STEPS
 }
 
 /// Steps of the columns that a CTA has at most.

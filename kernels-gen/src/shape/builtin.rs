@@ -159,7 +159,7 @@ mod tests {
         assert_eq!((shape.layers[1].attention.window, shape.multipliers.softcap), (None, Some(20.0)));
         let error =
             parse_shape_file(&text.replace("gemma2", "gemma9")).unwrap().with_mix("q8_0").unwrap_err();
-        assert!(error.to_string().contains("'gemma9' is not supported"), "{error}");
+        assert!(error.to_string().contains("`gemma9` is not supported"), "{error}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub enum ShapeError {
     #[error(transparent)]
     Gguf(#[from] bespoke_gguf::Error),
     /// The architecture is unknown.
-    #[error("architecture '{0}' is not supported; supported: {names}", names = Architecture::names())]
+    #[error("architecture `{0}` is not supported; supported: {names}", names = Architecture::names())]
     Architecture(String),
     /// No kernel supports a tensor's type.
     #[error("tensor {tensor}: {source}")]
@@ -89,10 +89,10 @@ pub struct Dimensions {
 }
 
 /// Largest width, and largest number of heads and tokens: far above any model, and far below overflow.
-pub const LARGEST_DIMENSION: u32 = 1 << 24;
+pub const MAX_DIMENSION: u32 = 1 << 24;
 
 /// Largest number of layers: far above any model. Descriptions and plans take memory for each layer.
-pub const MOST_LAYERS: u32 = 1 << 16;
+pub const MAX_LAYERS: u32 = 1 << 16;
 
 impl Dimensions {
     /// Width of the queries: heads × head dimension.
@@ -119,7 +119,7 @@ impl Dimensions {
             ("feed_forward_length", self.ffn.into()),
             ("vocab_size", self.vocab.into()),
         ] {
-            let most = if name == "block_count" { MOST_LAYERS } else { LARGEST_DIMENSION };
+            let most = if name == "block_count" { MAX_LAYERS } else { MAX_DIMENSION };
             if value == 0 || value > u64::from(most) {
                 return refuse(format!("{name} is {value}; 1 to {most} are supported"));
             }

@@ -3,7 +3,7 @@
 
 use super::KernelSpec;
 use crate::kernels::attention::{AppendShape, AttentionShape, KvType, Rope};
-use crate::kernels::gemm::{GemmShape, HalveShape};
+use crate::kernels::gemm::{ConvertShape, GemmShape};
 use crate::kernels::gemv::tokens::{InputLayout, MAX_WARPGROUPS};
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::launching::CopyEngine;
@@ -46,7 +46,7 @@ impl KernelSpec {
                 inputs(&s.layout)
             }
             KernelSpec::Gemm(s) => gemm(s),
-            KernelSpec::Halve(s) => halve(s),
+            KernelSpec::Convert(s) => convert(s),
             KernelSpec::NormAdd(s) => within(&[
                 ("tokens", s.tokens, TOKENS),
                 ("cols", s.cols, WIDTH),
@@ -183,7 +183,7 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
     Ok(())
 }
 
-fn halve(s: &HalveShape) -> Result<(), String> {
+fn convert(s: &ConvertShape) -> Result<(), String> {
     within(&[
         ("tokens", s.tokens, TOKENS),
         ("block_tokens", s.block_tokens, 1024),

@@ -12,7 +12,7 @@ fn unsupported_models_are_errors() {
     let cases: &[(Change, &[&str])] = &[
         (
             |h| h.architecture = "gemma9",
-            &["architecture 'gemma9' is not supported", "llama", "qwen2", "olmo2"],
+            &["architecture `gemma9` is not supported", "llama", "qwen2", "olmo2"],
         ),
         (|h| h.add("blk.0.attn_norm.bias"), &["blk.0.attn_norm.bias", "wrong results"]),
         (|h| h.add("blk.0.attn_q_norm.weight"), &["blk.0.attn_q_norm.weight", "wrong results"]),

@@ -153,7 +153,7 @@ impl Error {
             }
             Error::Capture(cause) => cause.advice(),
             Error::Hung { .. } | Error::Abandoned => {
-                Some("end this process to free the device; `--device emulator` names the kernel and the line")
+                Some("end this process to free the device; the emulator names the kernel and the line")
             }
             Error::Driver(failure) => failure.help.as_deref(),
             Error::KernelNotFound { .. }

@@ -38,7 +38,7 @@ pub enum EngineError {
     #[error("cannot start threads to repack the weights: {0}; raise the limit of processes (`ulimit -u`)")]
     Threads(#[from] rayon::ThreadPoolBuildError),
     /// The device's compute capability is below every target.
-    #[error("{name} has compute capability {major}.{minor}; 8.0 or newer is needed (or --device emulator)")]
+    #[error("{name} has compute capability {major}.{minor}; 8.0 or newer is needed")]
     TooOld {
         /// Name of the device.
         name: String,
@@ -49,16 +49,9 @@ pub enum EngineError {
     },
     /// Kernels are not built in, and compilation is disabled ([`no_jit`](super::EngineOptions::no_jit)).
     #[error(
-        "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids compiling \
-         them; {}",
-        match never_built_in {
-            Some(option) => format!("no build has those for {option}: leave out --no-jit"),
-            None => format!(
-                "build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target}{} cargo build --release",
-                model.display(),
-                if *tuned { " BESPOKE_TUNE=FILE" } else { "" }
-            ),
-        }
+        "{missing} of {total} kernels for {target} are not built into this binary, and the options forbid compiling \
+         them{}",
+        never_built_in.map_or(String::new(), |setting| format!("; no build has those for {setting}"))
     )]
     NotBuiltIn {
         /// Number of missing kernels.
@@ -71,16 +64,14 @@ pub enum EngineError {
         model: PathBuf,
         /// Whether the plan follows tuning rules.
         tuned: bool,
-        /// The option whose kernels no build has.
+        /// The setting whose kernels no build has.
         never_built_in: Option<&'static str>,
     },
     /// The plan does not fit the device's memory.
     #[error(transparent)]
     DoesNotFit(Box<DoesNotFit>),
     /// The KV cache has too few positions.
-    #[error(
-        "the context is full: {needed} positions are needed and the cache holds {context}; use --ctx {needed}"
-    )]
+    #[error("the context is full: {needed} positions are needed and the cache holds {context}")]
     ContextFull {
         /// Number of positions that the tokens need.
         needed: u64,
@@ -88,7 +79,7 @@ pub enum EngineError {
         context: u32,
     },
     /// More first tokens shall stay in a full context than it has room for, with another token.
-    #[error("cannot keep {keep} tokens in a context of {context} positions: --keep must be below --ctx")]
+    #[error("cannot keep {keep} tokens in a context of {context} positions: keep fewer")]
     KeepTooLarge {
         /// Number of first tokens to keep.
         keep: u32,
@@ -156,8 +147,8 @@ pub enum EngineError {
     NonFinite(#[from] NonFiniteLogits),
     /// The KV cache would have fewer positions than one sequence may have.
     #[error(
-        "{} for the KV cache are {pages} pages of 64 positions, and one sequence of --ctx {context} needs {needed}: give \
-         at least {}, or choose a smaller --ctx",
+        "{} for the KV cache are {pages} pages of 64 positions, and one sequence of {context} positions needs \
+         {needed}: give at least {}, or choose a smaller context",
         Bytes(*bytes),
         Bytes(page * u64::from(*needed))
     )]
@@ -214,7 +205,7 @@ pub enum EngineError {
     )]
     OnlyGreedy,
     /// The captured graph differs from the plan.
-    #[error("the captured graph differs from the plan: {0} (a bug; --eager runs without a graph)")]
+    #[error("the captured graph differs from the plan: {0} (a bug)")]
     GraphMismatch(String),
 }
 
@@ -228,13 +219,13 @@ impl EngineError {
                 Some("choose a smaller quantisation or model, or free the device's memory")
             }
             EngineError::DoesNotFit(error) if error.needs.kv == KvType::F16 => Some(
-                "choose a smaller --ctx, --kv q8_0 or a smaller quantisation, or free the device's memory",
+                "choose a smaller context, a KV cache of q8_0 or a smaller quantisation, or free the device's memory",
             ),
             EngineError::DoesNotFit(_) => {
-                Some("choose a smaller --ctx or a smaller quantisation, or free the device's memory")
+                Some("choose a smaller context or quantisation, or free the device's memory")
             }
             EngineError::SharedMemory { .. } => {
-                Some("use --device emulator, or a device with more shared memory for each CTA")
+                Some("use the emulator, or a device with more shared memory for each CTA")
             }
             EngineError::NonFinite(_) => Some(
                 "numbers of the model overflow: convert it again, or try another file or quantisation of it",
@@ -266,7 +257,7 @@ pub struct DoesNotFit {
 
 fn proposal(fits: Option<u32>) -> String {
     match fits {
-        Some(context) => format!("--ctx {context} would fit"),
-        None => "no --ctx would fit".to_owned(),
+        Some(context) => format!("a context of {context} positions would fit"),
+        None => "no context would fit".to_owned(),
     }
 }

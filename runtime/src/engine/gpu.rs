@@ -40,7 +40,7 @@ pub(super) fn planned(
         return Ok(own);
     }
     tracing::warn!(
-        "the built-in kernels are for {} multiprocessors, and this device has {}: leave out --no-jit for kernels that fit it",
+        "the built-in kernels are for {} multiprocessors, and this device has {}: kernels that fit it need to be compiled",
         typical.multiprocessors,
         own.multiprocessors
     );

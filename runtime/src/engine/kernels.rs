@@ -68,7 +68,7 @@ pub(super) fn are_built_in(plan: &Plan) -> bool {
 /// Checks that all kernels are built in, because the options forbid compiling.
 ///
 /// # Errors
-/// If a kernel is not built in. The error says how to build the kernels in.
+/// If a kernel is not built in.
 pub(super) fn require_built_in<'a>(
     kernels: impl Iterator<Item = &'a PlanKernel> + Clone,
     target: Target,
@@ -80,8 +80,8 @@ pub(super) fn require_built_in<'a>(
     }
     let all: BTreeSet<&str> = kernels.map(|kernel| kernel.name.as_str()).collect();
     let never_built_in = match (options.arithmetic, options.kv) {
-        (Arithmetic::F16, _) => Some("--arithmetic f16"),
-        (Arithmetic::Integers, KvType::Q8_0) => Some("--kv q8_0"),
+        (Arithmetic::F16, _) => Some("f16 arithmetic"),
+        (Arithmetic::Integers, KvType::Q8_0) => Some("a KV cache of q8_0"),
         (Arithmetic::Integers, KvType::F16) => None,
     };
     Err(EngineError::NotBuiltIn {

@@ -136,10 +136,13 @@ mod tests {
         let error = check(&plan, &*device).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("the model does not fit bespoke PTX emulator: it needs "), "{text}");
-        assert!(text.ends_with(&format!("and {} is free; --ctx 1024 would fit", Bytes(fitting))), "{text}");
+        assert!(
+            text.ends_with(&format!("and {} is free; a context of 1024 positions would fit", Bytes(fitting))),
+            "{text}"
+        );
         let device = emulator_with_info(|info| info.memory_total = 1 << 20);
         let error = check(&plan, &*device).unwrap_err();
-        assert!(error.to_string().ends_with("and 1.00 MiB is free; no --ctx would fit"), "{error}");
+        assert!(error.to_string().ends_with("and 1.00 MiB is free; no context would fit"), "{error}");
         assert_eq!(
             error.advice(),
             Some("choose a smaller quantisation or model, or free the device's memory")

@@ -10,19 +10,14 @@ mod error;
 mod gpu;
 mod kernels;
 mod load;
-mod matrix_rates;
+mod measure;
 mod memory_needs;
 mod non_finite;
 mod queue;
-mod read_bandwidth;
 mod sampling;
 mod slots;
 mod start;
 mod step;
-mod step_times;
-mod tensor_throughput;
-mod timeline;
-mod variants;
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -42,19 +37,17 @@ use bind::PlanBuffers;
 pub use error::{DoesNotFit, EngineError};
 pub use gpu::{gpu_for, target_for};
 pub use kernels::{KernelCounts, OriginCounts};
-pub use matrix_rates::{Matrix, MatrixRate};
+pub use measure::{
+    LaunchSpan, Matrix, MatrixRate, StepRows, Variant, Variants, read_bandwidth, tensor_throughput,
+};
 pub use memory_needs::MemoryNeeds;
 pub use non_finite::{NonFiniteLogits, NonFiniteOutput};
 pub(crate) use queue::{Backoff, Pause};
 pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
-pub use read_bandwidth::read_bandwidth;
 pub use sampling::{SamplingError, SamplingParams};
 pub use slots::Slots;
+pub use start::check_prompt;
 use step::Step;
-pub use step_times::StepRows;
-pub use tensor_throughput::tensor_throughput;
-pub use timeline::LaunchSpan;
-pub use variants::{Variant, Variants};
 
 /// Options for loading and running a model.
 #[derive(Clone, Debug)]

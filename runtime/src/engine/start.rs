@@ -56,13 +56,7 @@ impl Engine {
 
     /// Starts a sequence with a prompt at `position`; the cache must hold the tokens before it.
     pub(super) fn start_at(&mut self, prompt: &[u32], position: u32) -> Result<(), EngineError> {
-        if prompt.is_empty() {
-            return Err(EngineError::EmptyPrompt);
-        }
-        let vocab = self.plan.shape.dimensions.vocab;
-        if let Some(&token) = prompt.iter().find(|&&token| token >= vocab) {
-            return Err(EngineError::NoSuchToken { token, vocab });
-        }
+        check_prompt(prompt, self.plan.shape.dimensions.vocab)?;
         self.require_positions(prompt.len() as u64)?;
         self.end_sequence()?;
         let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
@@ -188,5 +182,17 @@ impl Engine {
         }
         self.write_row(self.cursor.enqueued, prompt)?;
         Ok(flow)
+    }
+}
+
+/// Checks that a prompt has tokens, all of them below `vocab`.
+///
+/// # Errors
+/// If the prompt is empty, or has a token outside the vocabulary.
+pub fn check_prompt(prompt: &[u32], vocab: u32) -> Result<(), EngineError> {
+    match prompt.iter().find(|&&token| token >= vocab) {
+        _ if prompt.is_empty() => Err(EngineError::EmptyPrompt),
+        Some(&token) => Err(EngineError::NoSuchToken { token, vocab }),
+        None => Ok(()),
     }
 }

@@ -163,11 +163,6 @@ impl Engine {
         self.steps.iter().map(Step::params)
     }
 
-    /// Plans of the steps besides the decode step of one row.
-    pub fn other_plans(&self) -> impl Iterator<Item = &Plan> {
-        self.steps.iter().map(|step| &step.plan)
-    }
-
     /// Compiles, loads and captures steps, except those for which that was done before. Kernels of all steps are compiled and
     /// loaded in parallel.
     pub(super) fn load_steps(&mut self, indices: impl IntoIterator<Item = usize>) -> Result<(), EngineError> {

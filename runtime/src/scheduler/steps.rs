@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bespoke_kernels::plan::Sampling;
 
-use crate::engine::{EngineError, NonFiniteLogits, SamplingParams};
+use crate::engine::{EngineError, NonFiniteLogits, SamplingParams, check_prompt};
 use crate::generation::{Request, room};
 
 /// Number of positions in a page.
@@ -42,12 +42,7 @@ impl Limits {
     /// or a sampling parameter is out of range.
     pub fn check(&self, request: &Request<'_>) -> Result<(), EngineError> {
         let Limits { vocab, context, pages, sampling, .. } = *self;
-        if request.prompt.is_empty() {
-            return Err(EngineError::EmptyPrompt);
-        }
-        if let Some(&token) = request.prompt.iter().find(|&&token| token >= vocab) {
-            return Err(EngineError::NoSuchToken { token, vocab });
-        }
+        check_prompt(request.prompt, vocab)?;
         request.sampling.check(vocab)?;
         if !sampling && request.sampling_with_grammar().launches() != Sampling::Greedy {
             return Err(EngineError::OnlyGreedy);

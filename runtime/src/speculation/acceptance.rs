@@ -48,7 +48,7 @@ const PRIOR_FADING: f64 = 0.998;
 const FIRST_PAUSE: u32 = 32;
 
 /// Largest number of tokens without a draft before the next try; the number doubles with each failed try.
-const LONGEST_PAUSE: u32 = 1024;
+const MAX_PAUSE: u32 = 1024;
 
 /// Number of right tokens, with fading weights, after which a try counts as successful.
 const SUCCESS: f64 = 8.0;
@@ -105,7 +105,7 @@ impl ModelAcceptance {
     pub fn pass(&mut self) {
         self.idle += 1;
         if self.idle >= self.pause {
-            let pause = (self.pause * 2).min(LONGEST_PAUSE);
+            let pause = (self.pause * 2).min(MAX_PAUSE);
             *self = ModelAcceptance { assumed: ASSUMED_OF_MODEL, right: 0.0, all: 0.0, idle: 0, pause };
         }
     }

@@ -76,7 +76,7 @@ const RENEWAL: u64 = 1000;
 const HORIZON: u32 = 256;
 
 /// Gain below which nothing is drafted: a wrong estimate must not cost more than it may gain.
-const LEAST_GAIN: f64 = 1.03;
+const MIN_GAIN: f64 = 1.03;
 
 impl StepCosts {
     /// Adds a measurement of a step of `size` rows.
@@ -125,7 +125,7 @@ pub(crate) fn drafts(proposals: &[Option<Proposal>], sizes: &StepSizes<'_>, cost
     else {
         return none;
     };
-    let (mut best, mut best_rate) = (none, LEAST_GAIN * f64::from(sequences) / decoding);
+    let (mut best, mut best_rate) = (none, MIN_GAIN * f64::from(sequences) / decoding);
     let mut verifying = decoding;
     for &size in sizes.verify.iter().filter(|&&size| size > sequences) {
         verifying = costs.of(Kind::Verify, size).unwrap_or(verifying);

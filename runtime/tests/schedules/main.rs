@@ -37,7 +37,7 @@ fn load(parallel: u32, drafts: u32, arithmetic: Arithmetic, checks: Checks) -> E
 }
 
 /// Calls of the scheduler after which a schedule counts as endless.
-const MOST_CALLS: usize = 10_000;
+const MAX_CALLS: usize = 10_000;
 
 /// Runs a schedule. Returns the summaries of its sequences, and how often a sequence gave its pages to others.
 fn run(schedule: &Schedule, recording: &mut Recording<'_>) -> (Vec<Summary>, u64) {
@@ -49,7 +49,7 @@ fn run(schedule: &Schedule, recording: &mut Recording<'_>) -> (Vec<Summary>, u64
     let mut since = 0;
     while ids.len() < sequences.len() || !scheduler.is_idle() {
         calls += 1;
-        assert!(calls < MOST_CALLS, "{schedule:?} does not end");
+        assert!(calls < MAX_CALLS, "{schedule:?} does not end");
         while let Some(sequence) = sequences.get(ids.len()).filter(|sequence| since >= sequence.gap) {
             let prompt = sequence.prompt(vocab);
             let &Sequence { max_tokens, keep, .. } = sequence;

@@ -9,7 +9,7 @@ use bespoke::tokenizer::Tokenizer;
 use bespoke_chat::{Message, Value as TemplateValue};
 use serde_json::{Value, json};
 
-use super::respond::{Form, Parsed, Reason, respond};
+use super::choices::{Form, Parsed, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
 use super::tools::{self, Tools};
 use super::{Answer, RequestId, check_model, format, log_text, logprobs};

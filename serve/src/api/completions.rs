@@ -8,8 +8,8 @@ use bespoke::tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::choices::{Form, Parsed, Reason, respond};
 use super::logprobs::{finite, token_bytes};
-use super::respond::{Form, Parsed, Reason, respond};
 use super::settings::{self, Common, LOGPROBS};
 use super::{Answer, RequestId, check_model, format, log_text};
 use crate::answers::{Sequences, TokenInfo, count_choices};

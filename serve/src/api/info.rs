@@ -7,7 +7,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
-use super::respond::json_response;
+use super::choices::json_response;
 use super::{Answer, check_model, number};
 use crate::app::{App, Ready};
 

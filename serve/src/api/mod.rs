@@ -1,12 +1,12 @@
 //! Endpoints, a file each: a request's fields in, an answer out.
 
 pub mod chat;
+mod choices;
 pub mod completions;
 mod format;
 pub mod info;
 mod logprobs;
 pub mod page;
-mod respond;
 pub mod responses;
 mod settings;
 mod stream;

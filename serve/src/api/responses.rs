@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::chat::{as_text, encode};
-use super::respond::json_response;
+use super::choices::json_response;
 use super::settings::{self, Common, LOGPROBS};
 use super::stream::{Event, Writer, events};
 use super::{Answer, RequestId, check_model, format, log_text, logprobs, number, with_body};

@@ -23,8 +23,8 @@ const STOP_BYTES: usize = 1 << 10;
 const BIASES: usize = 1 << 10;
 /// Largest number of log-probabilities for each token.
 pub const LOGPROBS: u32 = 20;
-/// Fields of OpenAI's API that do not change an answer.
-const WITHOUT_EFFECT: [&str; 7] = [
+/// Fields that do not change an answer: of OpenAI's API, and of llama.cpp's and vLLM's.
+const WITHOUT_EFFECT: [&str; 9] = [
     "user",
     "safety_identifier",
     "metadata",
@@ -32,6 +32,8 @@ const WITHOUT_EFFECT: [&str; 7] = [
     "prompt_cache_key",
     "prompt_cache_retention",
     "service_tier",
+    "cache_prompt",
+    "skip_special_tokens",
 ];
 
 /// What a request says besides its prompt.
@@ -93,14 +95,20 @@ fn seed(ready: &Ready, fields: &mut Fields<'_>) -> Result<u64, ApiError> {
 
 fn sampling(ready: &Ready, fields: &mut Fields<'_>) -> Result<SamplingParams, ApiError> {
     let base = &ready.model.sampling;
-    let repetition = fields.within("repeat_penalty", f32::MIN_POSITIVE, 1e6)?;
-    let last_n = fields.within("repeat_last_n", -1_i64, i64::from(u32::MAX))?;
+    let repeat = fields.within("repeat_penalty", f32::MIN_POSITIVE, 1e6)?;
+    let repetition = fields.within("repetition_penalty", f32::MIN_POSITIVE, 1e6)?;
+    if repeat.is_some() && repetition.is_some() {
+        let message = "`repeat_penalty` and `repetition_penalty` are the same penalty; give one";
+        return Err(ApiError::field("repetition_penalty", message));
+    }
+    // vLLM's `repetition_penalty` covers all tokens.
+    let last_n = fields.within("repeat_last_n", -1_i64, i64::from(u32::MAX))?.or(repetition.map(|_| -1));
     let params = SamplingParams {
         temperature: fields.within("temperature", 0.0, 100.0)?.unwrap_or(base.temperature),
         top_k: top_k(fields)?.unwrap_or(base.top_k),
         top_p: fields.within("top_p", 0.0, 1.0)?.unwrap_or(base.top_p),
         min_p: fields.within("min_p", 0.0, 1.0)?.unwrap_or(base.min_p),
-        repeat_penalty: repetition.unwrap_or(base.repeat_penalty),
+        repeat_penalty: repeat.or(repetition).unwrap_or(base.repeat_penalty),
         presence_penalty: fields.within("presence_penalty", -2.0, 2.0)?.unwrap_or(base.presence_penalty),
         frequency_penalty: fields.within("frequency_penalty", -2.0, 2.0)?.unwrap_or(base.frequency_penalty),
         repeat_last_n: last_n.map_or(base.repeat_last_n, |n| u32::try_from(n).unwrap_or(u32::MAX)),

@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use bespoke::tokenizer::EncodeOptions;
 use serde_json::json;
 
-use super::respond::json_response;
+use super::choices::json_response;
 use super::{Answer, chat, check_model, with_body};
 use crate::app::{App, Ready};
 use crate::body::Body;

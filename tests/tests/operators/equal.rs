@@ -266,15 +266,15 @@ pub const KERNELS: [Equal; 62] = [
         "The next wait comes before a stage is released; in PTX each product has registers of its own.",
     ],
     [
-        "halve",
+        "convert",
         "compare lt as le",
-        "gemm/halve.rs: let exists = (token < s.tokens)",
+        "gemm/convert.rs: let exists = (token < s.tokens)",
         "The row behind the last one does not exist either.",
     ],
     [
-        "halve",
+        "convert",
         "invert a comparison",
-        "gemm/halve.rs: if lane() % LANES == 0 {",
+        "gemm/convert.rs: if lane() % LANES == 0 {",
         "Every lane of the warp has the result and stores the same value.",
     ],
     [
@@ -290,7 +290,7 @@ pub const KERNELS: [Equal; 62] = [
         "As above.",
     ],
     [
-        "halve",
+        "convert",
         "compare lt as le",
         "gemv/inputs.rs: if column < cols {",
         "The last of eight inputs: its column is never 797, the number of columns.",
@@ -326,9 +326,9 @@ pub const KERNELS: [Equal; 62] = [
         "The CTA of the other of two heads appends the same key and value.",
     ],
     [
-        "halve",
+        "convert",
         "invert a comparison",
-        "gemm/halve.rs: if first_unit() == 0 {",
+        "gemm/convert.rs: if first_unit() == 0 {",
         "The other threads of the token have the same factor, and store it.",
     ],
     [

@@ -1,6 +1,6 @@
 //! Lines of the input.
 
-use bespoke::engine::{EngineError, SamplingParams};
+use bespoke::engine::{EngineError, SamplingParams, check_prompt};
 use bespoke::generation::{Request, room};
 use bespoke_chat::Message;
 use serde::Deserialize;
@@ -212,12 +212,7 @@ impl InputLine {
 impl Job {
     /// Checks the request for a model with `vocab` tokens, in a context of `context` positions.
     pub fn check(&self, vocab: u32, context: u32, has_vocabulary: bool) -> Result<(), InputError> {
-        if self.prompt.is_empty() {
-            return Err(EngineError::EmptyPrompt.into());
-        }
-        if let Some(&token) = self.prompt.iter().find(|&&token| token >= vocab) {
-            return Err(EngineError::NoSuchToken { token, vocab }.into());
-        }
+        check_prompt(&self.prompt, vocab)?;
         room(self.prompt.len(), context)?;
         self.sampling.check(vocab).map_err(EngineError::from)?;
         if self.stop_strings.iter().any(String::is_empty) {
@@ -353,7 +348,7 @@ mod tests {
             (
                 Job { prompt: vec![1; 9], ..good.clone() },
                 true,
-                "the context is full: 9 positions are needed and the cache holds 8; use --ctx 9",
+                "the context is full: 9 positions are needed and the cache holds 8",
             ),
             (
                 Job { sampling: SamplingParams { top_p: 2.0, ..SamplingParams::default() }, ..good.clone() },

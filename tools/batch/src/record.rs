@@ -1,6 +1,6 @@
 //! Lines of the output.
 
-use bespoke::generation::{FinishReason, Summary};
+use bespoke::generation::Summary;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -46,15 +46,7 @@ impl Record {
             id: job.id.clone(),
             tokens: summary.tokens,
             text: has_text.then_some(summary.text),
-            finish_reason: match summary.reason {
-                FinishReason::StopToken => "stop_token",
-                FinishReason::StopString => "stop_string",
-                FinishReason::Complete => "complete",
-                FinishReason::MaxTokens => "max_tokens",
-                FinishReason::ContextFull => "context_full",
-                FinishReason::OutOfPages => "out_of_pages",
-                FinishReason::Cancelled => "cancelled",
-            },
+            finish_reason: summary.reason.name(),
             error: None,
             prompt_tokens: job.prompt.len(),
             timings: Timings {

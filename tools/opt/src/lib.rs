@@ -36,7 +36,7 @@ pub enum OptError {
 pub struct Optimised {
     /// The kernel.
     pub function: Function,
-    /// What the passes did, and what they did not do and why.
+    /// Optimisations applied and missed, with the reason.
     pub report: OptReport,
 }
 

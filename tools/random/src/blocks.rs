@@ -155,15 +155,15 @@ fn q2_k(rng: &mut SplitMix64, std: f32, out: &mut [u8]) {
 /// The magnitudes of Q3_K's and IQ4_XS's 6-bit scales: uniform in 12..28, of either sign. Returns the scale plus 32 from
 /// five random bits.
 fn six_bits(bits: u8) -> u8 {
-    let magnitude = LEAST_OF_SIX_BITS + (bits & 15);
+    let magnitude = MIN_OF_SIX_BITS + (bits & 15);
     if bits & 16 == 0 { 32 + magnitude } else { 32 - magnitude }
 }
 
-const LEAST_OF_SIX_BITS: u8 = 12;
+const MIN_OF_SIX_BITS: u8 = 12;
 
 /// The root mean square of the scales of [`six_bits`].
 fn rms_six_bits() -> f32 {
-    let mean = f32::from(LEAST_OF_SIX_BITS) + 7.5;
+    let mean = f32::from(MIN_OF_SIX_BITS) + 7.5;
     (mean * mean + variance(16)).sqrt()
 }
 

@@ -220,7 +220,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             schedule: Schedule::MINIMAL,
         };
         let shape = GemmShape { product, tiling };
-        specs.extend([KernelSpec::Halve(shape.halve()), KernelSpec::Gemm(shape)]);
+        specs.extend([KernelSpec::Convert(shape.convert()), KernelSpec::Gemm(shape)]);
     };
     for ty in WeightType::ALL {
         let block = ty.ggml().block_elements() as u32;
@@ -233,7 +233,7 @@ fn many_tokens() -> Vec<KernelSpec> {
     add(33, 512, &[(Q4_K, 70), (Q6_K, 30), (F16, 20)], normed, Output::Store, tilings[2]);
     add(64, 768, &[(Q4_K, 48), (Q6_K, 48)], normed, Output::Glu(Activation::Gelu), tilings[0]);
     add(2, 96, &[(Q8_0, 17)], Input::Plain, Output::Store, tilings[2]);
-    // `halve` with 1,024 threads, and with more inputs than its threads hold in registers.
+    // `convert` with 1,024 threads, and with more inputs than its threads hold in registers.
     add(2, 5_120, &[(Q8_0, 17)], normed, Output::Store, tilings[2]);
     add(3, 20_992, &[(Q8_0, 17)], normed, Output::Store, tilings[2]);
     add(70, 512, &[(Q4_K, 150), (Q4_K, 150)], normed, Output::Glu(Activation::Silu), tilings[5]);

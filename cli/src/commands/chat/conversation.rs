@@ -14,12 +14,13 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use super::ChatArgs;
 use super::command::{Command, help};
 use crate::chat_template::ChatFormat;
+use crate::console::counted;
 use crate::console::{TextStream, exact, note, out};
 use crate::decoder::Decoder;
+use crate::input;
 use crate::interrupt;
 use crate::output::file_error;
 use crate::progress::DelayedBar;
-use crate::text::{self, counted};
 
 /// The messages so far, and everything to answer them.
 pub struct Conversation<'a> {
@@ -325,7 +326,7 @@ pub fn read(path: &Path) -> miette::Result<Vec<Message>> {
         if bytes > LARGEST {
             return Err(miette!("it has {bytes} bytes; at most {LARGEST} are read"));
         }
-        let messages: Vec<Message> = serde_json::from_str(&text::read(path)?)
+        let messages: Vec<Message> = serde_json::from_str(&input::read(path)?)
             .map_err(|error| miette!("it is not a JSON array of messages: {error}"))?;
         for (number, message) in (1..).zip(&messages) {
             let role = message.role();

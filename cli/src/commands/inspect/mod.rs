@@ -117,7 +117,7 @@ enum Stage {
     Ir0,
     /// IR after all passes
     Ir,
-    /// What the passes did, and what they did not do and why, by Rust line
+    /// Optimisations applied and missed, with the reason, by Rust line
     OptReport,
     /// PTX
     Ptx,

@@ -7,6 +7,7 @@ use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
 
 use super::{Format, Printer, RunArgs, Streamed, generate};
+use crate::advice::engine_error;
 use crate::console::{note, out};
 use crate::decoder::Decoder;
 use crate::model::Model;
@@ -27,8 +28,8 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     let mut draft = args.speculation.load_draft(model, &args.decode, context, 1)?;
     let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
     let mut engine = session::load_sampling(model, &args.decode, context, sampling.clone(), &sizes)?;
-    let mut decoder = Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer))
-        .map_err(session::engine_error)?;
+    let mut decoder =
+        Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer)).map_err(engine_error)?;
     let (mut tokens, mut time) = (0, Duration::ZERO);
     let (mut asked, mut right, mut cut) = (0, 0, 0);
     for text in demo::PROMPTS {

@@ -1,7 +1,7 @@
 //! The side of a pipeline that reads stages.
 
 use super::position::{RingPosition, next_position, position_after};
-use super::{Pipeline, PipelineCopy};
+use super::{Consumers, Pipeline, PipelineCopy};
 use crate::dsl::mbarrier::Mbarrier;
 use crate::dsl::pointer::{Ptr, Shared};
 use crate::dsl::sync::warp_barrier;
@@ -27,16 +27,28 @@ impl Consumer {
     pub fn data(&self) -> Ptr<Shared, u8> {
         self.ring.data(self.at)
     }
+}
 
-    /// Signals that this thread has finished reading the current stage.
+impl<M: Copy> Consumer<M> {
+    /// Waits until the current stage is full.
     ///
-    /// On an H200 this call costs no more than [`Consumer::release_by_warp`], and compute-sanitizer's racecheck
-    /// understands it.
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`]
+    ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
+    /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
+    /// - Example: [`Pipeline`]
+    #[track_caller]
+    pub fn wait(&self) {
+        self.ring.full(self.at).wait(self.at.parity, self.ring.shape.wait_mode());
+    }
+
+    /// Signals that this consumer has finished reading the current stage: each thread of [`Consumers::Threads`], or all lanes of
+    /// each warp of [`Consumers::Warps`].
     ///
     /// - PTX: `mbarrier.arrive.shared.b64`; with [`PipelineCopy::Multicast`] `mapa.shared::cluster.u32` and
-    ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` for each CTA
+    ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` for each CTA; with [`Consumers::Warps`] `bar.warp.sync` before, and
+    ///   the arrivals by one lane
     /// - Target: sm_80, with [`PipelineCopy::Multicast`] sm_90
-    /// - Requires: [`PipelineShape::consumers`](crate::dsl::PipelineShape::consumers) threads of each CTA call it
+    /// - Requires: all of [`PipelineShape::consumers`](crate::dsl::PipelineShape::consumers) of each CTA call it
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -44,7 +56,7 @@ impl Consumer {
     /// #[kernel(threads = 64)]
     /// fn through_a_stage(x: Ptr<Global, u32>) {
     ///     let copy = PipelineCopy::Async { threads: 32 };
-    ///     let shape = PipelineShape { stages: 1, stage_bytes: 512, consumers: 32, copy };
+    ///     let shape = PipelineShape { stages: 1, stage_bytes: 512, consumers: Consumers::Threads(32), copy };
     ///     let ring = Pipeline::new(shape, shared_array(512), mbarrier_array(2));
     ///     if thread_index() == 0 {
     ///         ring.init();
@@ -75,6 +87,9 @@ impl Consumer {
     /// ```
     #[track_caller]
     pub fn release(&self) {
+        if let Consumers::Warps(_) = self.ring.shape.consumers {
+            return self.arrive_once(false);
+        }
         let empty = self.ring.empty(self.at);
         match self.ring.shape.copy {
             PipelineCopy::Multicast { blocks } => {
@@ -84,32 +99,6 @@ impl Consumer {
             }
             PipelineCopy::Bulk | PipelineCopy::Async { .. } => empty.arrive(),
         }
-    }
-}
-
-impl<M: Copy> Consumer<M> {
-    /// Waits until the current stage is full.
-    ///
-    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`]
-    ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
-    /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
-    /// - Example: [`Pipeline`]
-    #[track_caller]
-    pub fn wait(&self) {
-        self.ring.full(self.at).wait(self.at.parity, self.ring.shape.wait_mode());
-    }
-
-    /// Signals, once for the warp, that all lanes have finished reading the current stage. A warp barrier orders their
-    /// reads before the arrival; racecheck does not recognise this and reports a race.
-    ///
-    /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane; with [`PipelineCopy::Multicast`]
-    ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` by one lane for each CTA
-    /// - Target: sm_80, with [`PipelineCopy::Multicast`] sm_90
-    /// - Requires: all lanes; [`PipelineShape::consumers`](crate::dsl::PipelineShape::consumers) warps of each CTA call it
-    /// - Example: [`Pipeline`]
-    #[track_caller]
-    pub fn release_by_warp(&self) {
-        self.arrive_once(false);
     }
 
     /// Signals once for the warp that the current stage is free. The lanes are synchronised first, unless the previous
@@ -144,7 +133,7 @@ impl<M: Copy> Consumer<M> {
     /// #[kernel(threads = 96)]
     /// fn in_turn(x: Ptr<Global, u32>) {
     ///     let copy = PipelineCopy::Async { threads: 32 };
-    ///     let shape = PipelineShape { stages: 2, stage_bytes: 128, consumers: 1, copy };
+    ///     let shape = PipelineShape { stages: 2, stage_bytes: 128, consumers: Consumers::Warps(1), copy };
     ///     let ring = Pipeline::new(shape, shared_array(256), mbarrier_array(4));
     ///     if thread_index() == 0 {
     ///         ring.init();
@@ -165,7 +154,7 @@ impl<M: Copy> Consumer<M> {
     ///         for round in 0..2u32 {
     ///             consumer.wait();
     ///             let word = consumer.data().cast::<u32>().at(lane()).load();
-    ///             consumer.release_by_warp();
+    ///             consumer.release();
     ///             consumer.advance_by(2);
     ///             x.at(128 + (round * 2 + first) * 32).at(lane()).store(word + 1);
     ///         }

@@ -14,7 +14,7 @@
 //!
 //! ```text
 //! producer:   fill
-//! consumers:  sum_products, or wait → tiles … → release_by_warp → advance
+//! consumers:  sum_products, or wait → tiles … → release → advance
 //! ```
 
 mod consumer;
@@ -59,6 +59,26 @@ pub enum PipelineCopy {
     },
 }
 
+/// The consumers of a pipeline in each CTA: a stage is free when all of them have called [`Consumer::release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Consumers {
+    /// This many threads, each of which arrives at the stage's mbarrier. On an H200 this costs no more than warps, and
+    /// compute-sanitizer's racecheck understands it.
+    Threads(u32),
+    /// All lanes of this many warps. A warp barrier orders their reads before one lane arrives; racecheck does not recognise
+    /// this and reports a race.
+    Warps(u32),
+}
+
+impl Consumers {
+    /// Arrivals that free a stage.
+    const fn arrivals(self) -> u32 {
+        match self {
+            Consumers::Threads(count) | Consumers::Warps(count) => count,
+        }
+    }
+}
+
 /// Compile-time description of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PipelineShape {
@@ -66,9 +86,8 @@ pub struct PipelineShape {
     pub stages: u32,
     /// Bytes per stage, a multiple of 16.
     pub stage_bytes: u32,
-    /// Arrivals per CTA that free a stage: threads that call [`Consumer::release`], or warps that call
-    /// [`Consumer::release_by_warp`].
-    pub consumers: u32,
+    /// The threads or warps of each CTA that read the stages.
+    pub consumers: Consumers,
     /// The copies that fill the stages.
     pub copy: PipelineCopy,
 }
@@ -134,7 +153,7 @@ pub struct RowsShape {
 /// /// Copies `tiles` tiles of 512 bytes through a ring: warp 0 fills it, warp 1 uses it.
 /// #[kernel(threads = 64)]
 /// fn through_a_ring(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, copy: PipelineCopy) {
-///     let shape = PipelineShape { stages: 2, stage_bytes: 512, consumers: 1, copy };
+///     let shape = PipelineShape { stages: 2, stage_bytes: 512, consumers: Consumers::Warps(1), copy };
 ///     let ring = Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()));
 ///     if thread_index() == 0 {
 ///         ring.init();
@@ -154,7 +173,7 @@ pub struct RowsShape {
 ///         for tile in 0..tiles {
 ///             consumer.wait();
 ///             let words = consumer.data().cast::<u32>().at(lane() * 4).load_vector::<4>();
-///             consumer.release_by_warp();
+///             consumer.release();
 ///             consumer.advance();
 ///             to.at(tile * 128 + lane() * 4).store_vector(words);
 ///         }
@@ -181,7 +200,7 @@ pub struct RowsShape {
 /// #[kernel(threads = 64, cluster = blocks)]
 /// fn weighed(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, blocks: u32) {
 ///     let copy = PipelineCopy::Multicast { blocks };
-///     let shape = PipelineShape { stages: 2, stage_bytes: 128, consumers: 1, copy };
+///     let shape = PipelineShape { stages: 2, stage_bytes: 128, consumers: Consumers::Warps(1), copy };
 ///     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
 ///     if thread_index() == 0 {
 ///         ring.init();
@@ -202,7 +221,7 @@ pub struct RowsShape {
 ///         for _ in 0..tiles {
 ///             consumer.wait();
 ///             sum += consumer.data().cast::<u32>().at(lane()).load();
-///             consumer.release_by_warp();
+///             consumer.release();
 ///             consumer.advance();
 ///         }
 ///         to.at(block_index() * 32 + lane()).store(sum * (cluster_rank() + 1));
@@ -274,7 +293,7 @@ impl<M: Copy> Pipeline<M> {
         let PipelineShape { stages, consumers, .. } = self.shape;
         for stage in 0..stages {
             self.barriers.at(stage).init(self.shape.producers());
-            self.barriers.at(stages + stage).init(consumers * self.shape.blocks());
+            self.barriers.at(stages + stage).init(consumers.arrivals() * self.shape.blocks());
         }
         match self.shape.copy {
             PipelineCopy::Bulk | PipelineCopy::Multicast { .. } => fence_mbarrier_init(),

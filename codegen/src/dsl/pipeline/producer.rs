@@ -107,7 +107,7 @@ impl Producer {
     /// #[kernel(threads = 64)]
     /// fn tile(from: Ptr<Global, u32>, to: Ptr<Global, u32>) {
     ///     let copy = PipelineCopy::Async { threads: 32 };
-    ///     let shape = PipelineShape { stages: 1, stage_bytes: 272, consumers: 1, copy };
+    ///     let shape = PipelineShape { stages: 1, stage_bytes: 272, consumers: Consumers::Warps(1), copy };
     ///     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
     ///     if thread_index() == 0 {
     ///         ring.init();
@@ -126,7 +126,7 @@ impl Producer {
     ///         consumer.wait();
     ///         let words = consumer.data().cast::<u32>();
     ///         let word = words.at(lane() + 4).load() + words.at(lane() + 36).load() + words.load();
-    ///         consumer.release_by_warp();
+    ///         consumer.release();
     ///         to.at(lane()).store(word);
     ///     }
     /// }
@@ -158,7 +158,7 @@ impl Producer {
     /// #[kernel(threads = 64)]
     /// fn edge(from: Ptr<Global, u32>, to: Ptr<Global, u32>, rows: Val<u32>, columns: Val<u32>) {
     ///     let copy = PipelineCopy::Async { threads: 32 };
-    ///     let shape = PipelineShape { stages: 1, stage_bytes: 256, consumers: 1, copy };
+    ///     let shape = PipelineShape { stages: 1, stage_bytes: 256, consumers: Consumers::Warps(1), copy };
     ///     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
     ///     if thread_index() == 0 {
     ///         ring.init();

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::position::next_position;
-use super::{Consumer, Pipeline, PipelineCopy, PipelineShape, Producer, WarpgroupRoles};
+use super::{Consumer, Consumers, Pipeline, PipelineCopy, PipelineShape, Producer, WarpgroupRoles};
 use crate::device;
 use crate::dsl::cache_policy::CachePolicy;
 use crate::dsl::mbarrier::{Mbarrier, mbarrier_array};
@@ -186,7 +186,12 @@ impl<M: StageTiles> Pipeline<M> {
             fail(Location::caller(), what);
         }
         let [stage_bytes, _] = maps.layout();
-        let shape = PipelineShape { stages, stage_bytes, consumers: 4 * consumers, copy: PipelineCopy::Bulk };
+        let shape = PipelineShape {
+            stages,
+            stage_bytes,
+            consumers: Consumers::Warps(4 * consumers),
+            copy: PipelineCopy::Bulk,
+        };
         Pipeline { shape, memory, barriers: mbarrier_array(shape.barriers()), maps }
     }
 }
@@ -242,7 +247,7 @@ impl<M: StageTiles> Consumer<M> {
     ///             consumer.wait();
     ///             let (tile,) = consumer.tiles();
     ///             sum += tile.at((own,)).load();
-    ///             consumer.release_by_warp();
+    ///             consumer.release();
     ///             consumer.advance();
     ///         }
     ///         sums.at(own).store(sum);

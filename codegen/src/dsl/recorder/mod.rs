@@ -190,10 +190,10 @@ impl Recorder {
         if self.func.results.is_some() && !op.is_callable() {
             return Err(NOT_CALLABLE.to_owned());
         }
-        if self.func.inst_count() >= MOST_INSTRUCTIONS {
+        if self.func.inst_count() >= MAX_INSTRUCTIONS {
             let what = if self.func.results.is_some() { "called function" } else { "kernel" };
             return Err(format!(
-                "the {what} has more than {MOST_INSTRUCTIONS} instructions: a loop over compile-time numbers is unrolled \
+                "the {what} has more than {MAX_INSTRUCTIONS} instructions: a loop over compile-time numbers is unrolled \
                  completely; give its range a handle, as in `for i in 0..val(n)`, for a loop at run time"
             ));
         }
@@ -373,9 +373,9 @@ impl Recorder {
             self.copies[block] = Some(copies);
             size = size.saturating_add(copies.saturating_mul(self.func.block(block).insts.len() as u64));
         }
-        if size > MOST_UNROLLED {
+        if size > MAX_UNROLLED {
             let message = format!(
-                "`unroll({factor})` makes {size} instructions of this loop, more than {MOST_UNROLLED}: write a \
+                "`unroll({factor})` makes {size} instructions of this loop, more than {MAX_UNROLLED}: write a \
                  smaller factor"
             );
             self.stop.get_or_insert(Stop::Error(site, message));
@@ -416,10 +416,10 @@ impl Recorder {
 }
 
 /// Maximum number of instructions of a kernel, or of a called function, as recorded.
-const MOST_INSTRUCTIONS: usize = 1 << 17;
+const MAX_INSTRUCTIONS: usize = 1 << 17;
 
 /// Maximum number of instructions of a loop after unrolling by a hint.
-const MOST_UNROLLED: u64 = 1 << 16;
+const MAX_UNROLLED: u64 = 1 << 16;
 
 /// Error of a handle that belongs to another recording.
 pub(super) const FOREIGN: &str = "this handle belongs to another kernel, or to an earlier recording of this one, which kept it in a \

@@ -254,10 +254,10 @@ fn through_a_ring(
     from: Ptr<Global, u32>,
     to: Ptr<Global, u32>,
     tiles: Val<u32>,
-    ring: [u32; 2],
+    ring: (u32, Consumers),
     blocks: u32,
 ) {
-    let [stages, consumers] = ring;
+    let (stages, consumers) = ring;
     let copy = PipelineCopy::Multicast { blocks };
     let shape = PipelineShape { stages, stage_bytes: 512, consumers, copy };
     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
@@ -279,11 +279,7 @@ fn through_a_ring(
         for tile in 0..tiles {
             consumer.wait();
             let words = consumer.data().cast::<u32>().at(lane() * 4).load_vector::<4>();
-            if consumers == 1 {
-                consumer.release_by_warp();
-            } else {
-                consumer.release();
-            }
+            consumer.release();
             consumer.advance();
             let place = to.at((tile * blocks + cluster_rank()) * 128 + lane() * 4);
             place.store_vector(words.map(|word| word + cluster_rank()));
@@ -294,7 +290,8 @@ fn through_a_ring(
 
 #[test]
 fn tiles_come_once_for_a_cluster() {
-    for (blocks, stages, consumers) in [(1, 2, 1), (2, 1, 32), (4, 3, 1), (8, 2, 32)] {
+    let (warp, threads) = (Consumers::Warps(1), Consumers::Threads(32));
+    for (blocks, stages, consumers) in [(1, 2, warp), (2, 1, threads), (4, 3, warp), (8, 2, threads)] {
         for tiles in [0u32, 1, 5] {
             let words: Vec<u32> = (0..128 * tiles).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
             let expected: Vec<u32> = words
@@ -306,7 +303,7 @@ fn tiles_come_once_for_a_cluster() {
             let buffers = [Buffer::Holding(bytes(&words)), Buffer::Empty(4 * expected.len())];
             let config = LaunchConfig::linear(blocks, 64);
             let launch = Launch { oldest: Target::Sm90, config, buffers: &buffers, scalars: &[&tiles] };
-            execute(through_a_ring([stages, consumers], blocks), &launch, |after, ptx| {
+            execute(through_a_ring((stages, consumers), blocks), &launch, |after, ptx| {
                 let got = values::<u32>(&after[1]);
                 assert_eq!(got, expected, "{tiles} tiles, {blocks} CTAs\n{ptx}");
             });

@@ -36,7 +36,7 @@ fn through_a_ring(
         for tile in 0..tiles {
             consumer.wait();
             let words = consumer.data().cast::<u32>().at((thread - 32) * 4).load_vector::<4>();
-            consumer.release_by_warp();
+            consumer.release();
             consumer.advance();
             to.at(tile * 256 + (thread - 32) * 4).store_vector(words);
         }
@@ -44,7 +44,7 @@ fn through_a_ring(
 }
 
 fn shape(stages: u32, copy: PipelineCopy) -> PipelineShape {
-    PipelineShape { stages, stage_bytes: 1024, consumers: 2, copy }
+    PipelineShape { stages, stage_bytes: 1024, consumers: Consumers::Warps(2), copy }
 }
 
 /// Each consumer gets the tiles that the producer read, with more and with fewer tiles than stages.
@@ -304,7 +304,7 @@ fn by_async_copies() {
 /// Copies tiles whose size, and so the stage size, is only known at the launch.
 #[kernel(threads = 32)]
 fn of_any_size(from: Ptr<Global, u8>, to: Ptr<Global, u32>, bytes: Val<u32>, copy: PipelineCopy) {
-    let shape = PipelineShape { stages: 1, stage_bytes: 4096, consumers: 32, copy };
+    let shape = PipelineShape { stages: 1, stage_bytes: 4096, consumers: Consumers::Threads(32), copy };
     let ring = Pipeline::new(shape, shared_array::<u8>(4096), mbarrier_array(shape.barriers()));
     let producer = ring.producer(lane());
     let mut consumer = ring.consumer();
@@ -359,7 +359,7 @@ fn rows_that_do_not_fit_a_stage_are_an_error() {
     #[kernel(threads = 32)]
     fn copies(x: Ptr<Global, u8>, to: u32, tile: RowsShape) {
         let copy = PipelineCopy::Async { threads: 32 };
-        let shape = PipelineShape { stages: 2, stage_bytes: 256, consumers: 1, copy };
+        let shape = PipelineShape { stages: 2, stage_bytes: 256, consumers: Consumers::Warps(1), copy };
         let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
         ring.producer(lane()).copy_rows(to, x, 64, tile);
     }
@@ -381,7 +381,7 @@ fn rows_are_not_confused_by_offsets_beyond_32_bits() {
     #[kernel(threads = 32)]
     fn copies(x: Ptr<Global, u8>, stride: Val<u32>) {
         let copy = PipelineCopy::Async { threads: 32 };
-        let shape = PipelineShape { stages: 1, stage_bytes: 512, consumers: 1, copy };
+        let shape = PipelineShape { stages: 1, stage_bytes: 512, consumers: Consumers::Warps(1), copy };
         let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
         let tile = RowsShape { rows: 32, row_bytes: 16, stage_stride: 16 };
         ring.producer(lane()).copy_rows(0, x, stride, tile);

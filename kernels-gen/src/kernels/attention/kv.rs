@@ -40,7 +40,7 @@ impl fmt::Display for KvType {
 
 /// Error of parsing a [`KvType`].
 #[derive(Debug, thiserror::Error)]
-#[error("no KV cache of type '{0}': f16 and q8_0 are supported")]
+#[error("no KV cache of type `{0}`; expected f16 or q8_0")]
 pub struct UnknownKvType(String);
 
 impl FromStr for KvType {

@@ -130,7 +130,7 @@ fn ring(s: &AttentionShape) -> Pipeline {
     let shape = PipelineShape {
         stages: s.stages,
         stage_bytes: s.stage_bytes(),
-        consumers: CONSUMERS,
+        consumers: Consumers::Threads(CONSUMERS),
         copy: s.copy.engine(),
     };
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))

@@ -2,7 +2,7 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::halve::MISSING;
+use super::convert::MISSING;
 use super::shape::{BlockOfRows, GROUP, GemmShape};
 use super::{Operands, Sums, first_tile};
 use crate::kernels::gemv::{Output, bias, down, scaled};
@@ -57,7 +57,7 @@ impl Epilogue<'_> {
     /// Writes the outputs that follow from the sums of `part`.
     fn finish_part(&self, part: &Part<'_>) {
         let Part { groups, token, .. } = *part;
-        let factors = self.operands.x.bytes(self.s.halve().factors()).cast::<f32>().at(token);
+        let factors = self.operands.x.bytes(self.s.convert().factors()).cast::<f32>().at(token);
         // Loads are issued together: with a load before each store, a thread would wait for each.
         for first_group in (0..groups).step_by(GROUPS_IN_FLIGHT) {
             let range = first_group..groups.min(first_group + GROUPS_IN_FLIGHT);

@@ -1,6 +1,6 @@
 //! Products of many tokens with the same matrices, for prompts: Y = X·Wᵀ on tensor cores, with operands of type f16.
 //!
-//! [`halve()`] rounds the inputs to f16, scaled by a power of two per token, in the order of `mma` fragments. [`gemm()`]
+//! [`convert()`] rounds the inputs to f16, scaled by a power of two per token, in the order of `mma` fragments. [`gemm()`]
 //! decodes the packed weights in registers to f16 fragments and multiplies. Sums are f32.
 //!
 //! A CTA has a *block of rows* of a matrix (the same rows of gate and up, if they are combined) and a *block of tokens*. The
@@ -10,14 +10,14 @@
 //! An output is one sum in the order of columns, 16 at a time, so its bits depend on the matrix and on the token's inputs
 //! alone: neither on the other tokens, nor on their number, nor on the division of the work.
 
+mod convert;
 mod epilogue;
-mod halve;
 mod shape;
 mod warpgroup;
 
 use bespoke_codegen::prelude::*;
 
-pub use halve::{HalveShape, halve};
+pub use convert::{ConvertShape, convert};
 pub use shape::{GemmShape, Tiling};
 
 use crate::kernels::gemv::{BlockDecoder, LaneMap, Pairs};
@@ -38,7 +38,7 @@ type Sums = Vec<FragmentC<f32>>;
 struct Operands {
     /// Weights and biases, at the offsets of [`crate::kernels::gemv::GemvShape::offsets`].
     w: Ptr<Global, u8>,
-    /// Inputs and factors, as [`halve()`] writes them.
+    /// Inputs and factors, as [`convert()`] writes them.
     x: Ptr<Global, u8>,
     /// Outputs, f32 `[token][output]`.
     y: Ptr<Global, f32>,
@@ -53,7 +53,7 @@ struct Rings {
 
 /// Y = X·Wᵀ and an epilogue, as [`crate::kernels::gemv::GemvShape`] describes them, for each token.
 ///
-/// `w`: the stack of matrices; `x`: the inputs from [`halve()`], [`HalveShape::bytes`] bytes; `y`: f32 `[token][output]`;
+/// `w`: the stack of matrices; `x`: the inputs from [`convert()`], [`ConvertShape::bytes`] bytes; `y`: f32 `[token][output]`;
 /// `state`: the records of the step's rows (see [`state`]). Rows that exist come first; blocks of tokens without any are
 /// skipped.
 ///
@@ -89,8 +89,12 @@ pub fn gemm(
 #[device]
 fn rings(s: &GemmShape) -> Rings {
     let ring = |stages, stage_bytes, at: u32| {
-        let shape =
-            PipelineShape { stages, stage_bytes, consumers: s.warps() * WARP, copy: s.tiling.copy.engine() };
+        let shape = PipelineShape {
+            stages,
+            stage_bytes,
+            consumers: Consumers::Threads(s.warps() * WARP),
+            copy: s.tiling.copy.engine(),
+        };
         Pipeline::new(shape, dynamic_shared().bytes(at), mbarrier_array(shape.barriers()))
     };
     let [weights, inputs] = s.tiling.stages;
@@ -180,7 +184,7 @@ fn load_weights(
 fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     let layout = &block.layouts[0];
     let tiles = tiles(operands, block, s);
-    let inputs = s.halve();
+    let inputs = s.convert();
     let input_bytes = s.stage_cols(layout.ty) / 32 * inputs.chunk_bytes();
     let mut input = operands.x.bytes(inputs.form_offset(layout.ty));
     input = input.bytes(mul_wide(block_index(), inputs.chunks() * inputs.chunk_bytes()));
@@ -246,7 +250,7 @@ fn add_columns(
         for chunk in 0..stage_chunks {
             let index = stage * stage_chunks + chunk;
             let fragments: Vec<_> = decoders.iter_mut().map(|decoder| decoder.chunk(index)).collect();
-            let from = from.bytes(chunk * s.halve().chunk_bytes());
+            let from = from.bytes(chunk * s.convert().chunk_bytes());
             for group in 0..groups {
                 let [a, b, c, d] = from.bytes(group * 512).cast::<u32>().load_vector::<4>();
                 for (half, words) in [[a, b], [c, d]].into_iter().enumerate() {

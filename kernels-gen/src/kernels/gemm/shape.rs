@@ -168,7 +168,7 @@ impl GemmShape {
     /// Size of a stage of inputs in bytes.
     pub(super) fn input_stage(&self) -> u32 {
         let cols = self.product.segments.iter().map(|segment| self.stage_cols(segment.ty));
-        cols.max().unwrap_or(0) / 32 * self.halve().chunk_bytes()
+        cols.max().unwrap_or(0) / 32 * self.convert().chunk_bytes()
     }
 
     /// Dynamic shared memory of a CTA in bytes.

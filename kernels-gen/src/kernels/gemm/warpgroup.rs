@@ -58,7 +58,7 @@ fn add_columns(
         let from = MatrixDescriptor::new(from.cast::<f16>(), matrices, 128);
         for (tile, decoder) in decoders.iter_mut().enumerate() {
             for chunk in 0..stage_chunks {
-                let at = from.bytes(chunk * s.halve().chunk_bytes());
+                let at = from.bytes(chunk * s.convert().chunk_bytes());
                 let fragments = decoder.chunk(stage * stage_chunks + chunk);
                 let products: Vec<(FragmentA<f16, 4>, _)> = (0u32..)
                     .zip(fragments)
@@ -78,6 +78,10 @@ fn add_columns(
         }
         *last = *inputs;
         inputs.advance();
+    }
+    if s.tiling.warp_tiles * ty.block_cols() == 32 {
+        // The next block's product is the next one, and would get the same registers of A.
+        wait_for_products(0);
     }
     sums
 }

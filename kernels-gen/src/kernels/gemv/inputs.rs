@@ -278,7 +278,7 @@ fn scaled_reciprocal(limit: f32, x: Val<f32>) -> Val<f32> {
 }
 
 /// A unit of eight inputs rounded to f16.
-pub(super) struct HalvedUnit {
+pub(super) struct F16Unit {
     /// The inputs times a power of two, two in a word: 0 and 2, 1 and 3 of each four, or neighbours.
     pub alternate: Vec<Val<u32>>,
     pub neighbours: Vec<Val<u32>>,
@@ -288,7 +288,7 @@ pub(super) struct HalvedUnit {
     pub scale: Val<f32>,
 }
 
-impl HalvedUnit {
+impl F16Unit {
     /// Rounds a unit of eight inputs. The largest magnitude of the warp's inputs becomes 2¹⁴ to 2¹⁵, so that inputs down to 2⁻²⁸ of
     /// it keep 11 bits. Inputs that are all below 2⁻⁶³ become smaller.
     ///
@@ -296,7 +296,7 @@ impl HalvedUnit {
     /// weights with their factors multiples of 2⁻²⁴ too, or of 2⁻³² in `half_weights`. So the product is exact, even if it is
     /// subnormal, unless it overflows; one `fma` may multiply and add.
     #[device]
-    pub fn new(values: &[Val<f32>], sum: bool) -> HalvedUnit {
+    pub fn new(values: &[Val<f32>], sum: bool) -> F16Unit {
         // 2^(14 − e) for a largest magnitude of 2^e to 2^(e + 1), and its inverse.
         let exponent = (largest_magnitude(values) >> 23).max(64u32);
         let up = ((268u32 - exponent) << 23).bitcast::<f32>();
@@ -310,7 +310,7 @@ impl HalvedUnit {
             let of_half = of_unit + shuffle_xor(of_unit, 1);
             of_half + shuffle_xor(of_half, 2)
         });
-        HalvedUnit {
+        F16Unit {
             alternate: [0, 1, 4, 5].map(|first| word(first, first + 2)).to_vec(),
             neighbours: [0, 2, 4, 6].map(|first| word(first, first + 1)).to_vec(),
             sum,

@@ -93,7 +93,7 @@ pub(super) fn ring(s: &GemvShape) -> Pipeline {
     let shape = PipelineShape {
         stages: s.schedule.stages,
         stage_bytes: s.stage_bytes(),
-        consumers: s.schedule.units_per_stage() * WARP,
+        consumers: Consumers::Threads(s.schedule.units_per_stage() * WARP),
         copy: s.schedule.copy.engine(),
     };
     let ring = Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()));

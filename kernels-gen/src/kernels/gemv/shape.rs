@@ -85,7 +85,7 @@ const GATED_BATCH_BYTES: u32 = 64 * 1024;
 
 /// Maximum number of tiles of a matrix whose columns have two parts ([`GemvShape::column_parts`]): enough for 8,192
 /// rows.
-const MOST_PARTED_TILES: u32 = 512;
+const MAX_PARTED_TILES: u32 = 512;
 
 /// Largest number of tokens of a product in the loop of one token; see [`super::few`].
 pub(crate) const FEW: u32 = 4;
@@ -119,7 +119,7 @@ impl GemvShape {
     /// rows, so that two CTAs can divide the columns. It depends on the matrix and the output alone.
     pub(crate) fn column_parts(&self) -> u32 {
         let is_parted = self.has_halves() && self.output == Output::Residual && self.segments.len() == 1;
-        let fits = |layout: &Layout| layout.tiles <= MOST_PARTED_TILES && self.steps(layout) > 1;
+        let fits = |layout: &Layout| layout.tiles <= MAX_PARTED_TILES && self.steps(layout) > 1;
         if is_parted && self.layouts().iter().all(fits) { 2 } else { 1 }
     }
 

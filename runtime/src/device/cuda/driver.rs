@@ -237,9 +237,7 @@ impl Driver {
         Some(match status.0 {
             34 => "this libcuda is the toolkit's stub: remove its `stubs` folder from LD_LIBRARY_PATH".into(),
             46 => "another process holds the GPU exclusively: see `nvidia-smi`".into(),
-            100 => "this process sees no GPU: check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or use --device \
-                    emulator"
-                .into(),
+            100 => "this process sees no GPU: check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or use the emulator".into(),
             209 => "the PTX's .target is newer than this GPU: compile for this GPU's compute capability".into(),
             221 => "libnvidia-ptxjitcompiler.so.1 is missing: it is part of the driver; a container needs the `compute` \
                     driver capability"

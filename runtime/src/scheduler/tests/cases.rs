@@ -50,10 +50,7 @@ fn bad_requests_are_refused_and_others_go_on() {
     for (request, message) in [
         (Request::new(&[]), "the prompt is empty: give at least one token"),
         (Request::new(&[3, VOCAB]), "token 100 is not in the vocabulary of 100 tokens"),
-        (
-            Request::new(&long),
-            "the context is full: 301 positions are needed and the cache holds 300; use --ctx 301",
-        ),
+        (Request::new(&long), "the context is full: 301 positions are needed and the cache holds 300"),
         (
             Request::new(&longer),
             "the prompt of 129 tokens needs 3 pages of the KV cache, and the cache has 2: shorten the prompt, or \
@@ -61,7 +58,7 @@ fn bad_requests_are_refused_and_others_go_on() {
         ),
         (
             Request { keep: Some(300), ..Request::new(&good) },
-            "cannot keep 300 tokens in a context of 300 positions: --keep must be below --ctx",
+            "cannot keep 300 tokens in a context of 300 positions: keep fewer",
         ),
         (
             Request { sampling: sampling(|params| params.top_p = 2.0), ..Request::new(&good) },

@@ -1,7 +1,7 @@
 //! Cases of kernels that read weight matrices.
 
 use bespoke_kernels::kernels::embed::EmbedShape;
-use bespoke_kernels::kernels::gemm::{GemmShape, HalveShape, Tiling};
+use bespoke_kernels::kernels::gemm::{ConvertShape, GemmShape, Tiling};
 use bespoke_kernels::kernels::gemv::tokens::PrepareShape;
 use bespoke_kernels::kernels::gemv::{
     Arithmetic, GemvShape, Input, Output, Schedule, Segment, TokenSchedule,
@@ -202,17 +202,17 @@ fn product(s: &GemvShape, spec: &KernelSpec, exists: &[bool], zeros: bool) -> Ca
         _ => case.output("y", Element::F32, before.len()),
     };
     if let KernelSpec::Gemm(gemm) = spec {
-        let halve = gemm.halve();
-        let prepared = case.output("x as f16", Element::U32, halve.bytes() as usize / 4);
+        let convert = gemm.convert();
+        let prepared = case.output("x as f16", Element::U32, convert.bytes() as usize / 4);
         let record = |(position, exists)| {
             if exists { state_record(position, s.tokens) } else { vec![0; 4 * WORDS as usize] }
         };
         let records = (0..).zip(exists.iter().copied()).flat_map(record).collect();
         let state = case.input("state", records);
         let mut args = vec![x];
-        args.extend(halve.eps.map(|_| case.input("norm", f32s(&norm))));
+        args.extend(convert.eps.map(|_| case.input("norm", f32s(&norm))));
         args.extend([prepared, state]);
-        case.launch(KernelSpec::Halve(halve), &args);
+        case.launch(KernelSpec::Convert(convert), &args);
         case.may_change([prepared]);
         x = prepared;
         case.launch(spec.clone(), &[w, x, y, state]);
@@ -285,7 +285,7 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
 }
 
 /// Case of inputs as f16: a product with matrices of types that need these forms of the inputs reads them.
-pub(crate) fn halve(s: &HalveShape) -> Vec<Case> {
+pub(crate) fn convert(s: &ConvertShape) -> Vec<Case> {
     use WeightType::{F16, F32};
     let types = [(s.short_runs, F32), (s.long_runs, F16)];
     let segments = types.into_iter().filter(|(needed, _)| *needed).map(|(_, ty)| Segment { ty, rows: 16 });

@@ -20,7 +20,7 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
         KernelSpec::Gemv(s) => matrix::gemv_cases(s),
         KernelSpec::Prepare(s) => vec![matrix::prepare(s)],
         KernelSpec::Gemm(s) => matrix::gemm(s),
-        KernelSpec::Halve(s) => matrix::halve(s),
+        KernelSpec::Convert(s) => matrix::convert(s),
         KernelSpec::NormAdd(s) => vec![norm_add::norm_add(s)],
         KernelSpec::Attention(s) => attention::attention(s),
         KernelSpec::AttentionShares(s) => shares::attention_shares(s),

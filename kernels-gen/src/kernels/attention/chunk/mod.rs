@@ -183,7 +183,7 @@ fn ring(s: &ChunkShape) -> Pipeline {
     let shape = PipelineShape {
         stages: s.attention.stages,
         stage_bytes: s.attention.stage_bytes(),
-        consumers: s.warps() * WARP,
+        consumers: Consumers::Threads(s.warps() * WARP),
         copy: s.attention.copy.engine(),
     };
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))

@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernels::gemv::half_step::min_words as min_words_of_halves;
 use crate::kernels::gemv::half_weights::has_long_runs;
-use crate::kernels::gemv::inputs::{HalvedUnit, QuantisedUnit, UNIT};
+use crate::kernels::gemv::inputs::{F16Unit, QuantisedUnit, UNIT};
 use crate::kernels::gemv::product::Arithmetic;
 use crate::weights::WeightType;
 
@@ -336,7 +336,7 @@ fn store_halves<S: Space>(
     layout: &InputLayout,
 ) {
     let forms = layout.forms;
-    let HalvedUnit { alternate, neighbours, sum, scale } = HalvedUnit::new(values, forms.mins);
+    let F16Unit { alternate, neighbours, sum, scale } = F16Unit::new(values, forms.mins);
     let sum = sum.map(|sum| min_words_of_halves(sum));
     let granule = unit / (GRANULE / UNIT);
     if granule < layout.granules {

@@ -55,7 +55,7 @@ pub(super) struct Rings {
 pub(super) fn rings(s: &GemvShape) -> Rings {
     let ring = |stages, stage_bytes, warps: u32, at: u32| {
         let copy = s.schedule.copy.engine();
-        let shape = PipelineShape { stages, stage_bytes, consumers: warps * WARP, copy };
+        let shape = PipelineShape { stages, stage_bytes, consumers: Consumers::Threads(warps * WARP), copy };
         Pipeline::new(shape, dynamic_shared().bytes(at), mbarrier_array(shape.barriers()))
     };
     let weights = ring(s.schedule.stages, s.stage_bytes(), s.warps_per_stage(), 0);

@@ -24,7 +24,7 @@ pub(super) struct StepSums {
     /// An entry for each pair of groups of tokens.
     pub sums: Vec<Four>,
     /// Scales of the inputs of both tokens of a pair, if they are not yet applied. They are powers of two, and products with them are
-    /// exact unless they overflow (`HalvedUnit::new`), so that one `fma` gives the bits of a multiplication and an addition.
+    /// exact unless they overflow (`F16Unit::new`), so that one `fma` gives the bits of a multiplication and an addition.
     factors: Option<Vec<[Val<f32>; 2]>>,
 }
 

@@ -1,4 +1,4 @@
-//! Text input from arguments, files and standard input, and words for numbers.
+//! Texts and token ids from arguments, files and standard input.
 
 use std::io::Read;
 use std::path::Path;
@@ -106,11 +106,6 @@ fn ids(text: &str) -> Result<Vec<u32>, String> {
     Ok(between_commas.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// A number and what it counts: `1 token`, `2 tokens`.
-pub fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,11 +125,5 @@ mod tests {
             let error = "an id is missing before or after a comma: expected ids such as 1,2,3";
             assert_eq!(text.parse::<TokenIds>(), Err(error.to_owned()), "{text}");
         }
-    }
-
-    #[test]
-    fn one_thing_has_no_plural() {
-        let texts = [0, 1, 2].map(|count| counted(count, "token"));
-        assert_eq!(texts, ["0 tokens", "1 token", "2 tokens"]);
     }
 }

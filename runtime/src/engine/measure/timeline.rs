@@ -7,9 +7,10 @@ use bespoke_kernels::emit;
 use bespoke_kernels::plan::Plan;
 use rayon::prelude::*;
 
+use super::step_times::StepRows;
 use super::step_times::Which;
-use super::{Engine, EngineError, StepRows, bind, capture};
 use crate::device::{self, Kernel, Launch};
+use crate::engine::{Engine, EngineError, bind, capture};
 
 /// Times of a launch in a replayed step, in nanoseconds of the device's clock. Each event has the earliest and the latest time
 /// of all CTAs.

@@ -3,9 +3,9 @@
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 
-use super::{EngineError, target_for};
 use crate::builtin;
 use crate::device::{Bytes, Device, Kernel, Kind, Launch};
+use crate::engine::{EngineError, target_for};
 
 /// Number of timed passes over the memory; the median counts.
 const PASSES: usize = 15;

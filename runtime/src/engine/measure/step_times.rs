@@ -3,8 +3,8 @@
 use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{Plan, PlanParams, StepKind};
 
-use super::{Engine, EngineError};
 use crate::device::LaunchSequence;
+use crate::engine::{Engine, EngineError};
 
 /// Rows of a step to be timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, LaunchRole, PartForm, Plan};
 
-use super::{Engine, EngineError};
 use crate::device::{Allocation, Kind, Launch};
+use crate::engine::{Engine, EngineError, bind};
 
 /// A weight matrix, or a stack of matrices, that a launch streams: reads completely, once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +97,7 @@ impl Engine {
         self.start_at_depth(0)?;
         self.step()?;
         self.wait()?;
-        let bound = super::bind::launches(&self.plan, &self.buffers, &self.loaded);
+        let bound = bind::launches(&self.plan, &self.buffers, &self.loaded);
         let mut rates = Vec::new();
         for (index, kernel) in self.plan.kernels.iter().enumerate() {
             let found = self.plan.launches.iter().zip(&bound).filter(|(planned, _)| planned.kernel == index);

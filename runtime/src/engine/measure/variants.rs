@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanKernel, Tuning};
 
 use super::step_times::StepRows;
-use super::{Engine, EngineError, bind, capture, check_shared_memory, kernels};
 use crate::device::{self, Address, Allocation, Kernel, LaunchSequence};
+use crate::engine::{Engine, EngineError, bind, capture, check_shared_memory, kernels};
 
 /// Graph of a step planned by given tuning rules, over the memory of an engine.
 pub struct Variant {

@@ -8,9 +8,9 @@ use crate::kernels::gemv::{Input, Segment, UNIT, has_long_runs, load_eight, load
 use crate::kernels::state;
 use crate::weights::WeightType;
 
-/// Compile-time parameters of [`halve()`].
+/// Compile-time parameters of [`convert()`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HalveShape {
+pub struct ConvertShape {
     /// Number of tokens: rows of the step.
     pub tokens: u32,
     /// Tokens of a block of the product: a multiple of 8.
@@ -32,10 +32,10 @@ pub struct HalveShape {
 
 impl GemmShape {
     /// The launch that prepares the inputs.
-    pub fn halve(&self) -> HalveShape {
+    pub fn convert(&self) -> ConvertShape {
         let product = &self.product;
         let is_long = |segment: &Segment| has_long_runs(segment.ty);
-        HalveShape {
+        ConvertShape {
             tokens: product.tokens,
             block_tokens: self.block_tokens(),
             cols: product.cols,
@@ -58,7 +58,7 @@ pub(super) const MISSING: f32 = -1.0;
 const THREADS: u32 = 256;
 
 /// Threads of a CTA for tokens of more inputs.
-const MOST_THREADS: u32 = 1024;
+const MAX_THREADS: u32 = 1024;
 
 /// Maximum number of units of a thread that it holds in registers; otherwise the inputs are read twice.
 const HELD_PASSES: u32 = 5;
@@ -72,11 +72,11 @@ const TOKENS: u32 = 2;
 /// Lanes of a warp with the same token.
 const LANES: u32 = WARP / TOKENS;
 
-impl HalveShape {
+impl ConvertShape {
     /// Threads of a CTA. The number of threads determines the order of sums, so it must not depend on the number of
     /// tokens.
     pub fn threads(&self) -> u32 {
-        if self.cols <= FEW_COLUMNS { THREADS } else { MOST_THREADS }
+        if self.cols <= FEW_COLUMNS { THREADS } else { MAX_THREADS }
     }
 
     /// Whether the kernel itself waits for earlier launches: it loads what does not depend on them before. Devices with `wgmma`
@@ -144,7 +144,7 @@ impl HalveShape {
 /// Writes the inputs x, multiplied by the norm's weights if there are any, as f16 times a power of two for each token.
 ///
 /// `x` is f32 `[token][cols]`, `norm` f32 `[cols]`, `state` the records of the step's rows. `y` has
-/// [`HalveShape::bytes`] bytes, aligned to 16: for each form of the inputs `[block of tokens][chunk][group of 8
+/// [`ConvertShape::bytes`] bytes, aligned to 16: for each form of the inputs `[block of tokens][chunk][group of 8
 /// tokens][lane][8]` f16, then f32 `[token]`: the factor by which the token's products are multiplied, which undoes the
 /// power of two and, with a norm, is divided by √(mean(x²) + ε). Lane 4g + t has the inputs of token g: of the form with
 /// runs of four, columns 4t to 4t + 3 and 16 more; of that with runs of eight, columns 8t to 8t + 7.
@@ -152,15 +152,15 @@ impl HalveShape {
 /// The largest magnitude of a token becomes 2¹⁴ to 2¹⁵, so that inputs down to 2⁻²⁸ of it keep 11 bits. Tokens that do not
 /// exist have zeros and the factor −1; blocks of tokens of which none exists are not written.
 ///
-/// With [`HalveShape::core_matrices`], a chunk of a block is `[4 parts of K][token][8]` f16: operand B of two products of a
+/// With [`ConvertShape::core_matrices`], a chunk of a block is `[4 parts of K][token][8]` f16: operand B of two products of a
 /// warpgroup, in the columns' order that the lanes' weights have in operand A.
 #[kernel(threads = s.threads())]
-pub fn halve(
+pub fn convert(
     x: Ptr<Global, f32>,
     #[present(s.eps.is_some())] norm: Option<Ptr<Global, f32>>,
     y: Ptr<Global, u8>,
     state: Ptr<Global, u32>,
-    s: &HalveShape,
+    s: &ConvertShape,
 ) {
     if s.waits() {
         launch_dependents();
@@ -219,7 +219,7 @@ fn store_rounded(
     row: &Row,
     up: Val<f32>,
     (token, y): (Val<u32>, Ptr<Global, u8>),
-    s: &HalveShape,
+    s: &ConvertShape,
 ) {
     let unit = if s.passes() > HELD_PASSES {
         Unit::load(row, unit.pass, s).normalised(&[], row.norm, s)
@@ -236,7 +236,7 @@ fn store_rounded(
 }
 
 /// The norm's weights of the thread's units, if the thread holds its inputs and they are normalised.
-fn held_weights(norm: Option<Ptr<Global, f32>>, s: &HalveShape) -> Vec<Vec<Val<f32>>> {
+fn held_weights(norm: Option<Ptr<Global, f32>>, s: &ConvertShape) -> Vec<Vec<Val<f32>>> {
     let Some(norm) = norm.filter(|_| s.passes() <= HELD_PASSES) else { return Vec::new() };
     let unit = |pass| Unit { pass, values: Vec::new() };
     (0..s.passes()).map(|pass| unit(pass).load_values(norm, s)).collect()
@@ -249,7 +249,7 @@ fn first_unit() -> Val<u32> {
 
 /// Stores a unit if the token has it.
 #[device]
-fn store_existing(words: &[Val<u32>], token: Val<u32>, unit: &Unit, y: Ptr<Global, u8>, s: &HalveShape) {
+fn store_existing(words: &[Val<u32>], token: Val<u32>, unit: &Unit, y: Ptr<Global, u8>, s: &ConvertShape) {
     if unit.index(s) < s.padded_cols / UNIT {
         store(words, token, unit.index(s), y, s);
     }
@@ -264,26 +264,26 @@ struct Unit {
 
 impl Unit {
     /// Loads the thread's unit of a pass.
-    fn load(row: &Row, pass: u32, s: &HalveShape) -> Unit {
+    fn load(row: &Row, pass: u32, s: &ConvertShape) -> Unit {
         let unit = Unit { pass, values: Vec::new() };
         let values = unit.load_values(row.x, s);
         Unit { values: values.into_iter().map(|value| select(row.exists, value, 0.0f32)).collect(), ..unit }
     }
 
     /// Index of the unit.
-    fn index(&self, s: &HalveShape) -> Val<u32> {
+    fn index(&self, s: &ConvertShape) -> Val<u32> {
         first_unit() + self.pass * s.token_threads()
     }
 
     /// Whether every thread has a unit of this pass.
-    fn is_whole(&self, s: &HalveShape) -> bool {
+    fn is_whole(&self, s: &ConvertShape) -> bool {
         (self.pass + 1) * s.token_threads() * UNIT <= s.cols
     }
 
     /// Loads the unit's part of a row. The loads are unconditional where a row is whole units, so that those of all passes are in
     /// flight at once.
     #[device]
-    fn load_values(&self, row: Ptr<Global, f32>, s: &HalveShape) -> Vec<Val<f32>> {
+    fn load_values(&self, row: Ptr<Global, f32>, s: &ConvertShape) -> Vec<Val<f32>> {
         let index = self.index(s);
         if self.is_whole(s) {
             return load_eight(row.at(index * UNIT));
@@ -298,7 +298,7 @@ impl Unit {
     }
 
     /// The unit's inputs multiplied by the norm's weights, if there are any: of `loaded`, by pass, or of device memory.
-    fn normalised(self, loaded: &[Vec<Val<f32>>], norm: Option<Ptr<Global, f32>>, s: &HalveShape) -> Unit {
+    fn normalised(self, loaded: &[Vec<Val<f32>>], norm: Option<Ptr<Global, f32>>, s: &ConvertShape) -> Unit {
         let Some(norm) = norm else { return self };
         let weights = loaded.get(self.pass as usize).cloned();
         let weights = weights.unwrap_or_else(|| self.load_values(norm, s));
@@ -309,7 +309,7 @@ impl Unit {
 
 /// Stores the four words of a unit of eight inputs in each form.
 #[device]
-fn store(words: &[Val<u32>], token: Val<u32>, unit: Val<u32>, y: Ptr<Global, u8>, s: &HalveShape) {
+fn store(words: &[Val<u32>], token: Val<u32>, unit: Val<u32>, y: Ptr<Global, u8>, s: &ConvertShape) {
     let (block, within) = (token / s.block_tokens, token % s.block_tokens);
     let (chunk, part) = (unit / 4, unit % 4);
     let of_block = y.bytes(mul_wide(block, s.chunks() * s.chunk_bytes()));
@@ -334,7 +334,7 @@ fn store(words: &[Val<u32>], token: Val<u32>, unit: Val<u32>, y: Ptr<Global, u8>
 /// Stores the four words of unit `part` of a chunk, whose token is at `at` of the chunk's first core matrices. A run of
 /// four columns is in two core matrices, as its weights are in two registers of a fragment: the first two in the first.
 #[device]
-fn store_core_matrices(words: &[Val<u32>], at: Ptr<Global, u8>, part: Val<u32>, s: &HalveShape) {
+fn store_core_matrices(words: &[Val<u32>], at: Ptr<Global, u8>, part: Val<u32>, s: &ConvertShape) {
     let matrices = s.block_tokens * 16;
     if s.short_runs {
         let at = at.bytes((part >> 1) * (2 * matrices) + (part & 1) * 8).cast::<u32>();
@@ -352,19 +352,19 @@ fn store_core_matrices(words: &[Val<u32>], at: Ptr<Global, u8>, part: Val<u32>, 
 
 /// The largest of the values of the threads with the same token.
 #[device]
-fn largest_of_token(value: Val<f32>, s: &HalveShape) -> Val<f32> {
+fn largest_of_token(value: Val<f32>, s: &ConvertShape) -> Val<f32> {
     reduce(value, |a, b| a.max(b), s)
 }
 
 /// The sum of the values of the threads with the same token, in the order of warps.
 #[device]
-fn sum_of_token(value: Val<f32>, s: &HalveShape) -> Val<f32> {
+fn sum_of_token(value: Val<f32>, s: &ConvertShape) -> Val<f32> {
     reduce(value, |a, b| a + b, s)
 }
 
 /// Combines the values of the lanes with the same token, then those of all warps.
 #[device]
-fn reduce(mut value: Val<f32>, combine: fn(Val<f32>, Val<f32>) -> Val<f32>, s: &HalveShape) -> Val<f32> {
+fn reduce(mut value: Val<f32>, combine: fn(Val<f32>, Val<f32>) -> Val<f32>, s: &ConvertShape) -> Val<f32> {
     for step in [8u32, 4, 2, 1] {
         value = combine(value, shuffle_xor(value, step));
     }
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn the_order_of_sums_does_not_depend_on_the_step() {
         let threads = |tokens, block_tokens, cols| {
-            let shape = HalveShape {
+            let shape = ConvertShape {
                 tokens,
                 block_tokens,
                 cols,

@@ -3,9 +3,9 @@
 use bespoke_kernels::kernels::probe::MmaProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 
-use super::EngineError;
 use super::read_bandwidth::{median_seconds, probe_kernel};
 use crate::device::{Device, Kind};
+use crate::engine::EngineError;
 
 /// Measures the throughput of dense matrix products in floating-point operations per second: the median of several
 /// launches, timed by the device. All multiprocessors multiply f16 operands that stay in registers, with f32 sums

@@ -1,0 +1,54 @@
+//! Errors of the engine and of devices as reports, with help that names the options of the command line.
+
+use bespoke::device;
+use bespoke::engine::{DoesNotFit, EngineError};
+use bespoke_kernels::kernels::attention::KvType;
+use miette::{Report, miette};
+
+/// Report of an engine error.
+pub fn engine_error(error: EngineError) -> Report {
+    report(&error, options(&error).or_else(|| error.advice().map(str::to_owned)))
+}
+
+/// Report of a device error.
+pub fn device_error(error: device::Error) -> Report {
+    report(&error, error.advice().map(str::to_owned))
+}
+
+fn report(error: &dyn std::error::Error, help: Option<String>) -> Report {
+    match help {
+        Some(help) => miette!(help = help, "{error}"),
+        None => miette!("{error}"),
+    }
+}
+
+/// The options that avoid an error, if there are any.
+fn options(error: &EngineError) -> Option<String> {
+    Some(match error {
+        EngineError::TooOld { .. } => "use --device emulator".to_owned(),
+        EngineError::SharedMemory { .. } => {
+            "use --device emulator, or a device with more shared memory for each CTA".to_owned()
+        }
+        EngineError::NotBuiltIn { never_built_in: Some(_), .. } => "leave out --no-jit".to_owned(),
+        EngineError::NotBuiltIn { target, model, tuned, .. } => format!(
+            "leave out --no-jit, or build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target}{} cargo build --release",
+            model.display(),
+            if *tuned { " BESPOKE_TUNE=FILE" } else { "" }
+        ),
+        EngineError::ContextFull { needed, .. } => format!("use --ctx {needed}"),
+        EngineError::KeepTooLarge { .. } => "--keep must be below --ctx".to_owned(),
+        EngineError::DoesNotFit(error) => does_not_fit(error),
+        EngineError::KvMemory { .. } => "give more --kv-memory, or a smaller --ctx".to_owned(),
+        EngineError::GraphMismatch(_) => "--eager runs without a graph".to_owned(),
+        _ => return None,
+    })
+}
+
+fn does_not_fit(error: &DoesNotFit) -> String {
+    let smaller = match (error.fits, error.needs.kv) {
+        (None, _) => return "choose a smaller quantisation or model, or free the device's memory".to_owned(),
+        (Some(context), KvType::F16) => format!("use --ctx {context} or --kv q8_0"),
+        (Some(context), KvType::Q8_0) => format!("use --ctx {context}"),
+    };
+    format!("{smaller}, choose a smaller quantisation, or free the device's memory")
+}
