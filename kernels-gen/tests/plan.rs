@@ -7,7 +7,9 @@ use bespoke_kernels::kernels::attention::{AttentionShape, KvType};
 use bespoke_kernels::kernels::gemv::tokens::InputLayout;
 use bespoke_kernels::kernels::gemv::{Arithmetic, GemvShape};
 use bespoke_kernels::kernels::launching::Trigger;
-use bespoke_kernels::plan::{Access, BufferKind, BufferName, Launch, LaunchRole, Plan, PlanParams, Sampling};
+use bespoke_kernels::plan::{
+    ArgumentAccess, BufferKind, BufferName, Launch, LaunchRole, Plan, PlanParams, Sampling,
+};
 use bespoke_kernels::shape::{FeedForward, ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
@@ -205,7 +207,7 @@ fn only_the_last_launch_advances_the_state() {
         let writers: Vec<usize> = (0..plan.launches.len())
             .filter(|&index| {
                 let writes = |arg: &bespoke_kernels::plan::Argument| {
-                    arg.access != Access::Read && (arg.buffer == state || arg.buffer == tokens)
+                    arg.access != ArgumentAccess::Read && (arg.buffer == state || arg.buffer == tokens)
                 };
                 plan.launches[index].args.iter().any(writes)
             })

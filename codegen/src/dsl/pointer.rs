@@ -179,12 +179,12 @@ impl<S: Space, T> Ptr<S, T> {
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
     /// #[kernel(threads = 2)]
     /// fn words(x: Ptr<Global, u32>) {
-    ///     x.bytes(thread_index() * 4).store(7);
+    ///     x.byte_add(thread_index() * 4).store(7);
     /// }
     /// assert_eq!(run(words(), "add.s64", [0u32, 0, 1]), [7, 7, 1]);
     /// ```
     #[track_caller]
-    pub fn bytes(self, bytes: impl Index) -> Ptr<S, T> {
+    pub fn byte_add(self, bytes: impl Index) -> Ptr<S, T> {
         self.moved(bytes, 1, Location::caller())
     }
 

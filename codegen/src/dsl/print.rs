@@ -190,7 +190,7 @@ pub fn printf(format: &str, arguments: impl PrintArguments) {
     let list = local_array::<u64>(bytes.div_ceil(8).max(1));
     let mut end = 0;
     for one in &arguments {
-        let place = list.bytes(at(end, one));
+        let place = list.byte_add(at(end, one));
         end = at(end, one) + one.kind().bytes();
         match one.0 {
             PrintedValue::Word(value) => place.cast::<u32>().store(value),

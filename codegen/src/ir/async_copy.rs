@@ -3,7 +3,7 @@
 use super::effect::{BASELINE, Requirement, since};
 use super::members::{Flag, Format, Number, Variant};
 use super::reader::Reader;
-use super::rule::{CLUSTER, GLOBAL, I32, Rule, SHARED, Slot, TENSOR_MAP, U16, U32, untyped};
+use super::rule::{CLUSTER, GLOBAL, I32, OperandType, Rule, SHARED, TENSOR_MAP, U16, U32, untyped};
 use super::table::opcodes;
 use super::tensor::{MAX_RANK, TensorReduction};
 use super::types::Type;
@@ -118,7 +118,7 @@ opcodes! {
 }
 
 /// Tensor map and coordinates.
-fn coordinates(rank: u8) -> Vec<Slot> {
+fn coordinates(rank: u8) -> Vec<OperandType> {
     let coordinates = std::iter::repeat_n(I32, rank.into());
     std::iter::once(TENSOR_MAP).chain(coordinates).collect()
 }

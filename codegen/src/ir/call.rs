@@ -6,7 +6,7 @@ use super::intern::Interned;
 use super::lex::ParseError;
 use super::members::Format;
 use super::reader::Reader;
-use super::rule::{Rule, Slot, exactly, untyped};
+use super::rule::{OperandType, Rule, exactly, untyped};
 use super::types::Type;
 
 /// Name, types and side effect of a function. Entries are interned for the life of the process, since opcodes are `Copy`.
@@ -40,7 +40,7 @@ impl Callee {
     }
 
     pub(super) fn rule(self) -> Rule {
-        let slots = |types: &[Type]| types.iter().map(|&ty| exactly(ty)).collect::<Vec<Slot>>();
+        let slots = |types: &[Type]| types.iter().map(|&ty| exactly(ty)).collect::<Vec<OperandType>>();
         untyped(&slots(&self.0.params), &slots(&self.0.results))
     }
 

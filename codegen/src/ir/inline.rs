@@ -7,7 +7,7 @@ use super::intern::Interned;
 use super::lex::{Kind, ParseError};
 use super::members::{Format, Variant};
 use super::reader::Reader;
-use super::rule::{Rule, Slot, exactly, untyped};
+use super::rule::{OperandType, Rule, exactly, untyped};
 use super::types::Type;
 use crate::target::{IsaVersion, Target};
 
@@ -46,7 +46,7 @@ impl Inline {
     }
 
     pub(super) fn rule(self) -> Rule {
-        let slots = |types: &[Type]| types.iter().map(|&ty| exactly(ty)).collect::<Vec<Slot>>();
+        let slots = |types: &[Type]| types.iter().map(|&ty| exactly(ty)).collect::<Vec<OperandType>>();
         untyped(&slots(&self.0.operands), &slots(&self.0.results)).check(check(self.0))
     }
 

@@ -5,7 +5,7 @@ use super::lex::ParseError;
 use super::members::{Flag, Format, Variant};
 use super::named::named_enum;
 use super::reader::Reader;
-use super::rule::{ANY, BITS_32, Rule, Slot, T, U32, U64, exactly, typed};
+use super::rule::{ANY, BITS_32, OperandType, Rule, T, U32, U64, exactly, typed};
 use super::types::Type;
 use crate::target::Target::{Sm89, Sm90};
 
@@ -272,6 +272,6 @@ pub(super) fn wgmma_sums(columns: u32, ty: Type) -> usize {
 
 /// Rule of an instruction that returns its operands: `sums` of the instruction's type and `words` u32.
 pub(super) fn pass_through(sums: u32, words: u32) -> Rule {
-    let slots: Vec<Slot> = [vec![T; sums as usize], vec![U32; words as usize]].concat();
+    let slots: Vec<OperandType> = [vec![T; sums as usize], vec![U32; words as usize]].concat();
     typed(BITS_32, &slots, &slots)
 }

@@ -84,7 +84,7 @@ fn is_scalar_number(ty: Type) -> bool {
 
 /// The type of an operand or result, possibly relative to the instruction's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum OperandType {
     /// The instruction's type.
     Same,
     /// The type half as wide as the instruction's type, for its low and high halves.
@@ -95,31 +95,31 @@ pub(super) enum Slot {
     Fixed(Expect),
 }
 
-pub(super) const T: Slot = Slot::Same;
-pub(super) const HALF: Slot = Slot::Half;
-pub(super) const DOUBLE: Slot = Slot::Double;
-pub(super) const POINTER: Slot = Slot::Fixed(Expect::Pointer);
-pub(super) const DATA: Slot = Slot::Fixed(Expect::Data);
-pub(super) const OFFSET: Slot = Slot::Fixed(Expect::Offset);
-pub(super) const PRED: Slot = fixed(Type::Pred);
-pub(super) const TENSOR_MAP: Slot = fixed(Type::TensorMap);
-pub(super) const U16: Slot = fixed(Type::U16);
-pub(super) const U32: Slot = fixed(Type::U32);
-pub(super) const I32: Slot = fixed(Type::I32);
-pub(super) const U64: Slot = fixed(Type::U64);
-pub(super) const F32: Slot = fixed(Type::F32);
-pub(super) const GLOBAL: Slot = fixed(Type::Global);
-pub(super) const SHARED: Slot = fixed(Type::Shared);
-pub(super) const LOCAL: Slot = fixed(Type::Local);
-pub(super) const CLUSTER: Slot = fixed(Type::Cluster);
+pub(super) const T: OperandType = OperandType::Same;
+pub(super) const HALF: OperandType = OperandType::Half;
+pub(super) const DOUBLE: OperandType = OperandType::Double;
+pub(super) const POINTER: OperandType = OperandType::Fixed(Expect::Pointer);
+pub(super) const DATA: OperandType = OperandType::Fixed(Expect::Data);
+pub(super) const OFFSET: OperandType = OperandType::Fixed(Expect::Offset);
+pub(super) const PRED: OperandType = fixed(Type::Pred);
+pub(super) const TENSOR_MAP: OperandType = fixed(Type::TensorMap);
+pub(super) const U16: OperandType = fixed(Type::U16);
+pub(super) const U32: OperandType = fixed(Type::U32);
+pub(super) const I32: OperandType = fixed(Type::I32);
+pub(super) const U64: OperandType = fixed(Type::U64);
+pub(super) const F32: OperandType = fixed(Type::F32);
+pub(super) const GLOBAL: OperandType = fixed(Type::Global);
+pub(super) const SHARED: OperandType = fixed(Type::Shared);
+pub(super) const LOCAL: OperandType = fixed(Type::Local);
+pub(super) const CLUSTER: OperandType = fixed(Type::Cluster);
 
 /// The type `ty`.
-pub(super) const fn exactly(ty: Type) -> Slot {
+pub(super) const fn exactly(ty: Type) -> OperandType {
     fixed(ty)
 }
 
-const fn fixed(ty: Type) -> Slot {
-    Slot::Fixed(Expect::Is(ty))
+const fn fixed(ty: Type) -> OperandType {
+    OperandType::Fixed(Expect::Is(ty))
 }
 
 /// Requirement on the type of an operand.
@@ -147,18 +147,18 @@ pub struct Signature {
 /// Type rule of an opcode: allowed instruction types, operands and results.
 pub(super) struct Rule {
     types: Option<TypeSet>,
-    operands: SmallVec<[Slot; 4]>,
-    results: SmallVec<[Slot; 2]>,
+    operands: SmallVec<[OperandType; 4]>,
+    results: SmallVec<[OperandType; 2]>,
     error: Option<String>,
 }
 
 /// Rule of an instruction whose type is in the set `types`.
-pub(super) fn typed(types: TypeSet, operands: &[Slot], results: &[Slot]) -> Rule {
+pub(super) fn typed(types: TypeSet, operands: &[OperandType], results: &[OperandType]) -> Rule {
     Rule { types: Some(types), ..untyped(operands, results) }
 }
 
 /// Rule of an instruction without a type of its own.
-pub(super) fn untyped(operands: &[Slot], results: &[Slot]) -> Rule {
+pub(super) fn untyped(operands: &[OperandType], results: &[OperandType]) -> Rule {
     Rule { types: None, operands: operands.into(), results: results.into(), error: None }
 }
 
@@ -188,19 +188,19 @@ impl Rule {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let resolve = |slot: &Slot| {
+        let resolve = |slot: &OperandType| {
             let wide = |other: Option<Type>| {
                 other.map(Expect::Is).ok_or_else(|| format!("`{name}` has no instruction of type {ty}"))
             };
             match *slot {
-                Slot::Same => Ok(Expect::Is(ty)),
-                Slot::Half => wide(ty.halved()),
-                Slot::Double => wide(ty.doubled()),
-                Slot::Fixed(expect) => Ok(expect),
+                OperandType::Same => Ok(Expect::Is(ty)),
+                OperandType::Half => wide(ty.halved()),
+                OperandType::Double => wide(ty.doubled()),
+                OperandType::Fixed(expect) => Ok(expect),
             }
         };
         let operands = self.operands.iter().map(resolve).collect::<Result<_, _>>()?;
-        let result = |slot: &Slot| match resolve(slot)? {
+        let result = |slot: &OperandType| match resolve(slot)? {
             Expect::Is(ty) => Ok(ty),
             expect => Err(format!("a result of `{name}` cannot be {expect:?}")),
         };

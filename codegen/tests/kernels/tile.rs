@@ -41,7 +41,7 @@ fn row_sums(
             producer.acquire(shape.stage_bytes);
             if each_row {
                 for row in 0..ROWS {
-                    producer.copy(row * COLUMNS * 4, source.bytes(k * 4 * row), COLUMNS * 4, None);
+                    producer.copy(row * COLUMNS * 4, source.byte_add(k * 4 * row), COLUMNS * 4, None);
                 }
             } else if filled {
                 producer.copy_rows_filled(0, source, k * 4, tile, (rows, (k - first) * 4));

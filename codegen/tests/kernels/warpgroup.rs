@@ -30,7 +30,7 @@ fn multiply(a: Ptr<Global, f16>, b: Ptr<Global, f16>, c: Ptr<Global, f32>, steps
             let mut producer = ring.producer(0);
             for step in 0..steps {
                 producer.acquire(STAGE);
-                producer.copy(0, b.cast().bytes(step * STAGE), STAGE, None);
+                producer.copy(0, b.cast().byte_add(step * STAGE), STAGE, None);
                 producer.commit();
                 producer.advance();
             }
@@ -108,7 +108,7 @@ fn products_of_warpgroups_are_for_one_compute_capability() {
 #[kernel(threads = 128)]
 fn misshapen(c: Ptr<Global, f32>, columns: u32, bytes: u32) {
     let tile = shared_array::<f16>(N * 16);
-    let b = MatrixDescriptor::new(tile, N * 16, 128).bytes(bytes);
+    let b = MatrixDescriptor::new(tile, N * 16, 128).byte_add(bytes);
     let a = FragmentA::<f16, 4>::from_registers([val(0u32); 4]);
     let sums = WarpgroupSums::zero(columns).multiply(&[(a, b)]).wait();
     c.at(thread_index()).store(sums.fragments()[0].0[0]);

@@ -34,8 +34,8 @@ pub fn scheduled(
     let memory = dynamic_shared::<f16>();
     let a_tiles = a.tiles_at(memory);
     // The parts of a tile of B follow each other.
-    let b_tiles = b.tiles_at(memory.bytes(stages * a.tile_distance()));
-    let c_tiles = c.tiles_at(memory.bytes(stages * (a.tile_distance() + cluster * b.tile_distance())));
+    let b_tiles = b.tiles_at(memory.byte_add(stages * a.tile_distance()));
+    let c_tiles = c.tiles_at(memory.byte_add(stages * (a.tile_distance() + cluster * b.tile_distance())));
     let (full, empty) = (mbarrier_array(stages), mbarrier_array(stages));
     if thread_index() == 0 {
         for stage in 0..stages {
@@ -99,7 +99,7 @@ pub fn scheduled(
             let left = a_tiles.at(stage).rows(warp / 4 * 64, 64).operand(0, 0);
             let right = b_tiles.at(stage * cluster).operand(0, 0);
             // A product has 16 elements along K.
-            let product = |step: u32| (left.bytes(step * 32), right.bytes(step * 32));
+            let product = |step: u32| (left.byte_add(step * 32), right.byte_add(step * 32));
             [product(0), product(1), product(2), product(3)]
         };
         // A lane for each CTA of the cluster tells its producer.

@@ -30,8 +30,8 @@ pub fn specialised<S: MatrixSwizzle>(
     let parts = DEPTH / span::<S>();
     let memory = dynamic_shared::<f16>();
     let a_tiles = a.tiles_at(memory);
-    let b_tiles = b.tiles_at(memory.bytes(stages * parts * a.tile_distance()));
-    let c_tiles = c.tiles_at(memory.bytes(stages * parts * (a.tile_distance() + b.tile_distance())));
+    let b_tiles = b.tiles_at(memory.byte_add(stages * parts * a.tile_distance()));
+    let c_tiles = c.tiles_at(memory.byte_add(stages * parts * (a.tile_distance() + b.tile_distance())));
     let (full, empty) = (mbarrier_array(stages), mbarrier_array(stages));
     if thread_index() == 0 {
         for stage in 0..stages {

@@ -26,7 +26,7 @@ pub fn hgemm(
 ) {
     let (a_tiles, b_tiles) = (
         A_TILE.tiles_at(dynamic_shared()),
-        B_TILE.tiles_at(dynamic_shared().bytes(STAGES * A_TILE.tile_distance())),
+        B_TILE.tiles_at(dynamic_shared().byte_add(STAGES * A_TILE.tile_distance())),
     );
     let (thread, warp) = (thread_index(), warp_index());
     let (a, b) = (a.at(block_index_y() * TILE * k), b.at(block_index() * TILE));

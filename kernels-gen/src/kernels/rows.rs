@@ -28,7 +28,7 @@ struct Chunk {
 impl Chunk {
     #[device]
     fn part(&self, part: BlockPart) -> Ptr<Global, u8> {
-        self.block.bytes(self.ty.part(part))
+        self.block.byte_add(self.ty.part(part))
     }
 
     /// Index of the lane that has quarter `t` of the row in a fragment array.
@@ -56,9 +56,9 @@ pub(crate) fn quarter_of_chunk(
     let ty = layout.ty;
     let chunks = ty.block_cols() / 32;
     let in_tile = row % TILE_ROWS;
-    let tile = w.bytes(mul_wide(row / TILE_ROWS, layout.tile_bytes()));
+    let tile = w.byte_add(mul_wide(row / TILE_ROWS, layout.tile_bytes()));
     let at = Chunk {
-        block: tile.bytes(chunk / chunks * ty.block_bytes()),
+        block: tile.byte_add(chunk / chunks * ty.block_bytes()),
         ty,
         index: chunk % chunks,
         group: in_tile & 7,
@@ -70,7 +70,7 @@ pub(crate) fn quarter_of_chunk(
 #[device]
 fn load_floats(at: &Chunk, t: Val<u32>) -> EightWeights {
     let unit = |part: Val<u32>| {
-        let words = at.block.bytes((part * 2 + at.half) * 512 + at.lane(t) * 16).cast::<u32>();
+        let words = at.block.byte_add((part * 2 + at.half) * 512 + at.lane(t) * 16).cast::<u32>();
         floats(words.load_vector::<4>(), at.ty)
     };
     let four = |values: &[Val<f32>]| [values[0], values[1], values[2], values[3]];
@@ -105,7 +105,7 @@ fn load_quantised(at: &Chunk, t: Val<u32>) -> EightWeights {
 fn codes(at: &Chunk, t: Val<u32>, upper: u32) -> [Val<f32>; 4] {
     let word = at.half + 2 * upper;
     let fragment = |part: BlockPart, array: Val<u32>| {
-        at.part(part).bytes(array * 512 + at.lane(t) * 16 + word * 4).cast::<u32>().load()
+        at.part(part).byte_add(array * 512 + at.lane(t) * 16 + word * 4).cast::<u32>().load()
     };
     let signed_bytes = |bytes: Val<u32>| {
         std::array::from_fn(|i| ((bytes << (24 - 8 * i as u32)).bitcast::<i32>() >> 24).cast::<f32>())
@@ -126,12 +126,12 @@ fn codes(at: &Chunk, t: Val<u32>, upper: u32) -> [Val<f32>; 4] {
     };
     let high_bits = if at.ty.has_part(BlockPart::High1) {
         let stride = at.ty.block_cols() / 16;
-        let words = at.part(BlockPart::High1).bytes(at.lane(t) * stride + (at.index >> 1) * 4);
+        let words = at.part(BlockPart::High1).byte_add(at.lane(t) * stride + (at.index >> 1) * 4);
         let bits = words.cast::<u32>().load() >> (word + (at.index & 1) * 4);
         Some((bits & 0x0101_0101) << width)
     } else if at.ty.has_part(BlockPart::High2) {
         let words = at.part(BlockPart::High2);
-        let words = words.bytes((at.index >> 2) * 512 + at.lane(t) * 16 + (at.index & 3) * 4);
+        let words = words.byte_add((at.index >> 2) * 512 + at.lane(t) * 16 + (at.index & 3) * 4);
         let bits = words.cast::<u32>().load() >> (word * 2);
         Some(((bits & 0x0303_0303) ^ 0x0202_0202) << width)
     } else {
@@ -159,11 +159,11 @@ fn scale(at: &Chunk, upper: u32) -> Scale {
         Scales::F16 => {
             let has_offset = matches!(format.codes, Codes::Unsigned);
             let size = if has_offset { 8 } else { 4 };
-            let scale = at.part(BlockPart::Scale).bytes((at.group * 4 + at.index) * size + at.half * 2);
-            Scale { d: at.load_f16(scale), offset: has_offset.then(|| at.load_f16(scale.bytes(4))) }
+            let scale = at.part(BlockPart::Scale).byte_add((at.group * 4 + at.index) * size + at.half * 2);
+            Scale { d: at.load_f16(scale), offset: has_offset.then(|| at.load_f16(scale.byte_add(4))) }
         }
         Scales::E8M0 => {
-            let exponent = at.part(BlockPart::Scale).bytes((at.group * 4 + at.index) * 2 + at.half);
+            let exponent = at.part(BlockPart::Scale).byte_add((at.group * 4 + at.index) * 2 + at.half);
             symmetric(e8m0_half(exponent.cast::<u8>().load().cast::<u32>()))
         }
         Scales::SixBitMin => {
@@ -174,9 +174,9 @@ fn scale(at: &Chunk, upper: u32) -> Scale {
             with_min(at, scale, min)
         }
         Scales::SixBit => {
-            let head = at.part(BlockPart::Head).bytes(at.group * 16 + at.half * 8);
-            let high = head.bytes(2).cast::<u16>().load().cast::<u32>() >> (at.index * 2);
-            let low = head.bytes(4).cast::<u32>().load() >> (at.index * 4);
+            let head = at.part(BlockPart::Head).byte_add(at.group * 16 + at.half * 8);
+            let high = head.byte_add(2).cast::<u16>().load().cast::<u32>() >> (at.index * 2);
+            let low = head.byte_add(4).cast::<u32>().load() >> (at.index * 4);
             let scale = ((low & 15) | ((high & 3) << 4)).cast::<f32>() - 32.0;
             symmetric(at.load_f16(head) * scale)
         }
@@ -205,7 +205,7 @@ fn scale(at: &Chunk, upper: u32) -> Scale {
 fn scale_bytes(at: &Chunk, t: Val<u32>) -> [Val<u32>; 3] {
     let lane = at.lane(t);
     let byte = |array: u32| {
-        let at = at.part(BlockPart::Scales6).bytes(array * 64).bytes(lane * 2 + at.half);
+        let at = at.part(BlockPart::Scales6).byte_add(array * 64).byte_add(lane * 2 + at.half);
         at.cast::<u8>().load().cast::<u32>()
     };
     [byte(0), byte(1), byte(2)]
@@ -215,18 +215,18 @@ fn scale_bytes(at: &Chunk, t: Val<u32>) -> [Val<u32>; 3] {
 #[device]
 fn half_chunk_byte(at: &Chunk, upper: u32) -> Ptr<Global, u8> {
     let index = at.index * 2 + upper;
-    at.part(BlockPart::Scales8).bytes(at.lane(index & 3) * 8 + at.half * 4 + (index >> 2))
+    at.part(BlockPart::Scales8).byte_add(at.lane(index & 3) * 8 + at.half * 4 + (index >> 2))
 }
 
 /// The superblock's d, of types whose `Head` has only d.
 #[device]
 fn superblock_d(at: &Chunk) -> Val<f32> {
-    at.load_f16(at.part(BlockPart::Head).bytes(at.group * 4 + at.half * 2))
+    at.load_f16(at.part(BlockPart::Head).byte_add(at.group * 4 + at.half * 2))
 }
 
 /// d·scale, and the offset -dmin·min, of the superblock's d and dmin.
 #[device]
 fn with_min(at: &Chunk, scale: Val<f32>, min: Val<f32>) -> Scale {
-    let d = at.part(BlockPart::Head).bytes(at.group * 8 + at.half * 4);
-    Scale { d: at.load_f16(d) * scale, offset: Some(-(at.load_f16(d.bytes(2)) * min)) }
+    let d = at.part(BlockPart::Head).byte_add(at.group * 8 + at.half * 4);
+    Scale { d: at.load_f16(d) * scale, offset: Some(-(at.load_f16(d.byte_add(2)) * min)) }
 }

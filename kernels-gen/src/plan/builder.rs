@@ -1,7 +1,7 @@
 //! A plan that is being built, and the views of its buffers.
 
 use super::tuning::Tuning;
-use super::{Access, Argument, Buffer, BufferKind, Launch, LaunchLabel, Plan, PlanKernel};
+use super::{Argument, ArgumentAccess, Buffer, BufferKind, Launch, LaunchLabel, Plan, PlanKernel};
 use crate::spec::KernelSpec;
 
 /// A view into a buffer of the plan being built.
@@ -18,20 +18,20 @@ pub(super) struct View {
 impl View {
     /// The view as an argument that the launch reads.
     pub fn read(self, param: &str) -> Argument {
-        self.argument(param, Access::Read)
+        self.argument(param, ArgumentAccess::Read)
     }
 
     /// The view as an argument that the launch writes.
     pub fn write(self, param: &str) -> Argument {
-        self.argument(param, Access::Write)
+        self.argument(param, ArgumentAccess::Write)
     }
 
     /// The view as an argument that the launch reads and writes.
     pub fn read_write(self, param: &str) -> Argument {
-        self.argument(param, Access::ReadWrite)
+        self.argument(param, ArgumentAccess::ReadWrite)
     }
 
-    fn argument(self, param: &str, access: Access) -> Argument {
+    fn argument(self, param: &str, access: ArgumentAccess) -> Argument {
         Argument {
             param: param.to_owned(),
             buffer: self.buffer,

@@ -268,7 +268,7 @@ impl PlanParams {
 /// How a launch accesses the memory of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Access {
+pub enum ArgumentAccess {
     /// Reads.
     Read,
     /// Writes without reading.
@@ -289,7 +289,7 @@ pub struct Argument {
     /// Size of the view, in bytes.
     pub bytes: u64,
     /// How the launch accesses the view.
-    pub access: Access,
+    pub access: ArgumentAccess,
 }
 
 /// A kernel of the plan.
@@ -511,7 +511,7 @@ impl Plan {
                 for (earlier, other) in self.launches[..index].iter().enumerate() {
                     let conflict = other.args.iter().any(|theirs| {
                         theirs.buffer == arg.buffer
-                            && (theirs.access != Access::Read || arg.access != Access::Read)
+                            && (theirs.access != ArgumentAccess::Read || arg.access != ArgumentAccess::Read)
                             && theirs.offset < arg.offset + arg.bytes
                             && arg.offset < theirs.offset + theirs.bytes
                     });

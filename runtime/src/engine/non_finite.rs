@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bespoke_kernels::kernels::state::Row;
-use bespoke_kernels::plan::{Access, Argument, BufferKind, BufferName, LaunchLabel};
+use bespoke_kernels::plan::{Argument, ArgumentAccess, BufferKind, BufferName, LaunchLabel};
 
 use super::{DecodeCursor, Engine, EngineError, bind};
 use crate::device;
@@ -99,7 +99,7 @@ impl Engine {
             BufferName::Logits,
         ];
         let buffer = &self.plan.buffers[argument.buffer];
-        argument.access != Access::Read
+        argument.access != ArgumentAccess::Read
             && buffer.kind == BufferKind::Activation
             && VALUES.iter().any(|name| name.as_str() == buffer.name)
     }

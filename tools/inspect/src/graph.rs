@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch, LaunchRole, Plan};
+use bespoke_kernels::plan::{Argument, ArgumentAccess, BufferKind, Launch, LaunchRole, Plan};
 use serde::Serialize;
 
 /// Graph of a plan's launches: before the layers, in the layers, and after the layers.
@@ -156,7 +156,7 @@ impl Folding<'_> {
             let order = if launch.programmatic { EdgeOrder::Programmatic } else { EdgeOrder::Full };
             sources.extend(launch.after.iter().map(|&earlier| (earlier, Some(order), Vec::new())));
             let mut inputs = Vec::new();
-            for arg in launch.args.iter().filter(|arg| arg.access != Access::Write) {
+            for arg in launch.args.iter().filter(|arg| arg.access != ArgumentAccess::Write) {
                 let Some((writer, written)) = self.writer(index, arg) else {
                     inputs.push(self.transfer(arg));
                     continue;
@@ -188,7 +188,7 @@ impl Folding<'_> {
             let node = self.node_of[index];
             let unread = launch.args.iter().zip(&read_later[index]);
             let outputs: Vec<Transfer> = unread
-                .filter(|(arg, read)| arg.access != Access::Read && !**read)
+                .filter(|(arg, read)| arg.access != ArgumentAccess::Read && !**read)
                 .map(|(arg, _)| self.transfer(arg))
                 .collect();
             let known = &mut self.graph.nodes[node].outputs;
@@ -201,7 +201,7 @@ impl Folding<'_> {
     fn writer(&self, index: usize, arg: &Argument) -> Option<(usize, usize)> {
         let overlaps = |other: &Argument| {
             other.buffer == arg.buffer
-                && other.access != Access::Read
+                && other.access != ArgumentAccess::Read
                 && other.offset < arg.offset + arg.bytes
                 && arg.offset < other.offset + other.bytes
         };

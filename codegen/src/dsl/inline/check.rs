@@ -110,7 +110,7 @@ fn labels<'a>(tokens: &[Token<'a>]) -> HashSet<&'a str> {
 }
 
 /// A block `{ … }`: where it opens, and the names declared in it. Variables have no register.
-struct Scope<'a> {
+struct NameScope<'a> {
     open: usize,
     names: HashMap<&'a str, Option<Register>>,
     /// Names such as `r` of `.reg .b32 r<4>`, with the number of registers.
@@ -124,7 +124,7 @@ struct Check<'t, 'a> {
     end: usize,
     operands: HashMap<&'a str, Register>,
     labels: HashSet<&'a str>,
-    scopes: Vec<Scope<'a>>,
+    scopes: Vec<NameScope<'a>>,
 }
 
 impl<'a> Check<'_, 'a> {
@@ -137,7 +137,7 @@ impl<'a> Check<'_, 'a> {
         match token.kind {
             Kind::Mark(';') => self.next += 1,
             Kind::Mark('{') => {
-                self.scopes.push(Scope { open: token.at, names: HashMap::new(), families: Vec::new() });
+                self.scopes.push(NameScope { open: token.at, names: HashMap::new(), families: Vec::new() });
                 self.next += 1;
             }
             Kind::Mark('}') => {

@@ -68,8 +68,8 @@ impl<T: MmaElement, const R: usize> FragmentA<T, R> {
     #[track_caller]
     pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentA<T, R> {
         let rows = LaneRows::Sixteen;
-        let row = tile.cast().bytes(rows.row() * pitch);
-        let row = if R == 4 { row.bytes(rows.chunk() * 16) } else { row };
+        let row = tile.cast().byte_add(rows.row() * pitch);
+        let row = if R == 4 { row.byte_add(rows.chunk() * 16) } else { row };
         FragmentA::from_registers(load_matrices(row))
     }
 }
@@ -115,8 +115,8 @@ impl<T: MmaElement, const R: usize> FragmentB<T, R> {
     #[track_caller]
     pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, R> {
         let rows = LaneRows::Eight;
-        let column = tile.cast().bytes(rows.row() * pitch);
-        let column = if R == 2 { column.bytes(rows.chunk() * 16) } else { column };
+        let column = tile.cast().byte_add(rows.row() * pitch);
+        let column = if R == 2 { column.byte_add(rows.chunk() * 16) } else { column };
         FragmentB::from_registers(load_matrices(column))
     }
 }
@@ -148,7 +148,7 @@ impl<T: MmaElement> FragmentB<T, 2> {
     #[track_caller]
     pub fn load_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
         let rows = LaneRows::EightTwice;
-        let column = tile.cast().bytes(rows.row() * pitch).bytes(rows.chunk() * 16);
+        let column = tile.cast().byte_add(rows.row() * pitch).byte_add(rows.chunk() * 16);
         let [a, b, c, d] = load_matrices(column);
         [[a, b], [c, d]].map(FragmentB::from_registers)
     }
@@ -193,8 +193,8 @@ impl<T: MmaElement> FragmentB<T, 2> {
         along_k: u32,
         along_columns: u32,
     ) -> [FragmentB<T, 2>; 2] {
-        let column = tile.cast().bytes((lane() & 7) * 16);
-        let column = column.bytes((lane() >> 3 & 1) * along_k).bytes((lane() >> 4) * along_columns);
+        let column = tile.cast().byte_add((lane() & 7) * 16);
+        let column = column.byte_add((lane() >> 3 & 1) * along_k).byte_add((lane() >> 4) * along_columns);
         let [a, b, c, d] = load_matrices(column);
         [[a, b], [c, d]].map(FragmentB::from_registers)
     }
@@ -227,7 +227,7 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
     #[track_caller]
     pub fn load_transposed(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, 2> {
         const { assert!(size_of::<T>() == 2, "`load_transposed` takes elements of 16 bits: store B by columns") };
-        let row = tile.cast().bytes(LaneRows::Sixteen.row() * pitch);
+        let row = tile.cast().byte_add(LaneRows::Sixteen.row() * pitch);
         FragmentB::from_registers(load_matrices_transposed(row))
     }
 
@@ -262,7 +262,7 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
     pub fn load_transposed_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
         const { assert!(size_of::<T>() == 2, "`load_transposed_pair` takes elements of 16 bits: use `load_pair`") };
         let rows = LaneRows::Sixteen;
-        let row = tile.cast().bytes(rows.row() * pitch).bytes(rows.chunk() * 16);
+        let row = tile.cast().byte_add(rows.row() * pitch).byte_add(rows.chunk() * 16);
         let [a, b, c, d] = load_matrices_transposed(row);
         [[a, b], [c, d]].map(FragmentB::from_registers)
     }

@@ -20,7 +20,7 @@ pub(super) struct Share {
 impl Share {
     #[track_caller]
     fn copy(self, at: impl Index) {
-        let (to, from) = (self.to.bytes(at), self.from.bytes(at));
+        let (to, from) = (self.to.byte_add(at), self.from.byte_add(at));
         match self.policy {
             Some(policy) => copy_async_with::<16>(to, from, policy),
             None => copy_async::<16>(to, from),
@@ -33,7 +33,7 @@ impl Share {
 pub(super) fn copy_share(share: Share, bytes: u32) {
     let round = share.threads * 16;
     let first = share.worker * 16;
-    let own = Share { to: share.to.bytes(first), from: share.from.bytes(first), ..share };
+    let own = Share { to: share.to.byte_add(first), from: share.from.byte_add(first), ..share };
     for i in 0..bytes / round {
         own.copy(i * round);
     }

@@ -320,7 +320,7 @@ impl<M: Copy> Pipeline<M> {
 
     #[track_caller]
     fn data(self, at: RingPosition) -> Ptr<Shared, u8> {
-        self.memory.bytes(at.slot * self.shape.stage_bytes)
+        self.memory.byte_add(at.slot * self.shape.stage_bytes)
     }
 
     #[track_caller]

@@ -62,14 +62,14 @@ impl Producer {
         bytes: impl IntoVal<u32>,
         policy: Option<CachePolicy>,
     ) {
-        let (to, bytes) = (self.ring.data(self.at).bytes(to), bytes.into_val());
+        let (to, bytes) = (self.ring.data(self.at).byte_add(to), bytes.into_val());
         match self.ring.shape.copy {
             PipelineCopy::Bulk => copy_bulk(to, from, bytes, self.ring.full(self.at), policy),
             PipelineCopy::Multicast { blocks } => {
                 let share = bytes / blocks;
                 let (first, all) = (cluster_rank() * share, ((1u32 << blocks) - 1) as u16);
                 let full = self.ring.full(self.at);
-                copy_bulk_multicast(to.bytes(first), from.bytes(first), share, full, all, policy);
+                copy_bulk_multicast(to.byte_add(first), from.byte_add(first), share, full, all, policy);
             }
             PipelineCopy::Async { threads } => {
                 let share = Share { to, from, worker: self.worker, threads, policy };
@@ -236,7 +236,7 @@ impl Producer {
             fail(Location::caller(), what);
         }
         let tile = TileShape::<u8, 2, Unswizzled>::with_row_stride([row_bytes, rows], stage_stride);
-        let tile = tile.tile_at(self.ring.data(self.at).bytes(to));
+        let tile = tile.tile_at(self.ring.data(self.at).byte_add(to));
         TileCopy { tile, from, stride, inside }.copy_share::<16>(self.worker, threads);
     }
 

@@ -76,7 +76,7 @@ macro_rules! tuples {
                 let mut next = |align, bytes| {
                     let first = round_up(end, align);
                     end = first.saturating_add(bytes);
-                    stage.bytes(first)
+                    stage.byte_add(first)
                 };
                 ($({
                     let first = next($swizzle::SWIZZLE.alignment(), self.$index.tile_distance());

@@ -49,13 +49,13 @@ impl<T: Scalar, L: TileLayout> TileCopy<T, L> {
         let stride = self.stride * size;
         match self.inside {
             None => {
-                let from = self.from.bytes(mul_wide(row, stride)).at(column);
+                let from = self.from.byte_add(mul_wide(row, stride)).at(column);
                 copy_async::<BYTES>(to, from.cast());
             }
             Some(Inside { first, sizes }) => {
                 // Below zero the numbers wrap, so one comparison finds both edges.
                 let (column, row) = (column + first[0], row + first[1]);
-                let from = self.from.bytes(mul_wide(row, stride)).at(column);
+                let from = self.from.byte_add(mul_wide(row, stride)).at(column);
                 let count = if BYTES as u32 == size {
                     select((row < sizes[1]) & (column < sizes[0]), size, 0)
                 } else {
@@ -74,7 +74,7 @@ impl<T: Scalar, L: TileLayout> TileCopy<T, L> {
         let in_row = tile.sizes()[0] / piece;
         let (column, row) = (at % in_row * piece, at / in_row);
         let to = if L::SWIZZLE == Swizzle::None && tile.row_stride() == tile.shape.row_bytes() {
-            tile.pointer().cast().bytes(at * BYTES as u32)
+            tile.pointer().cast().byte_add(at * BYTES as u32)
         } else {
             tile.at((column, row)).cast()
         };
@@ -102,7 +102,7 @@ impl<T: Scalar, L: TileLayout> TileCopy<T, L> {
                 let skipped = round * step;
                 // Layouts repeat after eight rows.
                 let to = if step % 8 == 0 {
-                    self.tile.at((column, first)).bytes(skipped * self.tile.row_stride())
+                    self.tile.at((column, first)).byte_add(skipped * self.tile.row_stride())
                 } else {
                     self.tile.at((column, first + skipped))
                 };

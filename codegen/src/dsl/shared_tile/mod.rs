@@ -127,7 +127,7 @@ impl<T: Scalar, const RANK: usize, S: TileLayout> SharedTile<T, RANK, S> {
             let in_line = (128 / shape.row_bytes()).max(1);
             row * shape.row_stride() + (in_row ^ ((row / in_line % chunks) << 4))
         };
-        self.first.bytes(offset)
+        self.first.byte_add(offset)
     }
 }
 

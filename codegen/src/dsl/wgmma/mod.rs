@@ -71,7 +71,7 @@ pub struct WarpgroupSums<S: MatrixSum = f32> {
 ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
 ///     let b = MatrixDescriptor::new(tile, 128, 128);
 ///     let running = WarpgroupSums::zero(8).multiply(&[(a, b)]);
-///     let running = running.multiply(&[(a, b.bytes(256))]);
+///     let running = running.multiply(&[(a, b.byte_add(256))]);
 ///     x.at(thread_index()).store(running.wait().fragments()[0].0[0]);
 /// }
 ///
@@ -290,7 +290,7 @@ pub fn wait_for_products(pending: u32) {
 ///     barrier();
 ///     let a = FragmentA::<u8, 4>::from_registers([val(0x0101_0101); 4]);
 ///     let b = MatrixDescriptor::new(tile, 128, 128);
-///     let sums = start_products(8, &[(a, b), (a, b.bytes(256))]).wait();
+///     let sums = start_products(8, &[(a, b), (a, b.byte_add(256))]).wait();
 ///     x.at(thread_index()).store(sums.fragments()[0].0[0]);
 /// }
 ///

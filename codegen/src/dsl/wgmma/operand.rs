@@ -106,7 +106,7 @@ impl<T: WarpgroupElement> MatrixDescriptor<T> {
     /// - Target: sm_80
     /// - Example: [`RunningSums`]
     #[track_caller]
-    pub fn bytes(self, bytes: u32) -> MatrixDescriptor<T> {
+    pub fn byte_add(self, bytes: u32) -> MatrixDescriptor<T> {
         if !bytes.is_multiple_of(16) {
             fail(
                 Location::caller(),
@@ -218,7 +218,7 @@ impl<T: WarpgroupElement, S: MatrixSwizzle> SharedTile<T, 2, S> {
                 ),
             );
         }
-        let start = self.pointer().bytes(first * Self::SPAN + step * 32);
+        let start = self.pointer().byte_add(first * Self::SPAN + step * 32);
         // The offset of the leading dimension has no meaning for a swizzled operand along K.
         MatrixDescriptor::swizzled(start, S::SWIZZLE, [16, 8 * Self::SPAN], false, site)
     }
@@ -279,7 +279,7 @@ impl<T: WarpgroupElement, S: MatrixSwizzle> SharedTile<T, 2, S> {
         if !between_tiles.is_multiple_of(16) || between_tiles >= 1 << 18 {
             fail(site, format!("{between_tiles} bytes between tiles: not a multiple of 16 below 2¹⁸"));
         }
-        let start = self.pointer().bytes(first_k * Self::SPAN);
+        let start = self.pointer().byte_add(first_k * Self::SPAN);
         MatrixDescriptor::swizzled(start, S::SWIZZLE, [between_tiles, 8 * Self::SPAN], true, site)
     }
 

@@ -17,9 +17,9 @@ fn by_async_copies(from: Ptr<Global, u8>, to: Ptr<Global, u32>, parity: Val<u32>
         full.init(32);
     }
     barrier();
-    copy_async::<16>(tile.cast().bytes(i * 16), from.bytes(i * 16));
-    copy_async::<8>(tile.cast().bytes(i * 8 + 512), from.bytes(i * 8 + 512));
-    copy_async::<4>(tile.cast().bytes(i * 4 + 768), from.bytes(i * 4 + 768));
+    copy_async::<16>(tile.cast().byte_add(i * 16), from.byte_add(i * 16));
+    copy_async::<8>(tile.cast().byte_add(i * 8 + 512), from.byte_add(i * 8 + 512));
+    copy_async::<4>(tile.cast().byte_add(i * 4 + 768), from.byte_add(i * 4 + 768));
     full.arrive_after_copies();
     full.wait(parity, Wait::Test);
     for part in 0..7u32 {
@@ -114,8 +114,8 @@ fn copies(kernel: Recorded, oldest: Target, scalar: u32, words: usize) {
 fn by_groups(from: Ptr<Global, u8>, to: Ptr<Global, u32>) {
     let tile = shared_array::<u32>(64);
     let policy = CachePolicy::evict_first();
-    prefetch_l2(from.bytes(4096));
-    copy_async_with::<4>(tile.cast().bytes(thread_index() * 4), from, policy);
+    prefetch_l2(from.byte_add(4096));
+    copy_async_with::<4>(tile.cast().byte_add(thread_index() * 4), from, policy);
     commit_copies();
     copy_async_with::<16>(tile.cast(), from, CachePolicy::evict_last());
     commit_copies();
@@ -163,7 +163,7 @@ fn by_bulk_copies(from: Ptr<Global, u8>, to: Ptr<Global, u32>, tiles: Val<u32>) 
     while i < tiles {
         if thread_index() == 0 {
             full.arrive_expect(128);
-            copy_bulk(tile.cast(), from.bytes(i * 128), 128, full, None);
+            copy_bulk(tile.cast(), from.byte_add(i * 128), 128, full, None);
         }
         full.wait(i & 1, Wait::Try);
         to.at(i * 32 + thread_index()).store(tile.at(thread_index() ^ 1).load());
@@ -332,9 +332,9 @@ fn tiles_written_back() {
 #[kernel]
 fn misplaced(from: Ptr<Global, u8>, to: u32, bytes: u32, barrier: u32) {
     let memory = shared_array::<u8>(256);
-    let done = MbarrierArray::from_pointer(memory.bytes(barrier).cast()).at(0);
+    let done = MbarrierArray::from_pointer(memory.byte_add(barrier).cast()).at(0);
     done.init(1);
-    copy_bulk(memory.bytes(to), from, bytes, done, None);
+    copy_bulk(memory.byte_add(to), from, bytes, done, None);
 }
 
 #[test]

@@ -92,11 +92,11 @@ fn through_shared<A, B, const RA: usize, const RB: usize>(
     let (left, right) = (shared_array::<A>(1024), shared_array::<B>(1024));
     for i in 0..depth / 2 {
         let (row, column) = ((lane() + i * 32) / depth, (lane() + i * 32) % depth);
-        left.bytes(row * pitch).at(column).store(a.at(lane() + i * 32).load());
+        left.byte_add(row * pitch).at(column).store(a.at(lane() + i * 32).load());
     }
     for i in 0..depth / 4 {
         let (column, row) = ((lane() + i * 32) / depth, (lane() + i * 32) % depth);
-        right.bytes(column * pitch).at(row).store(b.at(lane() + i * 32).load());
+        right.byte_add(column * pitch).at(row).store(b.at(lane() + i * 32).load());
     }
     warp_barrier(ALL_LANES);
     let mut sums = FragmentC::<A::Sum>::zero();
@@ -350,7 +350,7 @@ fn core_matrices() {
 #[kernel(threads = 32)]
 fn misaligned(byte: u32) {
     let tile = shared_array::<u8>(1024);
-    let _: [Val<u32>; 1] = load_matrices(tile.bytes(byte));
+    let _: [Val<u32>; 1] = load_matrices(tile.byte_add(byte));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn through_a_ring(
         let mut producer = ring.producer(thread);
         for tile in 0..tiles {
             producer.acquire(1024);
-            producer.copy(0, from.bytes(tile * 1024), 1024, policy);
+            producer.copy(0, from.byte_add(tile * 1024), 1024, policy);
             producer.commit();
             producer.advance();
         }

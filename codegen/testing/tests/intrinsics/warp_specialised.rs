@@ -74,7 +74,7 @@ fn place(columns: u32) -> [Val<u32>; 2] {
 fn by_pipeline([a, b, c]: [Half; 3], columns: u32, stages: u32, k: Val<u32>, stage_too_many: bool) {
     let [first_column, first_row] = place(columns);
     let ring = Pipeline::of_tiles((a, b), stages, ROLES, dynamic_shared());
-    let c_tiles = c.tiles_at(dynamic_shared::<f16>().bytes(ring.shape().bytes()));
+    let c_tiles = c.tiles_at(dynamic_shared::<f16>().byte_add(ring.shape().bytes()));
     if thread_index() == 0 {
         ring.init();
     }
@@ -95,7 +95,7 @@ fn by_pipeline([a, b, c]: [Half; 3], columns: u32, stages: u32, k: Val<u32>, sta
         let sums = consumer.sum_products(steps, columns, |(left, right)| {
             let left = left.rows(warpgroup * 64, 64).operand(0, 0);
             let right = right.operand(0, 0);
-            [0u32, 1, 2, 3].map(|part| (left.bytes(part * 32), right.bytes(part * 32)))
+            [0u32, 1, 2, 3].map(|part| (left.byte_add(part * 32), right.byte_add(part * 32)))
         });
         store(&sums, c, c_tiles, columns);
     }
@@ -106,8 +106,8 @@ fn by_hand([a, b, c]: [Half; 3], columns: u32, stages: u32, k: Val<u32>) {
     let [first_column, first_row] = place(columns);
     let memory = dynamic_shared::<f16>();
     let a_tiles = a.tiles_at(memory);
-    let b_tiles = b.tiles_at(memory.bytes(stages * a.tile_distance()));
-    let c_tiles = c.tiles_at(memory.bytes(stages * (a.tile_distance() + b.tile_distance())));
+    let b_tiles = b.tiles_at(memory.byte_add(stages * a.tile_distance()));
+    let c_tiles = c.tiles_at(memory.byte_add(stages * (a.tile_distance() + b.tile_distance())));
     let (full, empty) = (mbarrier_array(stages), mbarrier_array(stages));
     if thread_index() == 0 {
         for stage in 0..stages {
@@ -141,7 +141,7 @@ fn by_hand([a, b, c]: [Half; 3], columns: u32, stages: u32, k: Val<u32>) {
         let products = |stage: Val<u32>| {
             let left = a_tiles.at(stage).rows(warp / 4 * 64, 64).operand(0, 0);
             let right = b_tiles.at(stage).operand(0, 0);
-            [0u32, 1, 2, 3].map(|part| (left.bytes(part * 32), right.bytes(part * 32)))
+            [0u32, 1, 2, 3].map(|part| (left.byte_add(part * 32), right.byte_add(part * 32)))
         };
         let mut running = WarpgroupSums::zero(columns).into_running();
         let (mut previous, mut stage, mut parity) = (val(0u32), val(0u32), val(0u32));

@@ -171,7 +171,7 @@ pub fn append(
 fn store_queries(queries: Ptr<Global, u8>, exists: bool, s: &AttentionShape) {
     let pairs = s.heads_per_block * (s.head_dim / 2);
     let (row, first_head) = (block_index_y(), block_index() * s.heads_per_block);
-    let of_rows = queries.bytes(mul_wide(row / ROW_GROUP * s.heads + first_head, s.steps() * 512));
+    let of_rows = queries.byte_add(mul_wide(row / ROW_GROUP * s.heads + first_head, s.steps() * 512));
     let within = row % ROW_GROUP;
     for pass in 0..pairs.div_ceil(CONSUMERS) {
         let index = thread_index() + pass * CONSUMERS;
@@ -186,7 +186,7 @@ fn store_queries(queries: Ptr<Global, u8>, exists: bool, s: &AttentionShape) {
             // Lane 4g + t has elements 2t and 2t + 1 of rows g and g + 8, then elements 2t + 8 and 2t + 9.
             let lane = within % 8 * 4 + element % 8 / 2;
             let register = element / 8 % 2 * 2 + within / 8;
-            let at = of_rows.bytes((head * s.steps() + element / 16) * 512 + lane * 16 + register * 4);
+            let at = of_rows.byte_add((head * s.steps() + element / 16) * 512 + lane * 16 + register * 4);
             at.cast::<u32>().store(word);
         }
     }

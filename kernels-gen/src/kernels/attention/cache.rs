@@ -208,17 +208,17 @@ pub(super) const BLOCK_SCALES: u32 = TILE * 2;
 impl TileReader {
     /// Reader of the tile of keys at `at`.
     pub fn of_keys(at: Ptr<Shared, u8>, s: &AttentionShape) -> TileReader {
-        let fragments = if s.kv == KvType::Q8_0 { at.bytes(lane() * 8) } else { at };
-        let scales = (s.scales() > 0).then(|| at.bytes(lane() / 4 * 4).bytes(s.element_bytes()));
+        let fragments = if s.kv == KvType::Q8_0 { at.byte_add(lane() * 8) } else { at };
+        let scales = (s.scales() > 0).then(|| at.byte_add(lane() / 4 * 4).byte_add(s.element_bytes()));
         let half_tile_bytes = s.half_tile_bytes();
         TileReader { at: fragments, scales, half_tile_bytes, of_keys: true, block: Cell::new(None) }
     }
 
     /// Reader of the tile of values that belongs to a tile of keys; `at` is the address of the tile of keys.
     pub fn of_values(&self, at: Ptr<Shared, u8>, s: &AttentionShape) -> TileReader {
-        let scales =
-            (s.scales() > 0).then(|| at.bytes(lane() % 4 * 8).bytes(s.part_bytes() + s.element_bytes()));
-        let values = self.at.bytes(s.part_bytes());
+        let scales = (s.scales() > 0)
+            .then(|| at.byte_add(lane() % 4 * 8).byte_add(s.part_bytes() + s.element_bytes()));
+        let values = self.at.byte_add(s.part_bytes());
         TileReader { at: values, scales, of_keys: false, block: Cell::new(None), ..*self }
     }
 
@@ -227,17 +227,17 @@ impl TileReader {
     pub fn fragments(&self, step: u32) -> [FragmentB<f16, 2>; 2] {
         match self.scales {
             None => {
-                let at = self.at.bytes(step * 256).cast::<f16>();
+                let at = self.at.byte_add(step * 256).cast::<f16>();
                 let (along_k, along_columns) =
                     if self.of_keys { (128, self.half_tile_bytes) } else { (self.half_tile_bytes, 128) };
                 FragmentB::load_core_matrices(at, along_k, along_columns)
             }
             Some(scales) => {
-                let words = self.at.bytes(step * 256).cast::<u32>().load_vector::<2>();
+                let words = self.at.byte_add(step * 256).cast::<u32>().load_vector::<2>();
                 let (block, first) = (step * 16 / BLOCK, (step * 16).is_multiple_of(BLOCK));
                 let loaded = match self.block.get() {
                     Some(loaded) if !first => loaded,
-                    _ => load_scales(scales.bytes(block * BLOCK_SCALES), self.of_keys),
+                    _ => load_scales(scales.byte_add(block * BLOCK_SCALES), self.of_keys),
                 };
                 self.block.set(Some(loaded));
                 std::array::from_fn(|half| dequantise(words[half], loaded[half]))

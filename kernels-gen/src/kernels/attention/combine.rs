@@ -113,7 +113,7 @@ fn for_each_four(s: &AttentionShape, combine: impl Fn(Val<u32>, Val<u32>)) {
 
 /// Address of the partial result of warp `warp` for head `head`, in shared memory.
 fn partial_at(warp: impl IntoVal<u32>, head: Val<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
-    let parts = dynamic_shared::<u8>().bytes(s.shared_map().partial).cast::<f32>();
+    let parts = dynamic_shared::<u8>().byte_add(s.shared_map().partial).cast::<f32>();
     parts.at((warp.into_val() * s.heads_per_block + head) * s.shared_stride())
 }
 

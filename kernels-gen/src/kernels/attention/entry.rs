@@ -25,8 +25,8 @@ pub(super) struct NewEntry {
 
 impl NewEntry {
     pub fn new(s: &AttentionShape) -> NewEntry {
-        let elements = dynamic_shared::<u8>().bytes(s.shared_map().entry);
-        NewEntry { elements, scales: elements.bytes(2 * s.head_dim * s.kv.element_bytes()).cast() }
+        let elements = dynamic_shared::<u8>().byte_add(s.shared_map().entry);
+        NewEntry { elements, scales: elements.byte_add(2 * s.head_dim * s.kv.element_bytes()).cast() }
     }
 
     /// Elements of type f16 of the key (0) or the value (1).
@@ -97,7 +97,7 @@ pub(super) fn store_entry(page: Val<u32>, operands: &Operands, token: &Token, s:
             let indices = scale_indices(token);
             for (row, cache) in [operands.keys, operands.values].into_iter().enumerate() {
                 let scale = entry.scales(row as u32, s).at(thread_index()).load();
-                let scales = cache.at(tile_index(page, token, s)).bytes(s.element_bytes()).cast::<f16>();
+                let scales = cache.at(tile_index(page, token, s)).byte_add(s.element_bytes()).cast::<f16>();
                 scales.at(thread_index() * TILE + indices[row]).store(scale);
             }
         }

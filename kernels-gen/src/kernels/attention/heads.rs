@@ -7,7 +7,10 @@ use crate::kernels::rope::RopeKind;
 
 /// Address in shared memory of query head `index`, of the new key (after the queries), or of the new value (after that).
 pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
-    dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
+    dynamic_shared::<u8>()
+        .byte_add(s.shared_map().heads)
+        .cast::<f32>()
+        .at(index.into_val() * s.shared_stride())
 }
 
 /// Number of element pairs in the CTA's query heads and in the new key.

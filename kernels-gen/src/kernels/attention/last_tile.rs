@@ -46,7 +46,7 @@ impl Pair {
 /// attends to the tile.
 #[device]
 pub(super) fn complete(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
-    let values = keys.bytes(s.part_bytes());
+    let values = keys.byte_add(s.part_bytes());
     match s.kv {
         KvType::F16 => {
             complete_keys(keys, position, s);
@@ -55,7 +55,12 @@ pub(super) fn complete(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionS
         KvType::Q8_0 => {
             complete_key_bytes(keys, position, s);
             complete_value_bytes(values, position, s);
-            complete_scales(keys.bytes(s.element_bytes()), values.bytes(s.element_bytes()), position, s);
+            complete_scales(
+                keys.byte_add(s.element_bytes()),
+                values.byte_add(s.element_bytes()),
+                position,
+                s,
+            );
         }
     }
     warp_barrier(ALL_LANES);
@@ -69,8 +74,8 @@ fn complete_keys(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) 
         let row = lane() + pass * WARP;
         if row < rows {
             let from = NewEntry::new(s).halves(0, s).cast::<u32>().at(row * 4);
-            let to = keys.bytes((position >> 3) * s.half_tile_bytes() + (position & 7) * 16);
-            to.bytes(row * 128).cast::<u32>().store_vector(from.load_vector::<4>());
+            let to = keys.byte_add((position >> 3) * s.half_tile_bytes() + (position & 7) * 16);
+            to.byte_add(row * 128).cast::<u32>().store_vector(from.load_vector::<4>());
         }
     }
 }
@@ -85,7 +90,7 @@ fn complete_values(values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionSha
             let element = lane() + pass * WARP;
             if element < s.head_dim {
                 let new = NewEntry::new(s).halves(1, s).cast::<u16>().at(element).load().cast::<u32>();
-                let at = values.bytes(half * s.half_tile_bytes()).bytes(element * 16).cast::<u32>();
+                let at = values.byte_add(half * s.half_tile_bytes()).byte_add(element * 16).cast::<u32>();
                 let words = at.load_vector::<4>();
                 at.store_vector::<4>(std::array::from_fn(|i| pairs[i].replace(words[i], new)));
             }
@@ -98,10 +103,10 @@ fn complete_values(values: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionSha
 fn complete_key_bytes(keys: Ptr<Shared, u8>, position: Val<u32>, s: &AttentionShape) {
     if (lane() >> 2) == (position & 7) {
         let from = NewEntry::new(s).bytes(0, s).cast::<u16>().at(lane() & 3);
-        let to = keys.bytes(lane() * 8 + (position >> 3) * 4).cast::<u32>();
+        let to = keys.byte_add(lane() * 8 + (position >> 3) * 4).cast::<u32>();
         for step in 0..s.steps() {
             let pairs = [0u32, 4].map(|at| from.at(step * 8 + at).load().cast::<u32>());
-            to.bytes(step * 256).store(pairs[0] + (pairs[1] << 16));
+            to.byte_add(step * 256).store(pairs[0] + (pairs[1] << 16));
         }
     }
 }
@@ -118,13 +123,13 @@ fn complete_value_bytes(values: Ptr<Shared, u8>, position: Val<u32>, s: &Attenti
     let insert = pairs[0].insert.min(0x100u32) + (pairs[1].insert.min(0x100u32) << 16);
     let zeros = zeros - insert * BIAS;
     let from = NewEntry::new(s).bytes(1, s).at(lane() >> 2);
-    let at = values.bytes(lane() * 8).cast::<u32>();
+    let at = values.byte_add(lane() * 8).cast::<u32>();
     for step in 0..s.steps() {
-        let words = at.bytes(step * 256).load_vector::<2>();
+        let words = at.byte_add(step * 256).load_vector::<2>();
         let replaced = [(0, 0u32), (1, 8)].map(|(i, half): (usize, u32)| {
             (words[i] & keep) + zeros + from.at(step * 16 + half).load().cast::<u32>() * insert
         });
-        at.bytes(step * 256).store_vector::<2>(replaced);
+        at.byte_add(step * 256).store_vector::<2>(replaced);
     }
 }
 

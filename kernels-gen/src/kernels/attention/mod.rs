@@ -175,8 +175,8 @@ fn load_run(
         let bytes = positions.tiles() * s.tile_bytes();
         let at = part_offset(page, part, &positions, work, s);
         producer.acquire(bytes * 2);
-        producer.copy(0, operands.keys.bytes(at), bytes, None);
-        producer.copy(s.part_bytes(), operands.values.bytes(at), bytes, None);
+        producer.copy(0, operands.keys.byte_add(at), bytes, None);
+        producer.copy(s.part_bytes(), operands.values.byte_add(at), bytes, None);
         producer.commit();
         producer.advance();
         part += 1;
@@ -257,7 +257,7 @@ fn attend_to_run(
         let tile = warp_tile(s);
         if attends(part, tile, &positions, s) {
             let copied = positions.first_tile().map_or(tile, |first| tile - first);
-            let at = consumer.data().bytes(copied * s.tile_bytes());
+            let at = consumer.data().byte_add(copied * s.tile_bytes());
             if is_last_tile(part, tile, work, s) {
                 last_tile::complete(at, work.token.in_tile(), s);
             }

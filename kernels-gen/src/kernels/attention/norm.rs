@@ -66,7 +66,7 @@ enum Factors {
 
 /// Shared memory for factors and sums. The warps' partial results are stored there later.
 fn scratch(s: &AttentionShape) -> Ptr<Shared, f32> {
-    dynamic_shared::<u8>().bytes(s.shared_map().partial).cast()
+    dynamic_shared::<u8>().byte_add(s.shared_map().partial).cast()
 }
 
 impl Factors {

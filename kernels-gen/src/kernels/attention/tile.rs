@@ -65,7 +65,7 @@ pub(super) fn store_query(head: Val<u32>, element: Val<u32>, value: Val<f32>, s:
 
 /// Address in shared memory of the four registers of a step, for a lane that has a head of the CTA.
 fn registers(step: impl IntoVal<u32>, lane: Val<u32>, s: &AttentionShape) -> Ptr<Shared, u32> {
-    let fragments = dynamic_shared::<u8>().bytes(s.shared_map().query).cast::<u32>();
+    let fragments = dynamic_shared::<u8>().byte_add(s.shared_map().query).cast::<u32>();
     fragments.at((step.into_val() * s.query_lanes() + lane) * 4)
 }
 

@@ -178,7 +178,7 @@ pub fn convert(
     }
     if is_used {
         // A row that does not exist is not read.
-        let x = x.bytes(mul_wide(select(exists, token, first), s.cols * 4));
+        let x = x.byte_add(mul_wide(select(exists, token, first), s.cols * 4));
         let row = Row { x, exists, norm };
         let units: Vec<Unit> = (0..s.passes()).map(|pass| Unit::load(&row, pass, s)).collect();
         let inputs = units.iter().flat_map(|unit| &unit.values);
@@ -197,7 +197,7 @@ pub fn convert(
         }
         if first_unit() == 0 {
             let factor = select(exists, factor, MISSING);
-            y.bytes(s.factors()).cast::<f32>().at(token).store(factor);
+            y.byte_add(s.factors()).cast::<f32>().at(token).store(factor);
         }
         for unit in units {
             store_rounded(unit, &row, up, (token, y), s);
@@ -312,21 +312,21 @@ impl Unit {
 fn store(words: &[Val<u32>], token: Val<u32>, unit: Val<u32>, y: Ptr<Global, u8>, s: &ConvertShape) {
     let (block, within) = (token / s.block_tokens, token % s.block_tokens);
     let (chunk, part) = (unit / 4, unit % 4);
-    let of_block = y.bytes(mul_wide(block, s.chunks() * s.chunk_bytes()));
-    let of_chunk = of_block.bytes(mul_wide(chunk, s.chunk_bytes()));
+    let of_block = y.byte_add(mul_wide(block, s.chunks() * s.chunk_bytes()));
+    let of_chunk = of_block.byte_add(mul_wide(chunk, s.chunk_bytes()));
     if s.core_matrices {
-        store_core_matrices(words, of_chunk.bytes(within * 16), part, s);
+        store_core_matrices(words, of_chunk.byte_add(within * 16), part, s);
         return;
     }
-    let at = of_chunk.bytes(within / GROUP * 512 + within % GROUP * 64);
+    let at = of_chunk.byte_add(within / GROUP * 512 + within % GROUP * 64);
     if s.short_runs {
-        let at = at.bytes((part & 1) * 32 + (part >> 1) * 8).cast::<u32>();
+        let at = at.byte_add((part & 1) * 32 + (part >> 1) * 8).cast::<u32>();
         at.store_vector([words[0], words[1]]);
         at.at(4).store_vector([words[2], words[3]]);
     }
     if s.long_runs {
         let offset = if s.short_runs { s.form_bytes() } else { 0 };
-        let at = at.bytes(offset).bytes(part * 16).cast::<u32>();
+        let at = at.byte_add(offset).byte_add(part * 16).cast::<u32>();
         at.store_vector([words[0], words[1], words[2], words[3]]);
     }
 }
@@ -337,15 +337,15 @@ fn store(words: &[Val<u32>], token: Val<u32>, unit: Val<u32>, y: Ptr<Global, u8>
 fn store_core_matrices(words: &[Val<u32>], at: Ptr<Global, u8>, part: Val<u32>, s: &ConvertShape) {
     let matrices = s.block_tokens * 16;
     if s.short_runs {
-        let at = at.bytes((part >> 1) * (2 * matrices) + (part & 1) * 8).cast::<u32>();
+        let at = at.byte_add((part >> 1) * (2 * matrices) + (part & 1) * 8).cast::<u32>();
         at.store_vector([words[0], words[2]]);
-        at.bytes(matrices).store_vector([words[1], words[3]]);
+        at.byte_add(matrices).store_vector([words[1], words[3]]);
     }
     if s.long_runs {
         let offset = if s.short_runs { s.form_bytes() } else { 0 };
-        let at = at.bytes(offset).bytes(part * 4).cast::<u32>();
+        let at = at.byte_add(offset).byte_add(part * 4).cast::<u32>();
         for (index, &word) in (0u32..).zip(words) {
-            at.bytes(index * matrices).store(word);
+            at.byte_add(index * matrices).store(word);
         }
     }
 }

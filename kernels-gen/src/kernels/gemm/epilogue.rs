@@ -57,7 +57,7 @@ impl Epilogue<'_> {
     /// Writes the outputs that follow from the sums of `part`.
     fn finish_part(&self, part: &Part<'_>) {
         let Part { groups, token, .. } = *part;
-        let factors = self.operands.x.bytes(self.s.convert().factors()).cast::<f32>().at(token);
+        let factors = self.operands.x.byte_add(self.s.convert().factors()).cast::<f32>().at(token);
         // Loads are issued together: with a load before each store, a thread would wait for each.
         for first_group in (0..groups).step_by(GROUPS_IN_FLIGHT) {
             let range = first_group..groups.min(first_group + GROUPS_IN_FLIGHT);
@@ -146,18 +146,18 @@ struct Exchange {
 impl Exchange {
     /// Buffer number `index` of the CTA.
     fn new(index: Val<u32>, groups: usize) -> Exchange {
-        let of_warp = dynamic_shared::<u8>().bytes(index * (groups as u32 * FRAGMENT_BYTES));
-        Exchange { at: of_warp.bytes(lane() * 16).cast::<f32>(), groups }
+        let of_warp = dynamic_shared::<u8>().byte_add(index * (groups as u32 * FRAGMENT_BYTES));
+        Exchange { at: of_warp.byte_add(lane() * 16).cast::<f32>(), groups }
     }
 
     fn store(&self, sums: &[FragmentC<f32>]) {
         for (group, sums) in sums.iter().enumerate() {
-            self.at.bytes(group as u32 * FRAGMENT_BYTES).store_vector(sums.0);
+            self.at.byte_add(group as u32 * FRAGMENT_BYTES).store_vector(sums.0);
         }
     }
 
     fn load(&self) -> Vec<FragmentC<f32>> {
-        let fragment = |group| FragmentC(self.at.bytes(group as u32 * FRAGMENT_BYTES).load_vector::<4>());
+        let fragment = |group| FragmentC(self.at.byte_add(group as u32 * FRAGMENT_BYTES).load_vector::<4>());
         (0..self.groups).map(fragment).collect()
     }
 }
@@ -182,7 +182,7 @@ fn before(output: &FragmentOutput, epilogue: &Epilogue<'_>) -> Option<Val<f32>> 
     }
     let mut before = val(0.0f32);
     if (output.row < block.layouts[0].rows) & !output.is_missing {
-        let y = epilogue.operands.y.bytes(mul_wide(output.token, product.outputs() * 4));
+        let y = epilogue.operands.y.byte_add(mul_wide(output.token, product.outputs() * 4));
         before = y.at(output.row + block.first_row).load();
     }
     Some(before)
@@ -211,6 +211,6 @@ fn store(output: &FragmentOutput, before: Option<Val<f32>>, epilogue: &Epilogue<
         if let Some(before) = before {
             value += before;
         }
-        epilogue.operands.y.bytes(mul_wide(output.token, product.outputs() * 4)).at(of_all).store(value);
+        epilogue.operands.y.byte_add(mul_wide(output.token, product.outputs() * 4)).at(of_all).store(value);
     }
 }

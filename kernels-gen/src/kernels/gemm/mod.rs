@@ -95,7 +95,7 @@ fn rings(s: &GemmShape) -> Rings {
             consumers: Consumers::Threads(s.warps() * WARP),
             copy: s.tiling.copy.engine(),
         };
-        Pipeline::new(shape, dynamic_shared().bytes(at), mbarrier_array(shape.barriers()))
+        Pipeline::new(shape, dynamic_shared().byte_add(at), mbarrier_array(shape.barriers()))
     };
     let [weights, inputs] = s.tiling.stages;
     let rings = Rings {
@@ -155,7 +155,7 @@ fn tiles(operands: &Operands, block: &BlockOfRows, s: &GemmShape) -> Vec<Ptr<Glo
         let layout = &block.layouts[matrix];
         // Tiles after the last one are not stored.
         let index = (first + within).min(layout.tiles - 1);
-        operands.w.bytes(block.offsets[matrix]).bytes(mul_wide(index, layout.tile_bytes()))
+        operands.w.byte_add(block.offsets[matrix]).byte_add(mul_wide(index, layout.tile_bytes()))
     };
     (0..s.tiles()).map(tile).collect()
 }
@@ -172,7 +172,7 @@ fn load_weights(
     stage.acquire((0..s.tiles()).map(|tile| block.block_bytes(tile, s)).sum::<u32>());
     for (tile, from) in (0u32..).zip(tiles) {
         let bytes = block.block_bytes(tile, s);
-        stage.copy(tile * s.tile_bytes(), from.bytes(column * bytes), bytes, None);
+        stage.copy(tile * s.tile_bytes(), from.byte_add(column * bytes), bytes, None);
     }
     stage.commit();
     stage.advance();
@@ -186,8 +186,8 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     let tiles = tiles(operands, block, s);
     let inputs = s.convert();
     let input_bytes = s.stage_cols(layout.ty) / 32 * inputs.chunk_bytes();
-    let mut input = operands.x.bytes(inputs.form_offset(layout.ty));
-    input = input.bytes(mul_wide(block_index(), inputs.chunks() * inputs.chunk_bytes()));
+    let mut input = operands.x.byte_add(inputs.form_offset(layout.ty));
+    input = input.byte_add(mul_wide(block_index(), inputs.chunks() * inputs.chunk_bytes()));
     let (mut weight_stage, mut input_stage) = (rings.weights.producer(lane()), rings.inputs.producer(lane()));
     let early = if s.waits() { s.tiling.stages[0].min(layout.blocks) } else { 0 };
     for column in 0..early {
@@ -206,7 +206,7 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
             input_stage.copy(0, input, input_bytes, None);
             input_stage.commit();
             input_stage.advance();
-            input = input.bytes(input_bytes);
+            input = input.byte_add(input_bytes);
         }
         column += 1;
     }
@@ -246,13 +246,13 @@ fn add_columns(
     let stage_chunks = s.stage_cols(ty) / 32;
     for stage in 0..ty.block_cols() / s.stage_cols(ty) {
         inputs.wait();
-        let from = inputs.data().bytes(part * (groups * 512)).bytes(lane() * 16);
+        let from = inputs.data().byte_add(part * (groups * 512)).byte_add(lane() * 16);
         for chunk in 0..stage_chunks {
             let index = stage * stage_chunks + chunk;
             let fragments: Vec<_> = decoders.iter_mut().map(|decoder| decoder.chunk(index)).collect();
-            let from = from.bytes(chunk * s.convert().chunk_bytes());
+            let from = from.byte_add(chunk * s.convert().chunk_bytes());
             for group in 0..groups {
-                let [a, b, c, d] = from.bytes(group * 512).cast::<u32>().load_vector::<4>();
+                let [a, b, c, d] = from.byte_add(group * 512).cast::<u32>().load_vector::<4>();
                 for (half, words) in [[a, b], [c, d]].into_iter().enumerate() {
                     for (tile, fragments) in fragments.iter().enumerate() {
                         let sum = &mut sums[tile * groups as usize + group as usize];
@@ -275,9 +275,9 @@ fn decoders<'a>(
     block: &BlockOfRows,
     s: &GemmShape,
 ) -> Vec<BlockDecoder<'a>> {
-    let tiles = weights.bytes(s.first_tile_of_warp(row) * s.tile_bytes());
+    let tiles = weights.byte_add(s.first_tile_of_warp(row) * s.tile_bytes());
     let decoder = |tile: u32| {
-        let at = tiles.bytes(tile * s.tile_stride() * s.tile_bytes());
+        let at = tiles.byte_add(tile * s.tile_stride() * s.tile_bytes());
         BlockDecoder::new(at, block.type_of(tile), Pairs::Neighbours, map)
     };
     (0..s.tiling.warp_tiles).map(decoder).collect()

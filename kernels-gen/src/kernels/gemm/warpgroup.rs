@@ -54,15 +54,15 @@ fn add_columns(
     let matrices = s.block_tokens() * 16;
     for stage in 0..ty.block_cols() / s.stage_cols(ty) {
         inputs.wait();
-        let from = inputs.data().bytes(part * (s.tiling.warp_tokens * 16));
+        let from = inputs.data().byte_add(part * (s.tiling.warp_tokens * 16));
         let from = MatrixDescriptor::new(from.cast::<f16>(), matrices, 128);
         for (tile, decoder) in decoders.iter_mut().enumerate() {
             for chunk in 0..stage_chunks {
-                let at = from.bytes(chunk * s.convert().chunk_bytes());
+                let at = from.byte_add(chunk * s.convert().chunk_bytes());
                 let fragments = decoder.chunk(stage * stage_chunks + chunk);
                 let products: Vec<(FragmentA<f16, 4>, _)> = (0u32..)
                     .zip(fragments)
-                    .map(|(half, words)| (FragmentA::from_registers(words), at.bytes(half * 2 * matrices)))
+                    .map(|(half, words)| (FragmentA::from_registers(words), at.byte_add(half * 2 * matrices)))
                     .collect();
                 sums[tile] = sums[tile].clone().multiply(&products);
                 // The registers of A of earlier products are free, and the stage of inputs that they read.

@@ -56,7 +56,7 @@ impl BlockInputs {
         if ty.has_half_chunks() {
             let group = |group: u32| {
                 let chunk = first + 2 * group;
-                let at = inputs.fragments.bytes(chunk * 64).bytes(map.half_chunk);
+                let at = inputs.fragments.byte_add(chunk * 64).byte_add(map.half_chunk);
                 let word = at.cast::<u32>().load();
                 HalfChunkGroup {
                     columns: map.in_chunk.map(|own| select(own, word, 0u32)),
@@ -67,7 +67,7 @@ impl BlockInputs {
         }
         let group = |group: u32| {
             let chunk = first + 4 * group;
-            let at = inputs.fragments.bytes(chunk * 64).bytes(lane() * 8);
+            let at = inputs.fragments.byte_add(chunk * 64).byte_add(lane() * 8);
             let words = at.cast::<u32>().load_vector::<2>();
             ChunkGroup {
                 columns: map.in_chunk.map(|own| words.map(|word| select(own, word, 0u32))),

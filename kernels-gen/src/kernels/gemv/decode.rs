@@ -74,7 +74,7 @@ pub(crate) fn weights_are_signed(ty: WeightType) -> bool {
 /// Loads the lane's words of the fragment array at `offset`.
 #[device]
 pub(super) fn fragment(block: Ptr<Shared, u8>, offset: u32) -> [Val<u32>; 4] {
-    block.bytes(lane() * 16).bytes(offset).cast::<u32>().load_vector::<4>()
+    block.byte_add(lane() * 16).byte_add(offset).cast::<u32>().load_vector::<4>()
 }
 
 /// Whether a type's nibbles stay where they are in a byte: the bytes of odd chunks are then 16 times too large.
@@ -101,7 +101,7 @@ pub(crate) fn weight_fragments(block: Ptr<Shared, u8>, ty: WeightType, group: u3
     }
     let fifth_bits = ty.has_part(BlockPart::High1).then(|| {
         let words = ty.block_cols() / 64;
-        let at = block.bytes(lane() * (words * 4)).bytes(ty.part(BlockPart::High1) + group * 8);
+        let at = block.byte_add(lane() * (words * 4)).byte_add(ty.part(BlockPart::High1) + group * 8);
         at.cast::<u32>().load_vector::<2>()
     });
     for pair in 0..2u32 {
@@ -155,7 +155,7 @@ pub(crate) enum ChunkScales {
 impl ChunkScales {
     #[device]
     pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> ChunkScales {
-        let part = |part: BlockPart| block.bytes(ty.part(part));
+        let part = |part: BlockPart| block.byte_add(ty.part(part));
         let times = |d: [Val<f32>; 2], factor: f32| d.map(|d| d * factor);
         let in_place = nibbles_in_place(ty);
         let nibble_scaled = |d: [Val<f32>; 2]| if in_place { d.map(|d| d * map.nibble_scale) } else { d };
@@ -163,22 +163,22 @@ impl ChunkScales {
         match format.scales {
             Scales::F16 => match format.codes {
                 Codes::Unsigned => {
-                    let at = part(BlockPart::Scale).bytes(map.scales_lane() * 8);
+                    let at = part(BlockPart::Scale).byte_add(map.scales_lane() * 8);
                     let [d, m] = at.cast::<u32>().load_vector::<2>().map(unpack);
                     ChunkScales::Chunks { d: nibble_scaled(d), offset: Some(m) }
                 }
                 Codes::Centred(centre) => {
-                    let d = halves(part(BlockPart::Scale).bytes(map.scales_lane() * 4));
+                    let d = halves(part(BlockPart::Scale).byte_add(map.scales_lane() * 4));
                     ChunkScales::Chunks { d: nibble_scaled(d), offset: Some(times(d, -f32::from(centre))) }
                 }
                 _ => ChunkScales::Chunks {
-                    d: halves(part(BlockPart::Scale).bytes(map.scales_lane() * 4)),
+                    d: halves(part(BlockPart::Scale).byte_add(map.scales_lane() * 4)),
                     offset: None,
                 },
             },
             Scales::E8M0 => {
                 let exponents =
-                    part(BlockPart::Scale).bytes(map.scales_lane() * 2).cast::<u16>().load().cast::<u32>();
+                    part(BlockPart::Scale).byte_add(map.scales_lane() * 2).cast::<u16>().load().cast::<u32>();
                 let d = [exponents & 0xFF, exponents >> 8].map(|e| e8m0_half(e));
                 ChunkScales::Chunks { d, offset: None }
             }
@@ -189,7 +189,7 @@ impl ChunkScales {
             }
             Scales::SixBit => {
                 // Two words a row: d and bits 4 and 5 of each scale, then bits 0 to 3 of each scale.
-                let rows = part(BlockPart::Head).bytes(map.group * 16).cast::<u32>().load_vector::<4>();
+                let rows = part(BlockPart::Head).byte_add(map.group * 16).cast::<u32>().load_vector::<4>();
                 ChunkScales::SixBit {
                     low: [rows[1], rows[3]].map(|word| word >> (map.quarter * 4)),
                     high: [rows[0], rows[2]].map(|word| word >> (map.quarter * 2 + 16)),
@@ -236,8 +236,8 @@ pub(crate) struct SixBitIntegers {
 impl SixBitIntegers {
     #[device]
     pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> SixBitIntegers {
-        let arrays = block.bytes(ty.part(BlockPart::Scales6)).bytes(map.scales_lane() * 2);
-        let array = |index: u32| arrays.bytes(index * 64).cast::<u16>().load().cast::<u32>();
+        let arrays = block.byte_add(ty.part(BlockPart::Scales6)).byte_add(map.scales_lane() * 2);
+        let array = |index: u32| arrays.byte_add(index * 64).cast::<u16>().load().cast::<u32>();
         let [a, b, c] = [array(0), array(1), array(2)];
         // The 6-bit packing of GGML's `get_scale_min_k4`, for two rows at a time.
         SixBitIntegers {
@@ -261,7 +261,7 @@ pub(super) fn low_bytes(word: Val<u32>) -> [Val<i32>; 2] {
 /// The scales of all eight chunks of a superblock with mins, for rows g and g + 8: see [`scale_of_chunk`].
 #[device]
 pub(super) fn six_bit_words(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> [Val<u32>; 4] {
-    let arrays = block.bytes(ty.part(BlockPart::Scales6)).bytes(map.group * 8).cast::<u32>();
+    let arrays = block.byte_add(ty.part(BlockPart::Scales6)).byte_add(map.group * 8).cast::<u32>();
     let (a, c) = (arrays.load_vector::<2>(), arrays.at(32).load_vector::<2>());
     let high = [0, 1].map(|word| (c[word] & 0x0F0F_0F0F) | ((a[word] >> 2) & 0x3030_3030));
     [a[0] & 0x3F3F_3F3F, a[1] & 0x3F3F_3F3F, high[0], high[1]]
@@ -285,8 +285,8 @@ pub(crate) struct SuperFactors {
 impl SuperFactors {
     #[device]
     pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> SuperFactors {
-        let head = block.bytes(ty.part(BlockPart::Head));
-        let words = head.bytes(map.group * 8).cast::<u32>().load_vector::<2>();
+        let head = block.byte_add(ty.part(BlockPart::Head));
+        let words = head.byte_add(map.group * 8).cast::<u32>().load_vector::<2>();
         let [first, second] = words.map(unpack);
         SuperFactors { first: [first[0], second[0]], second: [-first[1], -second[1]] }
     }
@@ -389,16 +389,17 @@ pub(crate) enum HalfChunkScales {
 impl HalfChunkScales {
     #[device]
     pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> HalfChunkScales {
-        let part = |part: BlockPart| block.bytes(ty.part(part));
-        let bytes = || part(BlockPart::Scales8).bytes(map.scales_lane() * 8).cast::<u32>().load_vector::<2>();
+        let part = |part: BlockPart| block.byte_add(ty.part(part));
+        let bytes =
+            || part(BlockPart::Scales8).byte_add(map.scales_lane() * 8).cast::<u32>().load_vector::<2>();
         match ty.format().scales {
             Scales::HalfEightBit => {
-                let quarter_d = halves(part(BlockPart::Head).bytes(map.group * 4)).map(|d| d * 0.25);
+                let quarter_d = halves(part(BlockPart::Head).byte_add(map.group * 4)).map(|d| d * 0.25);
                 HalfChunkScales::EightBit { scales: bytes(), quarter_d }
             }
             Scales::HalfSixBit => {
-                let arrays = part(BlockPart::Scales6).bytes(map.scales_lane() * 2);
-                let array = |index: u32| arrays.bytes(index * 64).cast::<u16>().load().cast::<u32>();
+                let arrays = part(BlockPart::Scales6).byte_add(map.scales_lane() * 2);
+                let array = |index: u32| arrays.byte_add(index * 64).cast::<u16>().load().cast::<u32>();
                 let [a, b, c] = [array(0), array(1), array(2)];
                 HalfChunkScales::SixBit {
                     // The 6-bit packing that `bespoke_gguf::dequant::q3_scale` describes, for two rows at a time.
@@ -408,12 +409,12 @@ impl HalfChunkScales {
                         ((a >> 4) & 0x0F0F) | (c & 0x3030),
                         ((b >> 4) & 0x0F0F) | ((c >> 2) & 0x3030),
                     ],
-                    d: halves(part(BlockPart::Head).bytes(map.group * 4)).map(|d| d * (1.0 / 32.0)),
+                    d: halves(part(BlockPart::Head).byte_add(map.group * 4)).map(|d| d * (1.0 / 32.0)),
                 }
             }
             Scales::HalfFourBitMin => {
                 let bytes = bytes();
-                let words = part(BlockPart::Head).bytes(map.group * 8).cast::<u32>().load_vector::<2>();
+                let words = part(BlockPart::Head).byte_add(map.group * 8).cast::<u32>().load_vector::<2>();
                 let [first, second] = words.map(unpack);
                 // The bytes of chunk c of four are 4^c times too large.
                 let of_chunk = select(map.quarter < 2, 1.0f32, 0.25f32);

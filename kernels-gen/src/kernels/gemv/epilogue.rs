@@ -51,7 +51,7 @@ impl<'a> Epilogue<'a> {
     /// Epilogue of a CTA that has `tiles` of each segment. Loads the biases, which depend on no earlier launch.
     pub fn new(operands: Operands, tiles: &[[Val<u32>; 2]], s: &'a GemvShape) -> Epilogue<'a> {
         let operands = Operands { y: operands.y.at(token_offset(s.outputs(), s)), ..operands };
-        let bias = operands.w.bytes(s.offsets().bias).cast::<f32>();
+        let bias = operands.w.byte_add(s.offsets().bias).cast::<f32>();
         let segments = s.segments.iter().zip(tiles).zip(first_rows(s));
         let early = if s.loads_early() {
             segments.map(|((segment, tiles), first)| early_rows(segment, tiles, bias.at(first), s)).collect()
@@ -78,7 +78,7 @@ impl<'a> Epilogue<'a> {
         let s = self.s;
         let scale = norm_scale(s);
         let layouts = s.layouts();
-        let partial = dynamic_shared::<u8>().bytes(s.shared_map().partial).cast::<f32>();
+        let partial = dynamic_shared::<u8>().byte_add(s.shared_map().partial).cast::<f32>();
         let mut partial = match token_slot(s) {
             Some(slot) => partial.at(slot),
             None => partial,
@@ -178,7 +178,7 @@ pub(super) fn load_if(from: Ptr<Global, f32>, row: Val<u32>, inside: Val<bool>) 
 
 /// Factors 1 / √(mean(x²) + ε) of the tokens' normalised inputs.
 fn factors(s: &GemvShape) -> Ptr<Shared, f32> {
-    dynamic_shared::<u8>().bytes(s.shared_map().factors).cast()
+    dynamic_shared::<u8>().byte_add(s.shared_map().factors).cast()
 }
 
 /// Computes the [`factors`] from the sums of squares, if the input is normalised: one thread of the first warp for each token.
@@ -189,7 +189,7 @@ pub(super) fn store_factors(s: &GemvShape) {
     if let Input::Normed { eps } = s.input {
         let token = thread_index();
         if token < s.tokens {
-            let squares = dynamic_shared::<u8>().bytes(s.shared_map().squares).cast::<f32>();
+            let squares = dynamic_shared::<u8>().byte_add(s.shared_map().squares).cast::<f32>();
             let squares = squares.at(token * s.squares_groups());
             let sum =
                 (1..s.squares_groups()).fold(squares.load(), |sum, group| sum + squares.at(group).load());
@@ -292,7 +292,7 @@ pub(super) fn finite_or_infinity(value: Val<f32>) -> Val<f32> {
 
 /// The bias of row `row` among the rows of all segments of the stack at `w`.
 pub(crate) fn bias(row: Val<u32>, w: Ptr<Global, u8>, s: &GemvShape) -> Val<f32> {
-    w.bytes(s.offsets().bias).cast::<f32>().at(row).load()
+    w.byte_add(s.offsets().bias).cast::<f32>().at(row).load()
 }
 
 /// Multiplies a result by the shape's scale and applies its soft cap.

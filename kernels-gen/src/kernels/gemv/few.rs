@@ -105,8 +105,8 @@ impl<'a> FewInputs<'a> {
         let pair_of = |at: Ptr<Shared, i32>| [at.load(), at.at(2).load()];
         if ty.has_half_chunks() {
             let chunk = first + 2 * group;
-            let at = pair.of_column.fragments.bytes(chunk * 64).bytes(self.half_chunk_offset);
-            let words = [at, at.bytes(64)].map(|at| at.cast::<u32>().load());
+            let at = pair.of_column.fragments.byte_add(chunk * 64).byte_add(self.half_chunk_offset);
+            let words = [at, at.byte_add(64)].map(|at| at.cast::<u32>().load());
             let sums = pair.of_sums.half_sums.at(chunk * 2 + self.upper);
             return PairGroup {
                 columns: words.map(|word| self.in_chunk.map(|own| select(own, word, 0u32))).to_vec(),
@@ -114,8 +114,8 @@ impl<'a> FewInputs<'a> {
             };
         }
         let chunk = first + 4 * group;
-        let at = pair.of_column.fragments.bytes(chunk * 64).bytes(self.chunk_offset);
-        let words = [at, at.bytes(128)].map(|at| at.cast::<u32>().load_vector::<2>());
+        let at = pair.of_column.fragments.byte_add(chunk * 64).byte_add(self.chunk_offset);
+        let words = [at, at.byte_add(128)].map(|at| at.cast::<u32>().load_vector::<2>());
         let sums = pair.of_sums.sums.at(chunk + self.upper);
         PairGroup {
             columns: words.into_iter().flat_map(own).collect(),
@@ -144,7 +144,7 @@ impl<'a> FewInputs<'a> {
         let (depth, step) = (self.s.depth(), self.s.step(ty));
         for first in (0..depth).step_by(step as usize) {
             let blocks: Vec<_> =
-                (first..first + step).map(|i| (i, block.bytes(i * ty.block_bytes()))).collect();
+                (first..first + step).map(|i| (i, block.byte_add(i * ty.block_bytes()))).collect();
             let sums = if ty.is_quantised() {
                 let of_step = first as usize..(first + step) as usize;
                 let inputs: Vec<_> = inputs.iter().map(|pair| &pair[of_step.clone()]).collect();
@@ -348,8 +348,8 @@ fn pair_inputs(pair: u32, s: &GemvShape) -> PairInputs {
     // A missing token is replaced by the other.
     let step = if pair + s.pairs() < s.tokens { s.pairs() * stride } else { 0 };
     let of = |place: Val<u32>| {
-        let base = shared.bytes(map.inputs + pair * stride).bytes(place * step);
-        Inputs::at(base, shared.bytes(map.squares).cast(), s)
+        let base = shared.byte_add(map.inputs + pair * stride).byte_add(place * step);
+        Inputs::at(base, shared.byte_add(map.squares).cast(), s)
     };
     PairInputs { of_column: of((lane() >> 3) & 1), of_sums: of(lane() & 1) }
 }

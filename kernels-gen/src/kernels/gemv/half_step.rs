@@ -124,7 +124,7 @@ impl<'a> HalfStep<'a> {
             Decoder::EightBit(EightBit::load(at, ty, map))
         } else {
             let block =
-                |index| BlockDecoder::new(at.bytes(index * ty.block_bytes()), ty, Pairs::Alternate, map);
+                |index| BlockDecoder::new(at.byte_add(index * ty.block_bytes()), ty, Pairs::Alternate, map);
             Decoder::Blocks((0..blocks).map(block).collect())
         };
         HalfStep { at, ty, columns: blocks * ty.block_cols(), map, decoder }
@@ -165,7 +165,7 @@ impl<'a> HalfStep<'a> {
             let first = first.map(|d| d * CODE_FACTOR);
             Factors { of_sums: Some(first), of_mins: Some(second.map(|dmin| dmin * (1.0 / SUM_FACTOR))), ty }
         } else if is_scaled(ty) {
-            let d = halves(at.bytes(ty.part(BlockPart::Head)).bytes(map.group * 4));
+            let d = halves(at.byte_add(ty.part(BlockPart::Head)).byte_add(map.group * 4));
             Factors { of_sums: Some(d), of_mins: None, ty }
         } else {
             Factors { of_sums: None, of_mins: None, ty }
@@ -233,7 +233,7 @@ fn scaled(
 impl EightBit {
     #[device]
     fn load(at: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> EightBit {
-        let from = at.bytes(ty.part(BlockPart::Scales8)).bytes(map.group * 32).cast::<u32>();
+        let from = at.byte_add(ty.part(BlockPart::Scales8)).byte_add(map.group * 32).cast::<u32>();
         // Byte i of word 2t + r has the scale of half chunk 4i + t in row g + 8r.
         let words = [from, from.at(4)].into_iter().flat_map(|from| from.load_vector::<4>());
         let words: Vec<_> = words.map(|word| word ^ 0x8080_8080).collect();

@@ -54,8 +54,8 @@ impl Inputs {
     /// The input vector of token `token` in dynamic shared memory.
     pub fn new(token: u32, s: &GemvShape) -> Inputs {
         let (shared, map) = (dynamic_shared::<u8>(), s.shared_map());
-        let squares = shared.bytes(map.squares).cast::<f32>();
-        let base = shared.bytes(map.inputs + token * s.input_stride());
+        let squares = shared.byte_add(map.squares).cast::<f32>();
+        let base = shared.byte_add(map.inputs + token * s.input_stride());
         Inputs::at(base, squares.at(token * s.squares_groups()), s)
     }
 
@@ -64,10 +64,10 @@ impl Inputs {
         Inputs {
             squares,
             fragments: base,
-            scales: base.bytes(s.input_scales()).cast(),
-            sums: base.bytes(s.chunk_sums()).cast(),
-            half_sums: base.bytes(s.half_sums()).cast(),
-            floats: base.bytes(s.float_inputs()).cast(),
+            scales: base.byte_add(s.input_scales()).cast(),
+            sums: base.byte_add(s.chunk_sums()).cast(),
+            half_sums: base.byte_add(s.half_sums()).cast(),
+            floats: base.byte_add(s.float_inputs()).cast(),
         }
     }
 
@@ -237,7 +237,7 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
     let quantised = QuantisedUnit::new(values, unit, s.is_exact(), s.has_offsets(), s.has_half_offsets());
     if unit * UNIT < s.padded_cols() {
         let words = quantised.words;
-        let at = inputs.fragments.bytes(unit * 16).cast::<u32>();
+        let at = inputs.fragments.byte_add(unit * 16).cast::<u32>();
         at.store_vector([words[0], words[1], words[2], words[3]]);
         if lane() == 0 {
             inputs.scales.at(unit / WARP).store(quantised.scale);

@@ -176,7 +176,7 @@ fn load(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvShape) 
     let offsets = s.offsets();
     let mut producer = RingProducer::new(ring);
     let tiles = tiles(s);
-    let weights: Vec<_> = offsets.segments.iter().map(|&offset| operands.w.bytes(offset)).collect();
+    let weights: Vec<_> = offsets.segments.iter().map(|&offset| operands.w.byte_add(offset)).collect();
     if s.batched() {
         let [mut first, end] = tiles[0];
         while first < end {
@@ -202,7 +202,7 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
     let tiles = tiles(s);
     let inputs = Inputs::new(0, s);
     // Work that does not depend on the inputs comes before the wait for them.
-    let partial = shared.bytes(map.partial).cast::<f32>();
+    let partial = shared.byte_add(map.partial).cast::<f32>();
     let lane_map = LaneMap::new();
     let few = s.is_few().then(|| FewInputs::new(&lane_map, s));
     let multiplier = Multiplier { inputs: &inputs, few: few.as_ref(), lane_map: &lane_map, s };
@@ -248,7 +248,7 @@ fn prologue<'a>(
 ) -> Epilogue<'a> {
     let mut epilogue = Epilogue::new(*operands, tiles, s);
     let norm = if s.normed() {
-        inputs::norm_weights(operands.w.bytes(s.offsets().norm).cast(), s)
+        inputs::norm_weights(operands.w.byte_add(s.offsets().norm).cast(), s)
     } else {
         Vec::new()
     };
@@ -304,7 +304,7 @@ fn dot_run(
         if stage_group == warp_index() / units_per_stage {
             stage.wait();
             if unit < units {
-                let block = stage.data().bytes(warp_index() % units_per_stage * unit_bytes);
+                let block = stage.data().byte_add(warp_index() % units_per_stage * unit_bytes);
                 let within_tile = unit % units_per_tile;
                 let to = partial.at(unit * (s.unit_steps(layout.ty) * s.step_sums()));
                 if let Some(few) = multiplier.few {
@@ -350,7 +350,7 @@ fn dot_unit(
         }
     };
     let step = multiplier.s.step(ty) as usize;
-    let blocks: Vec<_> = (0..inputs.len() as u32).map(|i| block.bytes(i * ty.block_bytes())).collect();
+    let blocks: Vec<_> = (0..inputs.len() as u32).map(|i| block.byte_add(i * ty.block_bytes())).collect();
     let steps = blocks.chunks(step).zip(inputs.chunks(step));
     steps.map(|(blocks, inputs)| dot_step(blocks, ty, inputs, multiplier.lane_map)).collect()
 }

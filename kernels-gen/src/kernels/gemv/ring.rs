@@ -114,7 +114,7 @@ pub(super) fn rounds(s: &GemvShape, layout: &Layout, tiles: [Val<u32>; 2]) -> Va
 pub(super) fn stream(run: &TileRun<'_>, producer: &mut RingProducer, s: &GemvShape) {
     let schedule = &s.schedule;
     let stage = schedule.units_per_stage() * s.depth() * run.layout.ty.block_bytes();
-    let from = run.weights.bytes(mul_wide(run.tiles[0], run.layout.tile_bytes()));
+    let from = run.weights.byte_add(mul_wide(run.tiles[0], run.layout.tile_bytes()));
     let total = (run.tiles[1] - run.tiles[0]) * run.layout.tile_bytes();
     let pads = schedule.pads(s.units(run.layout));
     let end = if pads { rounds(s, run.layout, run.tiles) * (stage * schedule.groups) } else { total };
@@ -125,12 +125,12 @@ pub(super) fn stream(run: &TileRun<'_>, producer: &mut RingProducer, s: &GemvSha
         if pads {
             producer.acquire(bytes, schedule);
             if bytes > 0 {
-                producer.next.copy(0, from.bytes(at), bytes, policy(schedule));
+                producer.next.copy(0, from.byte_add(at), bytes, policy(schedule));
             }
             producer.next.commit();
             producer.next.advance();
         } else {
-            producer.copy_stage(from.bytes(at), bytes, schedule);
+            producer.copy_stage(from.byte_add(at), bytes, schedule);
         }
         at += stage;
     }

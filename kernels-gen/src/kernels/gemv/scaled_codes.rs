@@ -16,7 +16,7 @@ use crate::weights::{BlockPart, WeightType};
 /// The factors of H and L, 64·d and d / 4, for rows g and g + 8.
 #[device]
 pub(super) fn byte_factors(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> SuperFactors {
-    let d = halves(block.bytes(ty.part(BlockPart::Head)).bytes(map.group * 4));
+    let d = halves(block.byte_add(ty.part(BlockPart::Head)).byte_add(map.group * 4));
     SuperFactors { first: d.map(|d| d * 64.0), second: d.map(|d| d * 0.25) }
 }
 
@@ -26,7 +26,7 @@ pub(super) struct LaneScales([Val<u32>; 2]);
 impl LaneScales {
     #[device]
     pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> LaneScales {
-        let at = block.bytes(ty.part(BlockPart::Scales8)).bytes(map.scales_lane() * 8);
+        let at = block.byte_add(ty.part(BlockPart::Scales8)).byte_add(map.scales_lane() * 8);
         LaneScales(at.cast::<u32>().load_vector::<2>())
     }
 
@@ -59,7 +59,7 @@ pub(super) struct WideChunk {
 impl RowScales {
     #[device]
     pub fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> RowScales {
-        let at = block.bytes(ty.part(BlockPart::Scales8)).bytes(map.group * 32).cast::<u32>();
+        let at = block.byte_add(ty.part(BlockPart::Scales8)).byte_add(map.group * 32).cast::<u32>();
         RowScales([at, at.at(4)].into_iter().flat_map(|at| at.load_vector::<4>()).collect())
     }
 

@@ -1,6 +1,8 @@
 //! Bandwidth of each matrix kernel of a plan when the kernel runs alone: an upper bound for decoding.
 
-use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, LaunchRole, PartForm, Plan};
+use bespoke_kernels::plan::{
+    Argument, ArgumentAccess, BufferKind, Launch as Planned, LaunchRole, PartForm, Plan,
+};
 
 use crate::device::{Allocation, Kind, Launch};
 use crate::engine::{Engine, EngineError, bind};
@@ -62,7 +64,7 @@ fn holds_matrix(plan: &Plan, arg: &Argument) -> bool {
 /// Whether a launch writes the state record.
 fn writes_state(plan: &Plan, launch: &Planned) -> bool {
     let state = |arg: &&Argument| plan.buffers[arg.buffer].kind == BufferKind::State;
-    launch.args.iter().filter(state).any(|arg| arg.access != Access::Read)
+    launch.args.iter().filter(state).any(|arg| arg.access != ArgumentAccess::Read)
 }
 
 /// Measured time of one matrix kernel of a plan.

@@ -17,7 +17,7 @@ const MAX_SCOPES: usize = 256;
 
 /// Declarations in one `{ }` scope of a function body.
 #[derive(Default)]
-pub(super) struct Scope {
+pub(super) struct LexicalScope {
     pub(super) id: usize,
     /// All names declared in the scope.
     pub(super) names: Names,
@@ -35,7 +35,7 @@ pub(super) struct Scope {
 pub(super) struct Body<'p, 'a> {
     pub(super) parser: &'p mut Parser<'a>,
     pub(super) function: &'p mut Function,
-    pub(super) scopes: Vec<Scope>,
+    pub(super) scopes: Vec<LexicalScope>,
     /// Whether the function is a kernel.
     pub(super) is_kernel: bool,
     /// Location of the last `.loc`: an index into [`Function::locations`].
@@ -65,7 +65,7 @@ pub(super) fn parse(
 ) -> Result<(), ParseError> {
     parser.expect('{')?;
     function.scopes.push(0);
-    let mut outer = Scope { names, ..Scope::default() };
+    let mut outer = LexicalScope { names, ..LexicalScope::default() };
     for formal in function.params.iter().chain(&function.returns) {
         if let Some(register) = formal.register {
             outer.registers.insert(formal.name.clone(), register);
@@ -113,7 +113,7 @@ impl Body<'_, '_> {
                 let parent = self.scopes.last().map_or(0, |scope| scope.id);
                 let id = self.function.scopes.len();
                 self.function.scopes.push(parent);
-                self.scopes.push(Scope { id, ..Scope::default() });
+                self.scopes.push(LexicalScope { id, ..LexicalScope::default() });
                 Ok(())
             }
             (Token::Punct('}'), _) => {

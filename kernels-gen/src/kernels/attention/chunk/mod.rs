@@ -249,8 +249,9 @@ fn load_query(
     // Groups after the last one have no rows.
     let group = (row / ROW_GROUP).min((s.tokens - 1) / ROW_GROUP);
     let at = mul_wide(group * s.heads + head, s.steps() * 512);
-    let at = operands.queries.bytes(at).bytes(lane() * 16);
-    let step = |step: u32| FragmentA::from_registers(at.bytes(step * 512).cast::<u32>().load_vector::<4>());
+    let at = operands.queries.byte_add(at).byte_add(lane() * 16);
+    let step =
+        |step: u32| FragmentA::from_registers(at.byte_add(step * 512).cast::<u32>().load_vector::<4>());
     (0..s.steps()).map(step).collect()
 }
 
@@ -263,7 +264,7 @@ fn store(running: &Running, first: Val<u32>, head: Val<u32>, operands: &Operands
         let mut exists = row < s.tokens;
         exists &= state::exists(operands.state, row.min(s.tokens - 1));
         if exists {
-            let y = operands.y.bytes(mul_wide(row, s.y_width() * 4)).at(head * s.head_dim);
+            let y = operands.y.byte_add(mul_wide(row, s.y_width() * 4)).at(head * s.head_dim);
             let y = y.at((lane() & 3) * 2);
             for (at, pair) in (0u32..).zip(outputs) {
                 y.at(at * 8).store_vector(pair);

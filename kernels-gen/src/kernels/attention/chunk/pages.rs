@@ -54,7 +54,7 @@ fn by_warp(pages: [Val<u32>; 2], query: &Query, ranges: &Ranges, progress: &mut 
         let mut within = val(0u32);
         while within < PAGE {
             let first = page * PAGE + within;
-            let at = progress.consumer.data().bytes(within * a.position_bytes());
+            let at = progress.consumer.data().byte_add(within * a.position_bytes());
             if ranges.some_attend(first, s.unit()) {
                 attend_to_unit(at, first, query, ranges, &mut progress.running, block);
             }

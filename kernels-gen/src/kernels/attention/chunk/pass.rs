@@ -99,8 +99,8 @@ pub(super) fn load_next(feed: &mut Feed, block: &Block<'_>) {
             let (kv_head, bytes) = (block_index() * a.heads_per_block / a.group(), a.page_bytes());
             let at = mul_wide(feed.table.at(feed.pages[0]).load() * a.kv_heads + kv_head, bytes);
             feed.producer.acquire(bytes * 2);
-            feed.producer.copy(0, block.operands.keys.bytes(at), bytes, None);
-            feed.producer.copy(bytes, block.operands.values.bytes(at), bytes, None);
+            feed.producer.copy(0, block.operands.keys.byte_add(at), bytes, None);
+            feed.producer.copy(bytes, block.operands.values.byte_add(at), bytes, None);
             feed.producer.commit();
             feed.producer.advance();
             feed.pages[0] += 1;

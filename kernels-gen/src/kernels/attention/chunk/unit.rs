@@ -145,7 +145,7 @@ pub(super) fn scores(
 ) -> Vec<FragmentC<f32>> {
     let mut scores = vec![FragmentC::<f32>::zero(); 2 * UNIT_TILES as usize];
     for tile in 0..UNIT_TILES {
-        let reader = TileReader::of_keys(at.bytes(tile * s.tile_bytes()), s);
+        let reader = TileReader::of_keys(at.byte_add(tile * s.tile_bytes()), s);
         for (step, &query) in (0u32..).zip(query) {
             for (half, keys) in reader.fragments(step).into_iter().enumerate() {
                 let score = &mut scores[2 * tile as usize + half];
@@ -167,7 +167,7 @@ pub(super) fn add_values(
 ) {
     let own = first_of_lane(first);
     for (tile, &weights) in (0u32..).zip(weights) {
-        let keys = at.bytes(tile * s.tile_bytes());
+        let keys = at.byte_add(tile * s.tile_bytes());
         let reader = TileReader::of_keys(keys, s).of_values(keys, s);
         let masks = ranges.map(|ranges| [0u32, 8].map(|half| ranges.mask(own + (tile * TILE + half))));
         for step in 0..s.steps() {
@@ -193,7 +193,7 @@ pub(super) fn start_scores(
     s: &AttentionShape,
 ) -> RunningSums {
     let keys = MatrixDescriptor::new(at.cast::<f16>(), 128, s.half_tile_bytes());
-    let product = |(step, &query): (u32, &FragmentA<f16, 4>)| (query, keys.bytes(step * 256));
+    let product = |(step, &query): (u32, &FragmentA<f16, 4>)| (query, keys.byte_add(step * 256));
     let products: Vec<_> = (0u32..).zip(query).map(product).collect();
     start_products(super::PAGE, &products)
 }
@@ -206,9 +206,9 @@ pub(super) fn start_adding_values(
     running: &mut Running,
     s: &AttentionShape,
 ) -> RunningSums {
-    let values = MatrixDescriptor::new(at.bytes(s.part_bytes()).cast::<f16>(), s.half_tile_bytes(), 128);
+    let values = MatrixDescriptor::new(at.byte_add(s.part_bytes()).cast::<f16>(), s.half_tile_bytes(), 128);
     let product =
-        |(tile, &weights): (u32, &FragmentA<f16, 4>)| (weights, values.bytes(tile * s.tile_bytes()));
+        |(tile, &weights): (u32, &FragmentA<f16, 4>)| (weights, values.byte_add(tile * s.tile_bytes()));
     let products: Vec<_> = (0u32..).zip(weights).map(product).collect();
     let sums = WarpgroupSums::from_fragments(std::mem::take(&mut running.numerators));
     sums.multiply(&products)
@@ -219,13 +219,13 @@ pub(super) fn start_adding_values(
 #[device]
 pub(super) fn clear_stale_values(at: Ptr<Shared, u8>, first: Val<u32>, ranges: &Ranges, chunk: &ChunkShape) {
     let s = &chunk.attention;
-    let values = at.bytes(s.part_bytes());
+    let values = at.byte_add(s.part_bytes());
     // A row of a core matrix has an element of eight positions.
     let rows = super::PAGE / 8 * s.head_dim;
     let mut row = thread_index();
     while row < rows {
         let positions = first + row / s.head_dim * 8;
-        let words = values.bytes(row * 16).cast::<u32>();
+        let words = values.byte_add(row * 16).cast::<u32>();
         let masks: [Val<u32>; 4] = std::array::from_fn(|i| ranges.mask(positions + 2 * i as u32));
         let cleared = words.load_vector::<4>();
         words.store_vector::<4>(std::array::from_fn(|i| cleared[i] & masks[i]));

@@ -91,14 +91,14 @@ fn compute_factors(operands: &Operands, eps: f32, s: &GemvShape) {
     while token < s.tokens {
         let mut sum = val(0.0f32);
         if s.is_prepared() {
-            let at = operands.x.cast::<u8>().bytes(layout.bytes()).cast::<f32>().at(token * squares);
+            let at = operands.x.cast::<u8>().byte_add(layout.bytes()).cast::<f32>().at(token * squares);
             sum = (1..squares).fold(at.load(), |sum, group| sum + at.at(group).load());
         } else {
-            let at = shared.bytes(map.squares).cast::<f32>().at(token * squares);
+            let at = shared.byte_add(map.squares).cast::<f32>().at(token * squares);
             sum = (1..squares).fold(at.load(), |sum, group| sum + at.at(group).load());
         }
         let factor = (sum * (1.0 / s.cols as f32) + eps).rsqrt_approx();
-        shared.bytes(map.factors).cast::<f32>().at(token).store(factor);
+        shared.byte_add(map.factors).cast::<f32>().at(token).store(factor);
         token += s.consumers();
     }
 }
@@ -112,8 +112,8 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
     let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
     let steps = super::units_in(slice, layout, s) * s.unit_steps(layout.ty);
     let most = s.most_slice_steps();
-    let partial = shared.bytes(map.partial).cast::<f32>().at(place * held * most * of_tile);
-    let totals = shared.bytes(map.totals).cast::<f32>().at(place * held * of_tile);
+    let partial = shared.byte_add(map.partial).cast::<f32>().at(place * held * most * of_tile);
+    let totals = shared.byte_add(map.totals).cast::<f32>().at(place * held * of_tile);
     for part in 0..s.column_parts() {
         // The part's steps among those of the slice; `earlier` is 0 if none of its steps are in earlier slices.
         let [mut first, mut end, mut earlier] = [val(0u32), steps, slice];
@@ -164,7 +164,7 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
 #[device]
 fn totals(rows: &Rows, tile: Val<u32>, index: Val<u32>, s: &GemvShape) -> Ptr<Shared, f32> {
     let tile = tile + rows.place * s.schedule.several.tiles;
-    dynamic_shared::<u8>().bytes(s.token_map().totals).cast::<f32>().at(tile * s.tile_sums() + index)
+    dynamic_shared::<u8>().byte_add(s.token_map().totals).cast::<f32>().at(tile * s.tile_sums() + index)
 }
 
 /// The sum of an output.
@@ -177,7 +177,7 @@ fn sum(rows: &Rows, at: &Element, s: &GemvShape) -> Val<f32> {
     }
     let (most, of_tile) = (s.most_slice_steps(), s.tile_sums());
     let tile = (at.tile + rows.place * s.schedule.several.tiles) * (most * of_tile);
-    let from = dynamic_shared::<u8>().bytes(s.token_map().partial).cast::<f32>().at(tile + at.index);
+    let from = dynamic_shared::<u8>().byte_add(s.token_map().partial).cast::<f32>().at(tile + at.index);
     let borders = [0, s.first_part(&rows.layout), s.steps(&rows.layout)];
     let parts = borders.windows(2).take(s.column_parts() as usize);
     let parts = parts.map(|part| add_steps(from.at(part[0] * of_tile), of_tile, part[1] - part[0]));
@@ -268,7 +268,7 @@ impl Element {
 /// The result of an output before the residual is added, from its sum in each segment: one, or gate and up.
 #[device]
 fn result(at: &Element, batch: &[&Rows], sums: &[Val<f32>], operands: &Operands, s: &GemvShape) -> Val<f32> {
-    let factors = dynamic_shared::<u8>().bytes(s.token_map().factors).cast::<f32>();
+    let factors = dynamic_shared::<u8>().byte_add(s.token_map().factors).cast::<f32>();
     let product = |segment: usize| {
         let mut sum = sums[segment];
         if s.normed() {
@@ -406,7 +406,7 @@ fn gated(activation: Activation, gate: Val<f32>, up: Val<f32>) -> Val<f32> {
 #[device]
 fn best_of_warp(warp: Val<u32>, s: &GemvShape) -> (Ptr<Shared, f32>, Ptr<Shared, u32>) {
     let tokens = s.input_layout().padded_tokens();
-    let best = dynamic_shared::<u8>().bytes(s.token_map().best);
+    let best = dynamic_shared::<u8>().byte_add(s.token_map().best);
     let values = best.cast::<f32>().at(warp * tokens);
     (values, best.cast::<u32>().at(s.schedule.warps * tokens).at(warp * tokens))
 }

@@ -283,27 +283,27 @@ pub(crate) fn store_unit<S: Space>(
     }
     if granule < layout.granules {
         let record = granule * layout.granule_bytes() + token / GROUP * layout.record_bytes();
-        let to = to.bytes(record);
+        let to = to.byte_add(record);
         let row = token % GROUP;
         let (part, chunk) = (unit & 3, (unit >> 2) & 3);
         if let Some(quantised) = &quantised {
             // The lanes of the first half of the chunk have high bytes, those of the second half low bytes.
             let column = row * 2 + (part >> 1);
             let lane = column * 4 + (part & 1) * 2;
-            let at = to.bytes((chunk >> 1) * 512 + lane * 16 + (chunk & 1) * 8).cast::<u32>();
+            let at = to.byte_add((chunk >> 1) * 512 + lane * 16 + (chunk & 1) * 8).cast::<u32>();
             at.store_vector([quantised.words[0], quantised.words[1]]);
             at.at(4).store_vector([quantised.words[2], quantised.words[3]]);
             if (unit & 15) == 0 {
-                to.bytes(SCALES).bytes(row * 4).cast::<f32>().store(quantised.scale);
+                to.byte_add(SCALES).byte_add(row * 4).cast::<f32>().store(quantised.scale);
             }
             if let Some(sum) = quantised.sum {
                 if part == 0 {
                     if forms.sums {
-                        to.bytes(layout.sums()).bytes(row * 16 + chunk * 4).cast::<i32>().store(sum);
+                        to.byte_add(layout.sums()).byte_add(row * 16 + chunk * 4).cast::<i32>().store(sum);
                     }
                     if forms.mins {
                         // The lanes of the two columns that have the four bytes of this chunk.
-                        let at = to.bytes(layout.mins()).bytes(row * 32 + chunk * 4).cast::<u32>();
+                        let at = to.byte_add(layout.mins()).byte_add(row * 32 + chunk * 4).cast::<u32>();
                         let [high, low] = min_words(sum);
                         at.store(high);
                         at.at(4).store(low);
@@ -313,13 +313,13 @@ pub(crate) fn store_unit<S: Space>(
             if let Some(sum) = quantised.half_sum {
                 if (part & 1) == 0 {
                     let half = row * 32 + chunk * 8 + (part >> 1) * 4;
-                    to.bytes(layout.half_sums()).bytes(half).cast::<i32>().store(sum);
+                    to.byte_add(layout.half_sums()).byte_add(half).cast::<i32>().store(sum);
                 }
             }
         }
         if forms.floats {
             let column = (unit % (GRANULE / UNIT)) * UNIT;
-            let at = to.bytes(layout.floats()).bytes((row * GRANULE + column) * 4).cast::<f32>();
+            let at = to.byte_add(layout.floats()).byte_add((row * GRANULE + column) * 4).cast::<f32>();
             at.store_vector([values[0], values[1], values[2], values[3]]);
             at.at(4).store_vector([values[4], values[5], values[6], values[7]]);
         }
@@ -347,36 +347,36 @@ fn store_halves<S: Space>(
         // The sums of the token's chunks, and the token's scale.
         let (mut sums, mut scales) = (to, to);
         if layout.block_tokens == 0 {
-            let granule = to.bytes(granule * layout.granule_bytes());
-            let to = granule.bytes(block * layout.record_bytes());
-            let at = to.bytes(chunk * 256 + within * 64);
+            let granule = to.byte_add(granule * layout.granule_bytes());
+            let to = granule.byte_add(block * layout.record_bytes());
+            let at = to.byte_add(chunk * 256 + within * 64);
             if forms.short_halves {
-                let at = at.bytes((part & 1) * 32 + (part >> 1) * 8).cast::<u32>();
+                let at = at.byte_add((part & 1) * 32 + (part >> 1) * 8).cast::<u32>();
                 at.store_vector([alternate[0], alternate[1]]);
                 at.at(4).store_vector([alternate[2], alternate[3]]);
             }
             if forms.long_halves {
                 let words = [neighbours[0], neighbours[1], neighbours[2], neighbours[3]];
-                at.bytes(part * 16).bytes(second).cast::<u32>().store_vector(words);
+                at.byte_add(part * 16).byte_add(second).cast::<u32>().store_vector(words);
             }
-            sums = to.bytes(layout.half_mins()).bytes(within * 16);
-            scales = granule.bytes(layout.half_scales()).bytes(token * 4);
+            sums = to.byte_add(layout.half_mins()).byte_add(within * 16);
+            scales = granule.byte_add(layout.half_scales()).byte_add(token * 4);
         } else {
-            let to = to.bytes(block * layout.block_bytes() + granule * layout.granule_bytes());
+            let to = to.byte_add(block * layout.block_bytes() + granule * layout.granule_bytes());
             let group = within / GROUP;
             let column = (group >> 1) * 8 + within % GROUP * 2 + (group & 1);
             // The 16 bytes of a column in one quarter of the chunk, and in the next.
             let quarter = tokens * 16;
-            let at = to.bytes(chunk * (tokens * 64) + column * 16);
-            let at = at.bytes((part >> 1) * (2 * quarter) + (part & 1) * 8).cast::<u32>();
+            let at = to.byte_add(chunk * (tokens * 64) + column * 16);
+            let at = at.byte_add((part >> 1) * (2 * quarter) + (part & 1) * 8).cast::<u32>();
             at.store_vector([alternate[0], alternate[2]]);
-            at.bytes(quarter).store_vector([alternate[1], alternate[3]]);
-            sums = to.bytes(layout.block_mins()).bytes(column * 16);
-            scales = to.bytes(layout.block_scales()).bytes(layout.block_scale(within) * 4);
+            at.byte_add(quarter).store_vector([alternate[1], alternate[3]]);
+            sums = to.byte_add(layout.block_mins()).byte_add(column * 16);
+            scales = to.byte_add(layout.block_scales()).byte_add(layout.block_scale(within) * 4);
         }
         if let Some(sum) = sum {
             if part == 0 {
-                sums.bytes(chunk * 4).cast::<u32>().store(sum);
+                sums.byte_add(chunk * 4).cast::<u32>().store(sum);
             }
         }
         if (unit & 15) == 0 {
@@ -396,25 +396,25 @@ fn store_in_block<S: Space>(
 ) {
     let granule = unit / (GRANULE / UNIT);
     let (block, within) = (token / layout.block_tokens, token % layout.block_tokens);
-    let to = to.bytes(block * layout.block_bytes() + granule * layout.granule_bytes());
+    let to = to.byte_add(block * layout.block_bytes() + granule * layout.granule_bytes());
     let (part, chunk) = (unit & 3, (unit >> 2) & 3);
     let columns = layout.block_columns();
     // The lanes of the first half of the chunk have high bytes, those of the second half low bytes.
     let column = within * 2 + (part >> 1);
-    let at = to.bytes(chunk * (columns * 32) + column * 16 + (part & 1) * 8).cast::<u32>();
+    let at = to.byte_add(chunk * (columns * 32) + column * 16 + (part & 1) * 8).cast::<u32>();
     at.store_vector([quantised.words[0], quantised.words[2]]);
-    at.bytes(columns * 16).store_vector([quantised.words[1], quantised.words[3]]);
+    at.byte_add(columns * 16).store_vector([quantised.words[1], quantised.words[3]]);
     if (unit & 15) == 0 {
-        let scales = to.bytes(layout.block_scales()).cast::<f32>();
+        let scales = to.byte_add(layout.block_scales()).cast::<f32>();
         scales.at(layout.block_scale(within)).store(quantised.scale);
     }
     if layout.forms.mins {
         let sum = quantised.sum.expect("the sum of a chunk");
         if part == 0 {
-            let at = to.bytes(layout.block_mins()).bytes(within * 32 + chunk * 4).cast::<u32>();
+            let at = to.byte_add(layout.block_mins()).byte_add(within * 32 + chunk * 4).cast::<u32>();
             let [high, low] = min_words(sum);
             at.store(high);
-            at.bytes(16).store(low);
+            at.byte_add(16).store(low);
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn rings(s: &GemvShape) -> Rings {
     let ring = |stages, stage_bytes, warps: u32, at: u32| {
         let copy = s.schedule.copy.engine();
         let shape = PipelineShape { stages, stage_bytes, consumers: Consumers::Threads(warps * WARP), copy };
-        Pipeline::new(shape, dynamic_shared().bytes(at), mbarrier_array(shape.barriers()))
+        Pipeline::new(shape, dynamic_shared().byte_add(at), mbarrier_array(shape.barriers()))
     };
     let weights = ring(s.schedule.stages, s.stage_bytes(), s.warps_per_stage(), 0);
     let inputs = s
@@ -93,7 +93,7 @@ pub(super) fn load_weights(operands: &Operands, rings: Rings, tiles: &[[Val<u32>
                         let weights = operands.w;
                         warpgroup::stream_slice(weights, &offsets, layout, tiles, slice, &mut producer, s);
                     } else {
-                        let weights = operands.w.bytes(offsets[0]);
+                        let weights = operands.w.byte_add(offsets[0]);
                         stream_slice(weights, layout, tiles, slice, &mut producer, s);
                     }
                 }
@@ -128,17 +128,17 @@ fn stream_slice(
     let unit_bytes = s.depth() * layout.ty.block_bytes();
     let bytes = units_in(slice, layout, s) * unit_bytes;
     let strip = s.strip() * unit_bytes;
-    let mut from = weights.bytes(mul_wide(tiles[0], layout.tile_bytes()));
-    from = from.bytes(slice * (s.slice_units(layout) * unit_bytes));
+    let mut from = weights.byte_add(mul_wide(tiles[0], layout.tile_bytes()));
+    from = from.byte_add(slice * (s.slice_units(layout) * unit_bytes));
     let mut tile = tiles[0];
     while tile < tiles[1] {
         let mut at = val(0u32);
         while at < bytes {
             let size = (bytes - at).min(strip);
-            producer.copy_stage(from.bytes(at), size, &s.schedule);
+            producer.copy_stage(from.byte_add(at), size, &s.schedule);
             at += strip;
         }
-        from = from.bytes(layout.tile_bytes());
+        from = from.byte_add(layout.tile_bytes());
         tile += 1;
     }
     // Each group of warps gets the same number of stages.
@@ -158,7 +158,7 @@ pub(super) fn load_inputs(operands: &Operands, rings: Rings, tiles: &[[Val<u32>;
     let granules = s.schedule.several.slice / GRANULE;
     let mut x = operands.x.cast::<u8>();
     if s.schedule.several.blocks > 1 {
-        x = x.bytes(mul_wide(block_index_y(), layout.block_bytes()));
+        x = x.byte_add(mul_wide(block_index_y(), layout.block_bytes()));
     }
     s.schedule.trigger.wait();
     let mut producer = ring.producer(lane());
@@ -180,7 +180,7 @@ pub(super) fn load_inputs(operands: &Operands, rings: Rings, tiles: &[[Val<u32>;
             while granule < last {
                 let bytes = (last - granule).min(granules) * layout.granule_bytes();
                 producer.acquire(bytes);
-                let from = x.bytes(mul_wide(granule, layout.granule_bytes()));
+                let from = x.byte_add(mul_wide(granule, layout.granule_bytes()));
                 producer.copy(0, from, bytes, None);
                 producer.commit();
                 producer.advance();
@@ -216,13 +216,13 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
             let [first_slice, slices] = s.cta_slices();
             let mut slice = first_slice;
             while slice < slices {
-                let mut from = shared.bytes(map.inputs);
+                let mut from = shared.byte_add(map.inputs);
                 if s.is_prepared() {
                     inputs.wait();
                     from = inputs.data();
                 }
                 let sums = if s.accumulates() { map.totals } else { map.partial };
-                let mut partial = shared.bytes(sums).cast::<f32>();
+                let mut partial = shared.byte_add(sums).cast::<f32>();
                 for segments in s.runs(&batch) {
                     let run = SliceRun {
                         layout: &layouts[segments[0]],
@@ -327,13 +327,13 @@ fn dot_slice(
         stage.wait();
         let (tile, unit) = (index / strips, index % strips * strip + own);
         if (index < stages) & (unit < units) {
-            let block = stage.data().bytes(own * unit_bytes);
+            let block = stage.data().byte_add(own * unit_bytes);
             let sums = partial.at(tile * (s.most_slice_steps() * s.tile_sums())).at(lane());
             let steps = s.unit_steps(ty);
             for step in 0..steps {
                 let blocks = s.step(ty);
                 let weights = StepWeights::load(
-                    block.bytes(step * blocks * ty.block_bytes()),
+                    block.byte_add(step * blocks * ty.block_bytes()),
                     ty,
                     blocks,
                     s.arithmetic,
@@ -344,7 +344,7 @@ fn dot_slice(
                     stage.release();
                 }
                 let column = unit * s.unit_cols(layout) + step * blocks * ty.block_cols();
-                let records = run.inputs.bytes(column / GRANULE * input_layout.granule_bytes());
+                let records = run.inputs.byte_add(column / GRANULE * input_layout.granule_bytes());
                 let place = unit * s.unit_steps(ty) + step;
                 let (mut is_first, mut sums) = ((run.slice == 0) & (step == 0), sums);
                 if !s.accumulates() {
@@ -400,10 +400,10 @@ fn multiply_groups(
     let end = end.min(layout.groups());
     let mut group = first;
     while group < end {
-        let record = |next: u32| operand.records.bytes((group + next) * layout.record_bytes());
+        let record = |next: u32| operand.records.byte_add((group + next) * layout.record_bytes());
         let sums: Vec<_> = if s.has_halves() {
             let second = if at_once > 1 { layout.record_bytes() } else { 0 };
-            let scales = operand.records.bytes(layout.half_scales()).cast::<f32>().at(group * GROUP);
+            let scales = operand.records.byte_add(layout.half_scales()).cast::<f32>().at(group * GROUP);
             let pair = |first: u32| {
                 let inputs = PairInputs { record: record(first), second, scales: scales.at(first * GROUP) };
                 operand.weights.dot_pair(operand.ty, &inputs, operand.column, &layout, lane_map)
@@ -439,7 +439,7 @@ fn fill(operands: &Operands, s: &GemvShape) {
     let unit = |pass: u32| thread_index() + pass * s.consumers();
     let mut norm = Vec::new();
     if s.normed() {
-        let weights = operands.w.bytes(s.offsets().norm).cast();
+        let weights = operands.w.byte_add(s.offsets().norm).cast();
         for pass in 0..passes {
             norm.push(load_unit(weights, unit(pass), s.cols));
         }
@@ -462,12 +462,12 @@ fn fill(operands: &Operands, s: &GemvShape) {
                 let sum = sum_of_squares(&values);
                 let group = unit(pass) / WARP;
                 if (lane() == 0) & (group < layout.squares()) {
-                    let squares = shared.bytes(map.squares).cast::<f32>();
+                    let squares = shared.byte_add(map.squares).cast::<f32>();
                     squares.at(group + token * layout.squares()).store(sum);
                 }
                 values = values.iter().zip(&norm[pass as usize]).map(|(&value, &n)| value * n).collect();
             }
-            store_unit(&values, unit(pass), val(token), shared.bytes(map.inputs), &layout);
+            store_unit(&values, unit(pass), val(token), shared.byte_add(map.inputs), &layout);
         }
     }
 }

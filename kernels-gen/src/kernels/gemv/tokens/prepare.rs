@@ -63,16 +63,16 @@ pub fn prepare(
     s.trigger.wait();
     let mut values = vec![val(0.0f32); UNIT as usize];
     if layout.padded_tokens() == layout.tokens {
-        values = load_unit(x.bytes(mul_wide(token, s.cols * 4)), unit, s.cols);
+        values = load_unit(x.byte_add(mul_wide(token, s.cols * 4)), unit, s.cols);
     } else {
         if token < layout.tokens {
-            values = load_unit(x.bytes(mul_wide(token, s.cols * 4)), unit, s.cols);
+            values = load_unit(x.byte_add(mul_wide(token, s.cols * 4)), unit, s.cols);
         }
     }
     if let Some(weights) = weights {
         let sum = sum_of_squares(&values);
         if lane() == 0 {
-            y.bytes(layout.bytes()).cast::<f32>().at(warp).store(sum);
+            y.byte_add(layout.bytes()).cast::<f32>().at(warp).store(sum);
         }
         values = values.iter().zip(&weights).map(|(&value, &weight)| value * weight).collect();
     }

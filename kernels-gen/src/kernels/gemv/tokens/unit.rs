@@ -121,11 +121,11 @@ impl Exact {
     /// The products with a group of four tokens; see [`StepWeights::dot`].
     #[device]
     fn dot(&self, ty: WeightType, record: Ptr<Shared, u8>, layout: &InputLayout, map: &LaneMap) -> Sums {
-        let granules =
-            [0, 1].map(|index| Granule::load(record.bytes(index * layout.granule_bytes()), ty, layout, map));
+        let granules = [0, 1]
+            .map(|index| Granule::load(record.byte_add(index * layout.granule_bytes()), ty, layout, map));
         let min_word = [0, 1].map(|index| {
-            let at = record.bytes(index * layout.granule_bytes() + layout.mins());
-            at.bytes(lane() * 4).cast::<u32>().load()
+            let at = record.byte_add(index * layout.granule_bytes() + layout.mins());
+            at.byte_add(lane() * 4).cast::<u32>().load()
         });
         let mut totals: Option<Pair> = None;
         for groups in [0usize, 1].chunks(ty.exact_groups() as usize) {
@@ -178,8 +178,8 @@ impl Wide {
     /// The products with a group of four tokens; see [`StepWeights::dot`].
     #[device]
     fn dot(&self, ty: WeightType, record: Ptr<Shared, u8>, layout: &InputLayout, map: &LaneMap) -> Sums {
-        let granules =
-            [0, 1].map(|index| Granule::load(record.bytes(index * layout.granule_bytes()), ty, layout, map));
+        let granules = [0, 1]
+            .map(|index| Granule::load(record.byte_add(index * layout.granule_bytes()), ty, layout, map));
         let columns: Vec<_> = granules.iter().flat_map(|granule| granule.columns).collect();
         let mut sums = [[val(0i32); 2]; 2];
         for (chunk, &[a, b, c, d]) in self.chunks.iter().enumerate() {
@@ -212,7 +212,7 @@ impl StepWeights {
         if ty.has_wide_integers() {
             return StepWeights::Wide(Wide::load(at, ty, map));
         }
-        let blocks = (0..blocks).map(|block| (block, at.bytes(block * ty.block_bytes())));
+        let blocks = (0..blocks).map(|block| (block, at.byte_add(block * ty.block_bytes())));
         if !ty.is_quantised() {
             let runs = blocks.flat_map(|(index, block)| {
                 let first = index * ty.block_cols();
@@ -262,7 +262,7 @@ impl StepWeights {
         let signed = weights_are_signed(ty);
         let mut chains = [[val(0.0f32); 2]; 4];
         let granule =
-            |index: u32| Granule::load(record.bytes(index * layout.granule_bytes()), ty, layout, map);
+            |index: u32| Granule::load(record.byte_add(index * layout.granule_bytes()), ty, layout, map);
         let mut scale = None;
         match self {
             StepWeights::Exact(exact) => return exact.dot(ty, record, layout, map),
@@ -331,19 +331,19 @@ impl StepWeights {
         };
         let &PairInputs { record, second, scales } = inputs;
         // Lane 4g + t has column g.
-        let own = record.bytes(((lane() >> 2) & 1) * second);
+        let own = record.byte_add(((lane() >> 2) & 1) * second);
         let row = lane() >> 3;
-        let inputs = own.bytes(row * 64 + map.quarter * 16).bytes(column * 8 + layout.halves(ty));
+        let inputs = own.byte_add(row * 64 + map.quarter * 16).byte_add(column * 8 + layout.halves(ty));
         let mut sums = FragmentC::<f32>::zero();
         for (chunk, fragments) in (0u32..).zip(&halves.chunks) {
-            let at = inputs.bytes(chunk / 4 * layout.granule_bytes() + chunk % 4 * 256);
+            let at = inputs.byte_add(chunk / 4 * layout.granule_bytes() + chunk % 4 * 256);
             let [a, b, c, d] = at.cast::<u32>().load_vector::<4>();
             sums = multiply(fragments[0], [a, b], sums);
             sums = multiply(fragments[1], [c, d], sums);
         }
         let mins = halves.mins.map(|mins| {
-            let at = own.bytes(row * 16 + map.quarter * 4).bytes(layout.half_mins()).cast::<u32>();
-            let words = [0, 1].map(|granule| at.bytes(granule * layout.granule_bytes()).load());
+            let at = own.byte_add(row * 16 + map.quarter * 4).byte_add(layout.half_mins()).cast::<u32>();
+            let words = [0, 1].map(|granule| at.byte_add(granule * layout.granule_bytes()).load());
             multiply(mins, words, FragmentC::zero()).0
         });
         let scales = scales.at(map.quarter);
@@ -394,17 +394,22 @@ struct Granule {
 impl Granule {
     #[device]
     fn load(record: Ptr<Shared, u8>, ty: WeightType, layout: &InputLayout, map: &LaneMap) -> Granule {
-        let lanes = record.bytes(lane() * 16);
+        let lanes = record.byte_add(lane() * 16);
         let [a, b, c, d] = lanes.cast::<u32>().load_vector::<4>();
-        let [e, f, g, h] = lanes.bytes(512).cast::<u32>().load_vector::<4>();
-        let scale = record.bytes(SCALES).bytes(map.quarter * 4).cast::<f32>().load();
+        let [e, f, g, h] = lanes.byte_add(512).cast::<u32>().load_vector::<4>();
+        let scale = record.byte_add(SCALES).byte_add(map.quarter * 4).cast::<f32>().load();
         let sums = if !ty.has_offset() || ty.exact_groups() > 0 {
             Vec::new()
         } else if ty.has_half_chunks() {
-            let at = record.bytes(layout.half_sums()).bytes(map.quarter * 32).cast::<i32>();
+            let at = record.byte_add(layout.half_sums()).byte_add(map.quarter * 32).cast::<i32>();
             at.load_vector::<4>().into_iter().chain(at.at(4).load_vector::<4>()).collect()
         } else {
-            record.bytes(layout.sums()).bytes(map.quarter * 16).cast::<i32>().load_vector::<4>().to_vec()
+            record
+                .byte_add(layout.sums())
+                .byte_add(map.quarter * 16)
+                .cast::<i32>()
+                .load_vector::<4>()
+                .to_vec()
         };
         let sums = sums.into_iter().map(|sum| sum.cast::<f32>()).collect();
         Granule { columns: [[a, b], [c, d], [e, f], [g, h]], scale, sums }
@@ -416,7 +421,7 @@ impl Granule {
 fn dot_floats(runs: &[FloatRun], record: Ptr<Shared, u8>, column: Val<u32>, layout: &InputLayout) -> Sums {
     let mut found = [val(0.0f32); 2];
     for token in 0..GROUP {
-        let inputs = record.bytes(layout.floats()).cast::<f32>().at(column + token * GRANULE);
+        let inputs = record.byte_add(layout.floats()).cast::<f32>().at(column + token * GRANULE);
         let mut sums = [val(0.0f32); 2];
         for run in runs {
             let at = inputs.at(run.column);

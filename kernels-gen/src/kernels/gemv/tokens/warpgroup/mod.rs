@@ -129,7 +129,7 @@ pub(super) fn stream_slice(
     let bytes = s.slice_units(layout) * s.depth() * layout.ty.block_bytes();
     // CTAs with other tokens read the same weights.
     let policy = if s.schedule.several.blocks > 1 { None } else { policy(&s.schedule) };
-    let weights = weights.bytes(mul_wide(tiles[0], layout.tile_bytes())).bytes(slice * bytes);
+    let weights = weights.byte_add(mul_wide(tiles[0], layout.tile_bytes())).byte_add(slice * bytes);
     let count = tiles[1] - tiles[0];
     let all = count * offsets.len() as u32;
     let mut place = val(0u32);
@@ -142,9 +142,9 @@ pub(super) fn stream_slice(
                     // A quad may have tiles of both segments.
                     let is_first = tile < count;
                     let tile = select(is_first, tile, tile - count);
-                    weights.bytes(tile_bytes(tile) + select(is_first, first, second))
+                    weights.byte_add(tile_bytes(tile) + select(is_first, first, second))
                 }
-                _ => weights.bytes(offsets[0]).bytes(tile_bytes(tile)),
+                _ => weights.byte_add(offsets[0]).byte_add(tile_bytes(tile)),
             }
         };
         let from: Vec<_> = (0..QUAD).map(address).collect();
@@ -185,8 +185,8 @@ pub(super) fn dot_slice(
         let to = totals.at(place * s.tile_sums()).at(lane() * 4);
         let mut unit = val(0u32);
         while unit < units {
-            let block = stage.data().bytes((slot * units + unit) * unit_bytes);
-            let record = run.inputs.bytes(unit * (GRANULES * granule_bytes));
+            let block = stage.data().byte_add((slot * units + unit) * unit_bytes);
+            let record = run.inputs.byte_add(unit * (GRANULES * granule_bytes));
             let step = Step { block, ty: layout.ty, record, map: lane_map, s };
             let sums = step.sums();
             if let Some(barriers) = run.turns {

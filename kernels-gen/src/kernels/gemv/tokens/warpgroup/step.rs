@@ -81,7 +81,7 @@ impl Step<'_> {
     /// The scales of the inputs, for token t of each pair of groups.
     fn scales(&self) -> Vec<[Val<f32>; 2]> {
         let (layout, groups) = (self.s.input_layout(), self.s.cta_groups());
-        let scales = self.record.bytes(layout.block_scales()).cast::<f32>().at(self.map.quarter * groups);
+        let scales = self.record.byte_add(layout.block_scales()).cast::<f32>().at(self.map.quarter * groups);
         if groups.is_multiple_of(4) {
             let four = |at: u32| scales.at(4 * at).load_vector::<4>();
             return (0..groups / 4).map(four).flat_map(|[a, b, c, d]| [[a, b], [c, d]]).collect();
@@ -94,13 +94,13 @@ impl Step<'_> {
         let (layout, ty) = (self.s.input_layout(), self.ty);
         let tokens = layout.block_tokens;
         let matrix = |chunk: u32| {
-            let granule = self.record.bytes(chunk / 4 * layout.granule_bytes() + layout.halves(ty));
-            MatrixDescriptor::new(granule.cast::<f16>(), tokens * 16, 128).bytes(chunk % 4 * (tokens * 64))
+            let granule = self.record.byte_add(chunk / 4 * layout.granule_bytes() + layout.halves(ty));
+            MatrixDescriptor::new(granule.cast::<f16>(), tokens * 16, 128).byte_add(chunk % 4 * (tokens * 64))
         };
         let operand = |words| FragmentA::<f16, 4>::from_registers(words);
         let mut step = HalfStep::load(self.block, ty, STEP / ty.block_cols(), self.map);
         let mins = step.mins().map(|mins| {
-            let at = self.record.bytes(layout.block_mins()).cast::<f16>();
+            let at = self.record.byte_add(layout.block_mins()).cast::<f16>();
             let at = MatrixDescriptor::new(at, layout.granule_bytes(), 128);
             start_products(tokens, &[(operand(mins), at)])
         });
@@ -108,7 +108,7 @@ impl Step<'_> {
         for pair in 0..step.pairs() {
             let products = |(odd, chunk): (u32, ChunkFragments)| {
                 let at = matrix(2 * pair + odd);
-                [0u32, 1].map(|half| (operand(chunk[half as usize]), at.bytes(half * (tokens * 32))))
+                [0u32, 1].map(|half| (operand(chunk[half as usize]), at.byte_add(half * (tokens * 32))))
             };
             let products: Vec<_> = (0..).zip(step.chunks(pair)).flat_map(products).collect();
             running = Some(match running {
@@ -140,7 +140,7 @@ impl Step<'_> {
     fn chunk(&self, chunk: u32) -> MatrixDescriptor<i8> {
         let columns = self.columns();
         let at = chunk / 4 * self.s.input_layout().granule_bytes() + chunk % 4 * (columns * 32);
-        self.matrix(columns * 16).bytes(at)
+        self.matrix(columns * 16).byte_add(at)
     }
 
     /// The descriptor of a matrix at the start of the record.
@@ -152,7 +152,7 @@ impl Step<'_> {
     fn mins(&self, granule: Option<u32>) -> MatrixDescriptor<i8> {
         let layout = self.s.input_layout();
         let along_k = if granule.is_some() { 0 } else { layout.granule_bytes() };
-        self.matrix(along_k).bytes(granule.unwrap_or(0) * layout.granule_bytes() + layout.block_mins())
+        self.matrix(along_k).byte_add(granule.unwrap_or(0) * layout.granule_bytes() + layout.block_mins())
     }
 
     /// The sums before the scale of the inputs.
