@@ -12,7 +12,7 @@ pub fn engine_error(error: EngineError) -> Report {
 
 /// Report of a device error.
 pub fn device_error(error: device::Error) -> Report {
-    report(&error, error.advice().map(str::to_owned))
+    report(&error, device_options(&error).or_else(|| error.advice().map(str::to_owned)))
 }
 
 fn report(error: &dyn std::error::Error, help: Option<String>) -> Report {
@@ -22,9 +22,23 @@ fn report(error: &dyn std::error::Error, help: Option<String>) -> Report {
     }
 }
 
+/// The options that help with a device error, if there are any.
+fn device_options(error: &device::Error) -> Option<String> {
+    match error {
+        device::Error::Hung { .. } | device::Error::Abandoned => Some(
+            "end this process to free the device; `--device emulator` names the kernel and the line"
+                .to_owned(),
+        ),
+        device::Error::Capture(cause) => device_options(cause),
+        _ => None,
+    }
+}
+
 /// The options that avoid an error, if there are any.
 fn options(error: &EngineError) -> Option<String> {
     Some(match error {
+        EngineError::Device(error) => return device_options(error),
+        EngineError::Upload { source, .. } => return device_options(source),
         EngineError::TooOld { .. } => "use --device emulator".to_owned(),
         EngineError::SharedMemory { .. } => {
             "use --device emulator, or a device with more shared memory for each CTA".to_owned()

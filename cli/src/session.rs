@@ -55,7 +55,7 @@ impl DeviceArgs {
         let checks = match self.checks {
             None => default,
             Some(CheckLevel::None) => Checks::NONE,
-            Some(CheckLevel::Memory) => Checks { races: false, ..Checks::ALL },
+            Some(CheckLevel::Memory) => DECODING,
             Some(CheckLevel::All) => Checks::ALL,
         };
         device::open_with(self.device, checks)

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::error::ApiError;
 
-/// Fields of other servers that no endpoint reads, with what to do instead.
+/// Fields of other servers that an endpoint may not have, with what to do instead.
 const OTHERS: [(&str, &str); 9] = [
     ("n_predict", "give `max_tokens`"),
     ("max_new_tokens", "give `max_tokens`"),

@@ -71,7 +71,7 @@ pub(super) fn gemv(gpu: &Gpu, mut shape: GemvShape, trigger: Trigger, rule: &Rul
     shape
 }
 
-/// A launch among those before and after it.
+/// How a launch overlaps with those before and after it.
 struct Neighbours {
     /// Whether attention comes before it, and its loads begin while attention runs.
     follows_attention: bool,
@@ -88,7 +88,7 @@ impl Neighbours {
     }
 }
 
-/// Whether a rule leaves the number even, if it says one.
+/// Whether a rule leaves a number free or even, so that two groups of warps can share the work.
 fn allows_two_groups(knob: Option<u32>) -> bool {
     knob.is_none_or(|number| number.is_multiple_of(2))
 }

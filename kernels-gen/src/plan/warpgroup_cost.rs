@@ -10,11 +10,11 @@ use crate::kernels::launching::CopyEngine;
 /// 32 tokens is 5 to 6% faster for Llama-3.2-1B and 3B, and with QKV 3% for Llama-3.1-8B (29 tenths), but 1% slower for
 /// Qwen2.5-7B (22) and 8% for Llama-3.2-3B (24).
 const MIN_TOKENS: u32 = 33;
-const MIN_OF_MANY_TILES: u32 = 32;
+const MIN_TOKENS_OF_MANY_TILES: u32 = 32;
 const TENTHS_OF_TILES: u32 = 28;
 
 /// Bounds for products of f16: with fewer than 9 tokens warps are faster, with 17 or more warpgroups are. Measured on an H200.
-const MIN_OF_HALVES: u32 = 9;
+const MIN_TOKENS_OF_HALVES: u32 = 9;
 const ALWAYS_FROM_HALVES: u32 = 17;
 
 /// Between these bounds, warpgroups multiply if at least half of the warps have a tile, and a CTA's number of quads times its
@@ -22,7 +22,7 @@ const ALWAYS_FROM_HALVES: u32 = 17;
 /// Qwen2.5-7B 11%, Qwen3-4B 16%, Llama-3.2-3B 5% more, Llama-3.2-1B and Qwen2.5-1.5B the same. With warpgroups in all products
 /// the 1B and Qwen3-0.6B are 5% slower. Measured were 12, 20 and 30; 18 is between 16 (gate and up of the 1B, slower) and 19
 /// (down of the 4B, faster).
-const MIN_STEPS: u32 = 18;
+const MIN_QUAD_STEPS: u32 = 18;
 
 /// Tokens of the smallest block.
 const MIN_BLOCK: u32 = 8;
@@ -62,8 +62,8 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
     let all_tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).sum();
     let has_many_tiles = 10 * all_tiles >= TENTHS_OF_TILES * gpu.multiprocessors;
     let fewest = match shape.has_halves() {
-        true => MIN_OF_HALVES,
-        false if has_many_tiles => MIN_OF_MANY_TILES,
+        true => MIN_TOKENS_OF_HALVES,
+        false if has_many_tiles => MIN_TOKENS_OF_MANY_TILES,
         false => MIN_TOKENS,
     };
     let is_worthwhile = rule.warpgroups.map_or(shape.tokens >= fewest, |warpgroups| warpgroups > 0);
@@ -144,7 +144,7 @@ fn has_enough_work(shape: &GemvShape) -> bool {
     }
     let quads = shape.most_quads();
     let tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).sum();
-    2 * tiles >= QUAD * quads * shape.schedule.grid && quads * steps(shape) >= MIN_STEPS
+    2 * tiles >= QUAD * quads * shape.schedule.grid && quads * steps(shape) >= MIN_QUAD_STEPS
 }
 
 /// Steps of the columns that a CTA has at most.

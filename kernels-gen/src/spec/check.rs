@@ -166,6 +166,12 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
         let (tokens, cols) = (tiling.warp_tokens, tiling.stage_cols);
         return Err(format!("a warp has {tokens} tokens and a stage {cols} columns: see `Tiling`"));
     }
+    if tiling.warpgroups && tiling.stages[1] < 2 {
+        return Err(
+            "warpgroups need two stages of inputs: the products of one run while they wait for the next"
+                .to_owned(),
+        );
+    }
     if !(1..=2).contains(&tiling.warp_tiles) {
         return Err(format!("a warp has {} tiles: see `Tiling`", tiling.warp_tiles));
     }
@@ -368,6 +374,7 @@ fn attention(s: &AttentionShape) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::gemm::Tiling;
     use crate::kernels::gemv::tokens::InputForms;
     use crate::kernels::gemv::{Arithmetic, Input, Schedule, Segment, TokenSchedule};
 
@@ -438,6 +445,15 @@ mod tests {
             let error = of_f16(several).expect_err(expected);
             assert!(error.contains(expected), "{error}");
         }
+        let of_prompts = |stages| {
+            let warps = [4, 1];
+            let (copy, warpgroups) = (CopyEngine::Bulk, true);
+            let tiling =
+                Tiling { warps, warp_tiles: 1, warp_tokens: 64, stages, stage_cols: 128, copy, warpgroups };
+            KernelSpec::Gemm(GemmShape { product: base.clone(), tiling }).check()
+        };
+        assert_eq!(of_prompts([2, 2]), Ok(()));
+        assert!(of_prompts([2, 1]).is_err_and(|error| error.contains("two stages of inputs")));
         let many = GemvShape { tokens: 65, ..base };
         assert!(KernelSpec::Gemv(many).check().is_err_and(|error| error.starts_with("`tokens` is 65")));
     }

@@ -40,7 +40,7 @@ pub(super) fn planned(
         return Ok(own);
     }
     tracing::warn!(
-        "the built-in kernels are for {} multiprocessors, and this device has {}: kernels that fit it need to be compiled",
+        "the built-in kernels are for {} multiprocessors, and this device has {}: kernels that fit it may be faster, but compiling is forbidden (`no_jit`)",
         typical.multiprocessors,
         own.multiprocessors
     );

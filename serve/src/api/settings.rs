@@ -24,7 +24,7 @@ const BIASES: usize = 1 << 10;
 /// Largest number of log-probabilities for each token.
 pub const LOGPROBS: u32 = 20;
 /// Fields that do not change an answer: of OpenAI's API, and of llama.cpp's and vLLM's.
-const WITHOUT_EFFECT: [&str; 9] = [
+const WITHOUT_EFFECT: [&str; 8] = [
     "user",
     "safety_identifier",
     "metadata",
@@ -33,7 +33,6 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "prompt_cache_retention",
     "service_tier",
     "cache_prompt",
-    "skip_special_tokens",
 ];
 
 /// What a request says besides its prompt.
@@ -69,6 +68,7 @@ pub fn common(
     default_tokens: u32,
 ) -> Result<Common, ApiError> {
     fields.ignore(&WITHOUT_EFFECT);
+    fields.only("skip_special_tokens", &[json!(true)])?;
     let n = fields.within("n", 1, CHOICES)?.unwrap_or(1);
     let seed = seed(ready, fields)?;
     let sampling = sampling(ready, fields)?;
@@ -101,16 +101,25 @@ fn sampling(ready: &Ready, fields: &mut Fields<'_>) -> Result<SamplingParams, Ap
         let message = "`repeat_penalty` and `repetition_penalty` are the same penalty; give one";
         return Err(ApiError::field("repetition_penalty", message));
     }
-    // vLLM's `repetition_penalty` covers all tokens.
-    let last_n = fields.within("repeat_last_n", -1_i64, i64::from(u32::MAX))?.or(repetition.map(|_| -1));
+    let last_n = fields.within("repeat_last_n", -1_i64, i64::from(u32::MAX))?;
+    let presence = fields.within("presence_penalty", -2.0, 2.0)?.unwrap_or(base.presence_penalty);
+    let frequency = fields.within("frequency_penalty", -2.0, 2.0)?.unwrap_or(base.frequency_penalty);
+    // vLLM's `repetition_penalty` covers all tokens, its other penalties do not cover the prompt.
+    let covers_all = last_n.is_none() && repetition.is_some_and(|penalty| penalty != 1.0);
+    if covers_all && (presence, frequency) != (0.0, 0.0) {
+        let message =
+            "penalties cover the same tokens: with `repetition_penalty` and others, give `repeat_last_n`";
+        return Err(ApiError::field("repetition_penalty", message));
+    }
+    let last_n = if covers_all { Some(-1) } else { last_n };
     let params = SamplingParams {
         temperature: fields.within("temperature", 0.0, 100.0)?.unwrap_or(base.temperature),
         top_k: top_k(fields)?.unwrap_or(base.top_k),
         top_p: fields.within("top_p", 0.0, 1.0)?.unwrap_or(base.top_p),
         min_p: fields.within("min_p", 0.0, 1.0)?.unwrap_or(base.min_p),
         repeat_penalty: repeat.or(repetition).unwrap_or(base.repeat_penalty),
-        presence_penalty: fields.within("presence_penalty", -2.0, 2.0)?.unwrap_or(base.presence_penalty),
-        frequency_penalty: fields.within("frequency_penalty", -2.0, 2.0)?.unwrap_or(base.frequency_penalty),
+        presence_penalty: presence,
+        frequency_penalty: frequency,
         repeat_last_n: last_n.map_or(base.repeat_last_n, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         logit_bias: biases(ready, fields)?.unwrap_or_else(|| base.logit_bias.clone()),
         masked: false,

@@ -296,7 +296,9 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
             Operand::F32(bits) if ty == Ty::F64 => (f32::from_bits(*bits) as f64).to_bits(),
             Operand::F64(bits) if width == Width::W64 => *bits,
             // A decimal literal, where registers of 32 bits hold floats.
-            Operand::F64(bits) if width == Width::W32 => (f64::from_bits(*bits) as f32).to_bits() as u64,
+            Operand::F64(bits) if matches!(ty, Ty::F32 | Ty::B32) => {
+                (f64::from_bits(*bits) as f32).to_bits() as u64
+            }
             _ => return Err(self.error(format!("unsuitable operand of `{}`", self.text()))),
         };
         let mask = u64::MAX >> (64 - width.bits());

@@ -44,7 +44,7 @@ pub(crate) struct LaneWait {
 pub(crate) enum Waited {
     /// Lanes have joined: the instruction is executed again.
     Joined,
-    /// The other side of a branch runs, which has not yet come this far.
+    /// The warp has switched to another side of a branch, which has not reached the instruction.
     OtherSide,
     /// It is the turn of another group.
     NextGroup,
@@ -260,9 +260,14 @@ impl Warp {
         }
     }
 
-    /// Called by the current lanes at an instruction that the lanes of `missing` must execute with them. The two sides of a branch
-    /// may meet before their reconvergence point: a compiler lets several blocks branch to a common one. So the other side runs
-    /// first, if lanes of it are missing; when it comes to this instruction, its lanes join.
+    /// Called by the current lanes at an instruction that the lanes of `missing` must execute with them.
+    ///
+    /// The sides of a branch may meet before their reconvergence point: a compiler lets several blocks branch to a common one. So
+    /// if `missing` has lanes of another side, that side runs first, and the current lanes wait on the stack. When it comes to this
+    /// instruction, its lanes join those that wait there. When it comes to the reconvergence point instead, the waiting lanes
+    /// continue, and find nobody to wait for. Each side waits at most once at an instruction, so this ends.
+    ///
+    /// Only sides with the reconvergence point of the current lanes are considered.
     pub(super) fn wait_for_other_side(&mut self, missing: Missing) -> Waited {
         // Reconvergence points at which no other lanes wait.
         while let Some(&below) = self.stack.last()
@@ -272,24 +277,26 @@ impl Warp {
             self.reconvergence = below.reconvergence;
             self.stack.pop();
         }
-        let Some(other) = self.stack.last_mut().filter(|other| {
-            other.reconvergence == self.reconvergence
-                && other.pc != other.reconvergence
-                && other.mask & self.live & missing.lanes != 0
-        }) else {
-            return Waited::No;
+        let sides =
+            self.stack.iter().rposition(|side| side.pc == self.reconvergence).map_or(0, |all| all + 1);
+        let lanes = |side: &Entry| side.mask & self.live;
+        let waits_here = |side: &Entry| {
+            side.reconvergence == self.reconvergence
+                && side.pc == self.pc
+                && lanes(side) & missing.joinable != 0
         };
-        if other.pc == self.pc && other.mask & missing.joinable != 0 {
-            self.mask |= other.mask & self.live;
-            self.stack.pop();
+        if let Some(index) = self.stack[sides..].iter().position(waits_here) {
+            let side = self.stack.remove(sides + index);
+            self.mask |= side.mask & self.live;
             return Waited::Joined;
         }
-        if other.waits {
-            return Waited::No;
-        }
+        let may_come = |side: &Entry| {
+            side.reconvergence == self.reconvergence && !side.waits && lanes(side) & missing.lanes != 0
+        };
+        let Some(index) = self.stack[sides..].iter().rposition(may_come) else { return Waited::No };
         let current = Entry { mask: self.mask, pc: self.pc, reconvergence: self.reconvergence, waits: true };
-        let Entry { mask, pc, .. } = std::mem::replace(other, current);
-        (self.mask, self.pc) = (mask & self.live, pc);
+        let side = std::mem::replace(&mut self.stack[sides + index], current);
+        (self.mask, self.pc) = (side.mask & self.live, side.pc);
         Waited::OtherSide
     }
 

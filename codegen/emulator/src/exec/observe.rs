@@ -88,6 +88,19 @@ pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
     }
 }
 
+/// Takes back the count of an instruction that the lanes of `mask` have not executed, since they wait for others. Its traffic, if
+/// it has any, stays counted.
+#[cold]
+pub(crate) fn forget(cx: &mut ExecutionContext<'_>, (pc, mask): (usize, u32)) {
+    let lanes = cx.active.count_ones();
+    if let Some(profile) = &mut cx.worker.profile {
+        let counts = &mut profile[pc];
+        counts.warp_instructions -= 1;
+        counts.active_lanes -= u64::from(mask.count_ones());
+        counts.lane_instructions -= u64::from(lanes);
+    }
+}
+
 /// Masks of the lanes that access global memory and of the lanes that access shared memory. Converts generic addresses
 /// to addresses in those spaces.
 fn by_space(space: TrafficSpace, addresses: &mut [u64; 32], active: u32) -> [u32; 2] {

@@ -72,6 +72,18 @@ fn fault(
     }));
 }
 
+/// What orders accesses of different CTAs, if the thread of an earlier access is in another CTA of the cluster; else nothing.
+fn of_peers(cx: &ExecutionContext<'_>, earlier: Option<usize>) -> &'static str {
+    let rank = |warp: usize| cx.cluster.rank(warp);
+    match earlier.is_some_and(|thread| rank(thread / LANES) != rank(cx.warp.index)) {
+        true => {
+            " by a thread of another CTA of the cluster: operations on mbarriers order their accesses only with `.cluster`, since \
+             the default is the scope of a CTA"
+        }
+        false => "",
+    }
+}
+
 /// Reports a race between threads of one cluster.
 #[cold]
 pub(super) fn race(cx: &mut ExecutionContext<'_>, (space, access): (Space, Access), bytes: u64, race: Race) {
@@ -80,7 +92,12 @@ pub(super) fn race(cx: &mut ExecutionContext<'_>, (space, access): (Space, Acces
         None => "this thread has not waited for the earlier asynchronous copy",
         Some(_) => "no happens-before relation to the earlier access",
     };
-    let detail = format!("{bytes}-byte {} {} memory around {address:#x}: {why}", access.verb(), name(space));
+    let detail = format!(
+        "{bytes}-byte {} {} memory around {address:#x}: {why}{}",
+        access.verb(),
+        name(space),
+        of_peers(cx, earlier.thread)
+    );
     fault(cx, FindingKind::Race, (lane, detail), (space, address), Some(earlier));
 }
 
@@ -89,8 +106,8 @@ pub(super) fn race(cx: &mut ExecutionContext<'_>, (space, access): (Space, Acces
 pub(super) fn unordered_init(cx: &mut ExecutionContext<'_>, address: u64, unordered: &UnorderedInit) {
     let place = cx.cluster.shared_name(address);
     let detail = format!(
-        "use of the mbarrier at shared {place}, which is not ordered after its initialisation by another thread: a \
-         barrier must be between them"
+        "use of the mbarrier at shared {place}, which is not ordered after its initialisation by another thread: \
+         synchronise the two threads in between"
     );
     let earlier = EarlierAccess { thread: Some(unordered.thread), pc: unordered.pc, writes: true };
     fault(cx, FindingKind::Race, (unordered.lane as u32, detail), (Space::Shared, address), Some(earlier));
@@ -105,8 +122,8 @@ pub(super) fn unordered_use(
 ) {
     let place = cx.cluster.shared_name(address);
     let detail = format!(
-        "`mbarrier.inval` of the mbarrier at shared {place}, which is not ordered after a use by another thread: a \
-         barrier must be between them"
+        "`mbarrier.inval` of the mbarrier at shared {place}, which is not ordered after a use by another thread: \
+         synchronise the two threads in between"
     );
     let earlier =
         EarlierAccess { thread: Some(unordered.thread), pc: unordered.pc, writes: unordered.arrives };

@@ -223,12 +223,13 @@ impl<'a> Grid<'a> {
     /// Records a finding, if no cluster of a lower index has one.
     fn report(&self, cluster: &RunningCluster, warp: usize, fault: Fault) {
         let index = cluster.state.index;
-        self.end.fetch_min(index, Relaxed);
         let finding = self.finding(cluster, warp, fault);
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         if outcome.finding.as_ref().is_none_or(|&(known, _)| index < known) {
             outcome.finding = Some((index, finding));
         }
+        // After the finding is known: clusters that wait may stop the launch from now on.
+        self.end.fetch_min(index, Relaxed);
     }
 
     fn finding(&self, cluster: &RunningCluster, warp: usize, fault: Fault) -> Box<Finding> {

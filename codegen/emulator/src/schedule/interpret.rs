@@ -5,7 +5,7 @@ use crate::code::operands::NONE;
 use crate::context::cluster::ClusterState;
 use crate::context::warp::{Waited, Warp};
 use crate::context::{ExecutionContext, Flow, Inst, Launch, Worker};
-use crate::exec::observe::observe;
+use crate::exec::observe::{forget, observe};
 use crate::exec::uninitialised;
 use crate::finding::FindingKind;
 
@@ -59,14 +59,21 @@ pub(super) fn run_warp(
                 }
                 break flow;
             }
-            Flow::Fault => match cx.worker.missing_lanes().map(|missing| cx.warp.wait_for_lanes(missing)) {
-                Some(Waited::Joined | Waited::OtherSide) => cx.worker.fault = None,
-                Some(Waited::NextGroup) => {
-                    cx.worker.fault = None;
+            Flow::Fault => {
+                let attempt = (cx.warp.pc, cx.warp.mask);
+                let waited = cx.worker.missing_lanes().map(|missing| cx.warp.wait_for_lanes(missing));
+                let Some(waited @ (Waited::Joined | Waited::OtherSide | Waited::NextGroup)) = waited else {
+                    break Flow::Fault;
+                };
+                cx.worker.fault = None;
+                if waited == Waited::NextGroup {
                     break Flow::Retry;
                 }
-                Some(Waited::No) | None => break Flow::Fault,
-            },
+                // The instruction is executed again, and counts once.
+                cx.worker.clock -= 1;
+                lanes -= u64::from(cx.active.count_ones());
+                forget(&mut cx, attempt);
+            }
             Flow::Retry => {
                 cx.warp.yielded_at = (cx.warp.pc, cx.warp.mask.trailing_zeros());
                 break Flow::Retry;

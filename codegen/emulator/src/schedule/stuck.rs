@@ -221,7 +221,7 @@ impl RunningCluster {
             FindingKind::Deadlock,
             format!(
                 "still running when the launch's running CTAs have executed {limit} warp instructions, the limit: \
-                 the loop seems to be endless; if it is not, raise the limit (`check --limit`)"
+                 the loop seems to be endless; if it is not, raise the limit of instructions"
             ),
         )
     }

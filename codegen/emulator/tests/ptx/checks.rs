@@ -250,6 +250,13 @@ fn barriers_not_reached_by_all() {
             "{instruction}: {found}"
         );
     }
+    // Three sides meet; the second waits while the third runs on.
+    let three = "mov.u32 %r0, %tid.x; setp.lt.u32 %p, %r0, 8; setp.lt.u32 %q, %r0, 16;
+        @%p bra C; @%q bra A; bra.uni E; A: mov.u32 %r2, 1; bra.uni J; C: mov.u32 %r2, 2; bra.uni J;
+        J: bar.warp.sync 0xffff;
+        E: mov.u32 %r4, 5; ret;";
+    clean(three, ONE_WARP);
+    assert_eq!(finding(&three.replace("0xffff", "0x1ffff"), ONE_WARP).kind, FindingKind::MemberMask);
     let different = |id: u32| {
         format!(
             "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 32;\n @%p bra ELSE;\n bar.sync 1;\n bra END;\n ELSE: bar.sync {id};\n END: ret;"

@@ -51,7 +51,7 @@ fn a_launch_that_the_device_does_not_hold() {
 fn the_first_loop_beyond_the_limit_ends_the_launch() {
     let forever = run(64, 264, 1 << 20, "LOOP:\n bra LOOP;").expect_err("it never ends");
     assert_eq!((forever.kind, forever.ptx_text.as_str()), (FindingKind::Deadlock, "bra LOOP;"));
-    expect![[r#"still running when the launch's running CTAs have executed 1048576 warp instructions, the limit: the loop seems to be endless; if it is not, raise the limit (`check --limit`)"#]]
+    expect![[r#"still running when the launch's running CTAs have executed 1048576 warp instructions, the limit: the loop seems to be endless; if it is not, raise the limit of instructions"#]]
     .assert_eq(&forever.detail);
     // More CTAs than the device holds are no cause if they do not wait.
     let many = run(100_000, 264, 1 << 20, "LOOP:\n bra LOOP;").expect_err("it never ends");

@@ -52,6 +52,17 @@ fn sectors_of_strided_loads() {
     }
 }
 
+/// The sides of a branch meet at a barrier: it is executed once.
+#[test]
+fn lanes_that_wait_for_others_of_their_warp() {
+    let body = "mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; mov.u32 %r1, %ctaid.x; setp.eq.u32 %q, %r1, 0;
+        @%p bra A; @%q bra J; bra.uni E; A: @%q bra J; mov.u32 %r2, 1; bra.uni E;
+        J: bar.sync 0;
+        E: mov.u32 %r4, 5; ret;";
+    let counts = find(&profile(body, LaunchConfig::linear(1, 32)), "J: bar.sync").counts;
+    assert_eq!((counts.warp_instructions, counts.lane_instructions), (1, 32));
+}
+
 #[test]
 fn a_misaligned_access_touches_one_more_sector() {
     let body = "

@@ -95,7 +95,7 @@ fn an_mbarrier_is_invalidated_after_all_its_uses() {
         WARPS,
         &phase("", "@%p mbarrier.inval.shared.b64 [cell];"),
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 20: `@%p mbarrier.inval.shared.b64 [cell];`) by thread (0, 0, 0) of CTA (0, 0, 0): `mbarrier.inval` of the mbarrier at shared 0x0 (`cell`), which is not ordered after a use by another thread: a barrier must be between them; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 19: `WAIT: mbarrier.test_wait.parity.shared.b64 %q, [cell], 0; @!%q bra WAIT;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 20: `@%p mbarrier.inval.shared.b64 [cell];`) by thread (0, 0, 0) of CTA (0, 0, 0): `mbarrier.inval` of the mbarrier at shared 0x0 (`cell`), which is not ordered after a use by another thread: synchronise the two threads in between; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 19: `WAIT: mbarrier.test_wait.parity.shared.b64 %q, [cell], 0; @!%q bra WAIT;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     let others_arrive = "@%p mbarrier.init.shared.b64 [cell], 32; bar.sync 0;
@@ -449,7 +449,7 @@ fn a_stage_is_refilled_after_a_barrier() {
 fn the_initialisation_of_an_mbarrier_must_be_ordered() {
     let all = wait("FULL", 0);
     let race = races(WARPS, &[&INIT.replace("bar.sync 0;", ""), FILL, &all, READ].join("\n"));
-    expect!["race in kernel `kernel` at gemv.rs:20 (PTX line 20: `FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;`) by thread (1, 0, 0) of CTA (0, 0, 0): use of the mbarrier at shared 0x600 (`gate`), which is not ordered after its initialisation by another thread: a barrier must be between them; the access is inside `gate` (0x600, 8 bytes); the other is the write at gemv.rs:20 (PTX line 17: `@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster;`) by thread (0, 0, 0) of CTA (0, 0, 0)"].assert_eq(&race.to_string());
+    expect!["race in kernel `kernel` at gemv.rs:20 (PTX line 20: `FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;`) by thread (1, 0, 0) of CTA (0, 0, 0): use of the mbarrier at shared 0x600 (`gate`), which is not ordered after its initialisation by another thread: synchronise the two threads in between; the access is inside `gate` (0x600, 8 bytes); the other is the write at gemv.rs:20 (PTX line 17: `@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster;`) by thread (0, 0, 0) of CTA (0, 0, 0)"].assert_eq(&race.to_string());
     let finding =
         run(&[&INIT.replace("@%p fence.mbarrier_init.release.cluster;", ""), FILL, &all].join("\n"), WARPS);
     let finding = finding.expect_err("a fence is missing");

@@ -22,7 +22,7 @@ pub struct Tiling {
     pub warp_tiles: u32,
     /// Tokens of a warp, a multiple of 8.
     pub warp_tokens: u32,
-    /// Stages of the ring of weights, and of the ring of inputs.
+    /// Stages of the ring of weights, and of the ring of inputs: with warpgroups at least two of inputs.
     pub stages: [u32; 2],
     /// Largest number of columns of a stage of inputs: 32, 64 or 128.
     pub stage_cols: u32,

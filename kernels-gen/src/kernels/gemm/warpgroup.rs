@@ -80,7 +80,7 @@ fn add_columns(
         inputs.advance();
     }
     if s.tiling.warp_tiles * ty.block_cols() == 32 {
-        // The next block's product is the next one, and would get the same registers of A.
+        // The block has one product. The loop's next iteration writes the same registers of A.
         wait_for_products(0);
     }
     sums
