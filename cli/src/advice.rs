@@ -66,3 +66,27 @@ fn does_not_fit(error: &DoesNotFit) -> String {
     };
     format!("{smaller}, choose a smaller quantisation, or free the device's memory")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_bring_the_options_that_avoid_them() {
+        let hung = || device::Error::Abandoned;
+        for (error, help) in [
+            (EngineError::ContextFull { needed: 33, context: 32 }, Some("use --ctx 33")),
+            (EngineError::KeepTooLarge { keep: 4, context: 4 }, Some("--keep must be below --ctx")),
+            (EngineError::GraphMismatch(String::new()), Some("--eager runs without a graph")),
+            (
+                EngineError::Device(device::Error::Capture(Box::new(hung()))),
+                Some(
+                    "end this process to free the device; `--device emulator` names the kernel and the line",
+                ),
+            ),
+            (EngineError::EmptyPrompt, None),
+        ] {
+            assert_eq!(engine_error(error).help().map(|help| help.to_string()).as_deref(), help);
+        }
+    }
+}

@@ -9,8 +9,7 @@ use clap::ArgGroup;
 use miette::{IntoDiagnostic, miette};
 
 use crate::advice::engine_error;
-use crate::console::counted;
-use crate::console::{note, outln};
+use crate::console::{counted, note, outln};
 use crate::input::{self, FinalNewline, TokenIds};
 use crate::model::{self, Model};
 use crate::output::{self, Force, check_distinct};

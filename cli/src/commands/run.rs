@@ -18,8 +18,7 @@ use serde::Serialize;
 
 use crate::advice::engine_error;
 use crate::chat_template::TemplateArgs;
-use crate::console::counted;
-use crate::console::{self, note};
+use crate::console::{self, counted, note};
 use crate::decoder::Decoder;
 use crate::input::{self, FinalNewline, TokenIds};
 use crate::interrupt;

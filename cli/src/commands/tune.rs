@@ -14,8 +14,7 @@ use bespoke_tune::{Confirmation, DeviceMeter, Effort, Found, Search};
 use miette::{IntoDiagnostic, miette};
 
 use crate::advice::{device_error, engine_error};
-use crate::console::counted;
-use crate::console::{note, outln};
+use crate::console::{counted, note, outln};
 use crate::model::{self, LoadArgs};
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;

@@ -71,7 +71,7 @@ pub fn common(
     fields.only("skip_special_tokens", &[json!(true)])?;
     let n = fields.within("n", 1, CHOICES)?.unwrap_or(1);
     let seed = seed(ready, fields)?;
-    let sampling = sampling(ready, fields)?;
+    let sampling = sampling(&ready.model.sampling, ready.limits.vocab, fields)?;
     let ignore_eos: bool = fields.take("ignore_eos")?.unwrap_or(false);
     let ends = ready.model.tokenizer.end_tokens();
     let settings = Settings {
@@ -93,8 +93,8 @@ fn seed(ready: &Ready, fields: &mut Fields<'_>) -> Result<u64, ApiError> {
     Ok(given.map_or_else(default, |seed| seed as u64))
 }
 
-fn sampling(ready: &Ready, fields: &mut Fields<'_>) -> Result<SamplingParams, ApiError> {
-    let base = &ready.model.sampling;
+/// The sampling parameters of a request; `base` has those of the server.
+fn sampling(base: &SamplingParams, vocab: u32, fields: &mut Fields<'_>) -> Result<SamplingParams, ApiError> {
     let repeat = fields.within("repeat_penalty", f32::MIN_POSITIVE, 1e6)?;
     let repetition = fields.within("repetition_penalty", f32::MIN_POSITIVE, 1e6)?;
     if repeat.is_some() && repetition.is_some() {
@@ -121,7 +121,7 @@ fn sampling(ready: &Ready, fields: &mut Fields<'_>) -> Result<SamplingParams, Ap
         presence_penalty: presence,
         frequency_penalty: frequency,
         repeat_last_n: last_n.map_or(base.repeat_last_n, |n| u32::try_from(n).unwrap_or(u32::MAX)),
-        logit_bias: biases(ready, fields)?.unwrap_or_else(|| base.logit_bias.clone()),
+        logit_bias: biases(vocab, fields)?.unwrap_or_else(|| base.logit_bias.clone()),
         masked: false,
         seed: base.seed,
     };
@@ -135,7 +135,7 @@ fn top_k(fields: &mut Fields<'_>) -> Result<Option<u32>, ApiError> {
 }
 
 /// `{"TOKEN ID": BIAS}`.
-fn biases(ready: &Ready, fields: &mut Fields<'_>) -> Result<Option<Vec<(u32, f32)>>, ApiError> {
+fn biases(vocab: u32, fields: &mut Fields<'_>) -> Result<Option<Vec<(u32, f32)>>, ApiError> {
     let wrong = |message: String| Err(ApiError::field("logit_bias", format!("`logit_bias`{message}")));
     let Some(given) = fields.take::<BTreeMap<String, f32>>("logit_bias")? else { return Ok(None) };
     if given.len() > BIASES {
@@ -144,12 +144,11 @@ fn biases(ready: &Ready, fields: &mut Fields<'_>) -> Result<Option<Vec<(u32, f32
     let mut biases = Vec::new();
     for (token, bias) in given {
         match token.parse::<u32>() {
-            Ok(id) if id < ready.limits.vocab && (-100.0..=100.0).contains(&bias) => biases.push((id, bias)),
-            Ok(id) if id < ready.limits.vocab => {
+            Ok(id) if id < vocab && (-100.0..=100.0).contains(&bias) => biases.push((id, bias)),
+            Ok(id) if id < vocab => {
                 return wrong(format!(" of token {id} is {bias}; -100 to 100 is needed"));
             }
             _ => {
-                let vocab = ready.limits.vocab;
                 return wrong(format!(": `{token}` is no token; ids are 0 to {}", vocab.saturating_sub(1)));
             }
         }
@@ -214,4 +213,25 @@ pub fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
         fields.only(name, &[])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The repetition penalty and the number of tokens that penalties cover.
+    #[test]
+    fn names_of_the_repetition_penalty() {
+        let base = SamplingParams::default();
+        for (body, expected) in [
+            (r#"{"repeat_penalty": 1.5}"#, (1.5, base.repeat_last_n)),
+            (r#"{"repetition_penalty": 1.5}"#, (1.5, u32::MAX)),
+            (r#"{"repetition_penalty": 1.5, "repeat_last_n": 8}"#, (1.5, 8)),
+            (r#"{"repetition_penalty": 1.0, "frequency_penalty": 0.5}"#, (1.0, base.repeat_last_n)),
+        ] {
+            let mut fields = Fields::parse(body.as_bytes()).unwrap_or_else(|_| panic!("{body}"));
+            let found = sampling(&base, 10, &mut fields).unwrap_or_else(|_| panic!("{body}"));
+            assert_eq!((found.repeat_penalty, found.repeat_last_n), expected, "{body}");
+        }
+    }
 }

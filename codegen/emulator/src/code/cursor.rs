@@ -241,7 +241,9 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         match element {
             Operand::Reg(register) => self.write_register(*register, width),
             Operand::Sink => Ok(self.tables.layout.discarded(width)),
-            _ => Err(self.error(format!("an element that `{}` writes must be a register", self.text()))),
+            _ => {
+                Err(self.error(format!("an element that `{}` writes must be a register or `_`", self.text())))
+            }
         }
     }
 
@@ -295,7 +297,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
             Operand::F32(bits) if width == Width::W32 => *bits as u64,
             Operand::F32(bits) if ty == Ty::F64 => (f32::from_bits(*bits) as f64).to_bits(),
             Operand::F64(bits) if width == Width::W64 => *bits,
-            // A decimal literal, where registers of 32 bits hold floats.
+            // `.b32` operands, such as the registers of `mma`, may be floats.
             Operand::F64(bits) if matches!(ty, Ty::F32 | Ty::B32) => {
                 (f64::from_bits(*bits) as f32).to_bits() as u64
             }

@@ -223,7 +223,7 @@ pub(crate) fn address_operand(
     Ok(())
 }
 
-/// Modifiers of fences that say nothing more than [`decode_fence`] has read.
+/// Modifiers of fences that [`decode_fence`] looks up without taking them.
 const FENCE_MODIFIERS: [&str; 12] = [
     "sc",
     "acq_rel",

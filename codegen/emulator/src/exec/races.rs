@@ -76,6 +76,7 @@ pub(crate) fn access(
         report::race(cx, (space, access), bytes, race);
         return false;
     }
+    // Lanes that change memory are checked as a store, those that leave it as it is as a read.
     let is_redundant = |lane: &usize| is_redundant((&*cx.warp, cx.launch), i, resolved, *lane);
     let redundant = lanes_of(cx.active).filter(is_redundant).fold(0, |lanes, lane| lanes | 1 << lane);
     let [others, redundant] =

@@ -181,7 +181,7 @@ fn unordered_accesses_of_two_ctas_race() {
     };
     assert_eq!(clean(&exchange("SYNC;")), exchanged());
     assert_eq!(clean(&exchange("fence.acq_rel.cluster; RELAXED;")), exchanged());
-    finds(FindingKind::Race, "no happens-before relation to the earlier access", &exchange("RELAXED;"));
+    finds(FindingKind::Race, "by a thread of another CTA of the cluster", &exchange("RELAXED;"));
     finds(
         FindingKind::Race,
         "no happens-before relation to the earlier access",

@@ -108,6 +108,10 @@ fn wrong_operands() {
         "    add.f32 %f0, %f1, 2;",
         expect!["operand: PTX line 13, column 5: integer 2 where a float is needed"],
     );
+    refuses(
+        "    add.u32 %r0, %r1, 2.5;",
+        expect!["operand: PTX line 13, column 5: unsuitable operand of `add.u32`"],
+    );
 }
 
 #[test]

@@ -550,3 +550,18 @@ fn other_targets_do_not_have_it() {
         assert!(errors[0].message.contains("needs `.target` sm_90a, but the text names"), "{}", errors[0]);
     }
 }
+
+/// The second product reads most of what the first reads, which is no conflict, and 16 bytes that nothing has written.
+#[test]
+fn uninitialised_operands_beside_a_product_in_flight() {
+    const READ: usize = 768;
+    let product = plain(&TYPES[0]);
+    let text = product.text();
+    let line = text.lines().find(|line| line.starts_with("wgmma.mma_async")).expect("a product");
+    let (commit, store) = ("wgmma.commit_group.sync.aligned;", "st.shared.b32 [%t4], %t3;");
+    let twice = text
+        .replacen(commit, &format!("{commit}\nadd.u64 %x5, %x5, 1;\n{line}\n{commit}"), 1)
+        .replacen(store, &format!("setp.lt.u32 %p2, %t2, {};\n@%p2 {store}", B + READ), 1);
+    let found = *outcome(&product, &twice, 4).expect_err("uninitialised bytes");
+    assert_eq!(found.kind, FindingKind::Uninitialised, "{found}");
+}

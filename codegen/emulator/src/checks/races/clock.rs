@@ -157,7 +157,7 @@ pub(super) struct FenceScClocks {
     /// Joined clocks, for the thread's own cluster, at the `fence.sc` operations that happened before. The time of the thread's own
     /// last fence is in its lane group.
     pub(super) own: Arc<ClusterClock>,
-    /// Joined clocks of other clusters at these operations.
+    /// The same for other clusters.
     pub(super) others: ClusterClocks,
     /// Joined clocks at the `fence.sc` operations that precede the thread's next one in Fence-SC order.
     pub(super) observed: ClusterClocks,

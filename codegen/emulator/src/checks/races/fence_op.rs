@@ -18,7 +18,7 @@ pub(crate) enum FenceOp {
     Other,
 }
 
-/// Every fence. Its index is the number by which a decoded instruction holds it.
+/// Every fence. A decoded instruction holds the index in its immediate.
 const ALL: [FenceOp; 15] = [
     memory(MemoryScope::Cta, FenceSides::BOTH),
     memory(MemoryScope::Cta, FenceSides::ACQUIRE),
@@ -42,12 +42,12 @@ const fn memory(scope: MemoryScope, sides: FenceSides) -> FenceOp {
 }
 
 impl FenceOp {
-    /// The number of the fence, for the immediate of a decoded instruction.
+    /// The index of the fence among all.
     pub(crate) fn number(self) -> u64 {
         ALL.iter().position(|it| *it == self).expect("every fence is in the list") as u64
     }
 
-    /// The fence with a number.
+    /// The fence with an index.
     pub(crate) fn of_number(number: u64) -> FenceOp {
         ALL[number as usize]
     }
