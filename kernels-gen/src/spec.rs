@@ -20,6 +20,7 @@ use crate::kernels::norm_add::{self, NormAddShape};
 use crate::kernels::probe::{self, MmaProbeShape, ProbeShape};
 use crate::kernels::rope::RopeKind;
 use crate::kernels::sample::{self, SampleShape};
+use crate::kernels::select_rows::{self, SelectRowsShape};
 use crate::kernels::state;
 
 /// A kernel with its compile-time parameters.
@@ -28,6 +29,8 @@ use crate::kernels::state;
 pub enum KernelSpec {
     /// Embedding of the current token: [`embed::embed`].
     Embed(EmbedShape),
+    /// Rows of a prefill step whose next tokens are chosen: [`select_rows::select_rows`].
+    SelectRows(SelectRowsShape),
     /// Matrix-vector product: [`gemv::gemv`].
     Gemv(GemvShape),
     /// Preparation of the inputs of a matrix product of several tokens: [`gemv::tokens::prepare`].
@@ -84,6 +87,9 @@ impl KernelSpec {
                 let rows = rows_name(s.tokens);
                 format!("embed_{}_v{}_c{}{scale}{rows}_t{}", s.ty.slug(), s.vocab, s.cols, s.threads)
             }
+            KernelSpec::SelectRows(s) => {
+                format!("select_rows_c{}{}_t{}", s.cols, rows_name(s.tokens), s.threads)
+            }
             KernelSpec::Gemv(s) => gemv_name(s),
             KernelSpec::Prepare(s) => prepare_name(s),
             KernelSpec::Gemm(s) => gemm_name(s),
@@ -128,6 +134,7 @@ impl KernelSpec {
     pub fn summary(&self) -> &'static str {
         match self {
             KernelSpec::Embed(_) => "embedding row of the current token",
+            KernelSpec::SelectRows(_) => "rows of a prefill step whose next tokens are chosen",
             KernelSpec::Gemv(_) => "matrix-vector product with norm and epilogue",
             KernelSpec::Prepare(_) => "quantised inputs of a matrix product of several tokens",
             KernelSpec::Gemm(_) => "matrix product of many tokens with epilogue",
@@ -155,6 +162,7 @@ impl KernelSpec {
     pub fn record(&self) -> Recorded {
         let kernel = match self {
             KernelSpec::Embed(s) => embed::embed(s),
+            KernelSpec::SelectRows(s) => select_rows::select_rows(s),
             KernelSpec::Gemv(s) => gemv::gemv(s),
             KernelSpec::Prepare(s) => tokens::prepare(s),
             KernelSpec::Gemm(s) => gemm::gemm(s),
@@ -228,6 +236,7 @@ impl KernelSpec {
         let flat = |blocks, threads| Geometry { grid: [blocks, 1, 1], threads, dynamic_shared: 0 };
         match self {
             KernelSpec::Embed(s) => Geometry { grid: s.grid(), ..flat(1, s.threads) },
+            KernelSpec::SelectRows(s) => Geometry { grid: s.grid(), ..flat(1, s.threads) },
             KernelSpec::Gemv(s) => {
                 let grid = [s.schedule.grid * s.cluster(), s.schedule.several.blocks, 1];
                 Geometry { grid, dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
@@ -263,6 +272,7 @@ impl KernelSpec {
         let f32s = |n: u32| u64::from(n) * 4;
         match self {
             KernelSpec::Embed(s) => u64::from(s.tokens) * (s.layout().file_row_bytes() as u64 + f32s(s.cols)),
+            KernelSpec::SelectRows(s) => 2 * f32s(s.tokens * s.cols),
             KernelSpec::Gemv(s) => {
                 let outputs = if s.output == Output::Residual { 2 } else { 1 };
                 let norm = if s.normed() && !s.is_prepared() { f32s(s.cols) } else { 0 };

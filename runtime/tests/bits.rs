@@ -39,7 +39,8 @@ impl Random {
 /// A sequence of given tokens, and how many of them have been processed.
 struct Sequence {
     tokens: Vec<u32>,
-    /// Number of first tokens that prefill steps process; decode steps process the others.
+    /// Number of first tokens that prefill steps process, and a first-token step after the last of them; decode steps process
+    /// the others.
     prefilled: u32,
     done: u32,
 }
@@ -49,20 +50,26 @@ impl Sequence {
         self.done as usize == self.tokens.len()
     }
 
+    /// Position of the first row that chooses.
+    fn first_choice(&self) -> u32 {
+        self.prefilled.saturating_sub(1)
+    }
+
     fn row(&self, slot: u32, position: u32) -> StepRow {
-        StepRow { slot, position, given: self.tokens.len() as u32, chooses: position >= self.prefilled }
+        StepRow { slot, position, given: self.tokens.len() as u32, chooses: position >= self.first_choice() }
     }
 }
 
 /// Rows of a prefill step of a sequence alone.
 const CHUNK: usize = 24;
 
-/// Logits after every token of a sequence in decode steps, as bits: the sequence alone.
+/// Logits after every row of a sequence that chooses, as bits: the sequence alone.
 fn alone(steps: &mut Slots<'_>, sequence: &Sequence) -> Vec<Vec<u32>> {
     last_of(1, steps, sequence)
 }
 
-/// Logits after every token in decode steps of `count` equal sequences, as bits: those of the last one.
+/// Logits after every row that chooses of `count` equal sequences, as bits: those of the last one, whose first-token steps have
+/// one row.
 fn last_of(count: u32, steps: &mut Slots<'_>, sequence: &Sequence) -> Vec<Vec<u32>> {
     let length = sequence.tokens.len() as u32;
     let pages = length.div_ceil(PAGE);
@@ -74,11 +81,13 @@ fn last_of(count: u32, steps: &mut Slots<'_>, sequence: &Sequence) -> Vec<Vec<u3
             (0..sequence.prefilled).map(|position| sequence.row(slot, position)).collect();
         prompt.chunks(CHUNK).for_each(|rows| steps.prefill(rows).unwrap());
     }
+    let bits = |logits: Vec<f32>| logits.into_iter().map(f32::to_bits).collect();
+    let first = (sequence.prefilled > 0).then(|| bits(steps.logits(0).unwrap()));
     let decode = |position| {
         steps.decode(&(0..count).map(|slot| sequence.row(slot, position)).collect::<Vec<_>>()).unwrap();
-        steps.logits(count - 1).unwrap().into_iter().map(f32::to_bits).collect()
+        bits(steps.logits(count - 1).unwrap())
     };
-    (sequence.prefilled..length).map(decode).collect()
+    first.into_iter().chain((sequence.prefilled..length).map(decode)).collect()
 }
 
 /// Rows of a random step: for a decode step the next token of random sequences, for a prefill step random chunks.
@@ -138,7 +147,8 @@ fn logits_have_the_bits_of_the_sequence_alone() {
             for (index, row) in (0u32..).zip(rows.iter().filter(|row| row.chooses)) {
                 let found: Vec<u32> = steps.logits(index).unwrap().into_iter().map(f32::to_bits).collect();
                 let sequence = &sequences[row.slot as usize];
-                let expected = &expected[row.slot as usize][(row.position - sequence.prefilled) as usize];
+                let expected =
+                    &expected[row.slot as usize][(row.position - sequence.first_choice()) as usize];
                 assert!(found == *expected, "seed {seed}, {row:?} of {} rows", rows.len());
                 compared += 1;
             }

@@ -143,7 +143,7 @@ impl<'a> Cache<'a> {
         let cache = [&self.keys, &self.values, &self.page_table];
         let mut args: Vec<&Allocation> = [&qkv].into_iter().chain(norms).chain(&self.rope_table).collect();
         match kind {
-            StepKind::Decode | StepKind::Verify => {
+            StepKind::Decode | StepKind::Verify | StepKind::FirstToken => {
                 let appended = kind == StepKind::Verify;
                 let append = appended.then(|| {
                     let args: Vec<&Allocation> = args.iter().copied().chain(cache).chain([&state]).collect();

@@ -66,31 +66,33 @@ fn error(engine: &mut Engine, reference: &Reference, most: usize) -> f64 {
 }
 
 /// NMSE of the logits at the reference's positions in the last quarter of its tokens, or the last `most` of them, after prefill
-/// steps have processed the others.
+/// steps have processed the others. The first logits are those of a first-token step, if the reference has them.
 fn error_after_prefill(engine: &mut Engine, reference: &Reference, most: usize) -> f64 {
     let length = reference.tokens.len() as u32;
     let prompt = length - (length / 4).min(u32::try_from(most).unwrap_or(u32::MAX));
     let mut steps = Slots::new(engine).unwrap();
     let rows = prefill(&mut steps, &reference.tokens, prompt);
-    let mut ours = Vec::new();
+    let has = |position| reference.positions.binary_search(&position).is_ok();
+    let mut ours = if has(prompt - 1) { steps.logits(0).unwrap() } else { Vec::new() };
     for row in &rows {
         steps.decode(&[*row]).unwrap();
-        if reference.positions.binary_search(&row.position).is_ok() {
+        if has(row.position) {
             ours.extend(steps.logits(0).unwrap());
         }
     }
-    let before = reference.positions.partition_point(|&position| position < prompt);
+    let before = reference.positions.partition_point(|&position| position + 1 < prompt);
     let vocab = reference.logits.len() / reference.positions.len();
     nmse(&ours, &reference.logits[before * vocab..]).unwrap()
 }
 
-/// Processes the first `prompt` tokens by prefill steps. Returns the rows of the others.
+/// Processes the first `prompt` tokens by prefill steps, and the last of them by a first-token step. Returns the rows of the
+/// others.
 fn prefill(steps: &mut Slots<'_>, tokens: &[u32], prompt: u32) -> Vec<StepRow> {
     let length = tokens.len() as u32;
     steps.start(0, tokens, &SamplingParams::default()).unwrap();
     let pages = (0..length.div_ceil(PAGE)).map(|index| PageEntry { slot: 0, index, page: index });
     steps.set_pages(&pages.collect::<Vec<_>>()).unwrap();
-    let row = |position| StepRow { slot: 0, position, given: length, chooses: position >= prompt };
+    let row = |position| StepRow { slot: 0, position, given: length, chooses: position + 1 >= prompt };
     let mut rows: Vec<StepRow> = (0..length).map(row).collect();
     let largest = *steps.limits().prefill.last().unwrap() as usize;
     let rest = rows.split_off(prompt as usize);
@@ -106,6 +108,7 @@ fn run_checked(gguf: &Gguf, name: &str, reference: &Reference, arithmetic: Arith
     let mut engine = load(gguf, name, &options, Checks::ALL);
     let mut steps = Slots::new(&mut engine).unwrap();
     let rows = prefill(&mut steps, tokens, tokens.len() as u32 - 4);
+    steps.logits(0).unwrap();
     for row in rows {
         steps.decode(&[row]).unwrap();
         steps.logits(0).unwrap();

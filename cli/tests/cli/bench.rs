@@ -184,16 +184,16 @@ fn bench_profiles_steps_of_several_rows() {
         (kind, ["rows", "sequences", "tokens", "depth", "prompt", "steps"].map(number))
     };
     let decode = |rows, sequences| ("decode".to_owned(), [rows, sequences, 0, 3, 0, 0]);
-    // Prefill steps process all tokens of the prompt but the last one.
     let mut expected = vec![decode(1, 1), decode(4, 3)];
     let (sizes, mut depth) = (StepKind::Prefill.sizes(), 0);
-    while depth < 19 {
-        let tokens = sizes[sizes.len() - 1].min(19 - depth);
+    while depth < 20 {
+        let tokens = sizes[sizes.len() - 1].min(20 - depth);
         let rows = *sizes.iter().find(|&&rows| rows >= tokens).unwrap();
         let [of_step, used, at] = [rows, tokens, depth].map(u64::from);
         expected.push(("prefill".to_owned(), [of_step, 0, used, at, 20, 1]));
         depth += tokens;
     }
+    expected.push(("first_token".to_owned(), [0, 0, 0, 19, 20, 0]));
     assert_eq!(profiles.iter().map(step).collect::<Vec<_>>(), expected);
     for row in results["rows"].as_array().unwrap() {
         let number = |key: &str| row[key].as_f64().unwrap();
@@ -220,7 +220,8 @@ fn bench_profiles_steps_of_several_rows() {
         // The embedding is no matrix of a product, however many of its rows a step reads.
         let matrices = numbers(&profile["matrices"], "launches").iter().sum::<f64>();
         let is_prefill = profile["step"] == "prefill";
-        assert!(if is_prefill { matrices > 3.0 * 4.0 } else { matrices == 4.0 * 4.0 + 1.0 }, "{profile}");
+        let layers = if profile["step"] == "first_token" { 1.0 } else { 4.0 };
+        assert!(if is_prefill { matrices > 3.0 * 4.0 } else { matrices == layers * 4.0 + 1.0 }, "{profile}");
         let names = profile["matrices"].as_array().unwrap();
         assert!(names.iter().all(|matrix| matrix["matrix"] != "embed"), "{profile}");
         let roles = profile["roles"].as_array().unwrap();
@@ -232,10 +233,11 @@ fn bench_profiles_steps_of_several_rows() {
     let processes = events.iter().filter(|event| event["name"] == "process_name");
     let names: Vec<&str> = processes.map(|event| event["args"]["name"].as_str().unwrap()).collect();
     assert_eq!(names.len(), expected.len());
-    let last = names[names.len() - 1];
+    let [.., prefill, first_token] = &names[..] else { panic!("{names:?}") };
     for part in [", a prefill step of ", " rows, ", " of them used (1 such step in pp20) on "] {
-        assert!(last.contains(part), "{names:?}");
+        assert!(prefill.contains(part), "{names:?}");
     }
+    assert!(first_token.contains(" at depth 19, the first-token step of pp20 on "), "{names:?}");
 
     let text = output(&[&bench[..], &["-b", "2", "-p", "20"]].concat());
     assert!(!text.contains("Ceilings"), "{text}");

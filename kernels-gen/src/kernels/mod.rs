@@ -15,4 +15,5 @@ pub mod probe;
 pub mod rope;
 pub(crate) mod rows;
 pub mod sample;
+pub mod select_rows;
 pub mod state;

@@ -10,7 +10,8 @@
 //! | 3 | index of the sequence's slot, which selects its sampling parameters |
 //! | 4 | index in the token buffers of the sequence's token at position 0 |
 //! | 5 | index in the page table of the sequence's first page |
-//! | 6, 7 | reserved, zero |
+//! | 6 | in a first-token step, index of the row in the prefill step before it that processed the token |
+//! | 7 | reserved, zero |
 //!
 //! The token buffers have the tokens of each sequence by position: the prompt, then the chosen tokens. The last kernel of a
 //! step writes the next token of each row that [`CHOOSES`] and advances the row's position, so that a replay needs no
@@ -32,6 +33,8 @@ pub const SLOT: u32 = 3;
 pub const TOKENS: u32 = 4;
 /// Index of the word for the sequence's first entry in the page table.
 pub const PAGES: u32 = 5;
+/// Index of the word for the row of the prefill step before a first-token step.
+pub const SOURCE: u32 = 6;
 
 /// Flag of a row that exists. A step's rows without this flag have no lasting effect.
 pub const ACTIVE: u32 = 1;
@@ -53,6 +56,8 @@ pub struct Row {
     pub tokens: u32,
     /// Index in the page table of the sequence's first page.
     pub pages: u32,
+    /// In a first-token step, index of the row in the prefill step before it that processed the token. Otherwise 0.
+    pub source: u32,
 }
 
 impl Row {
@@ -65,6 +70,7 @@ impl Row {
         words[SLOT as usize] = self.slot;
         words[TOKENS as usize] = self.tokens;
         words[PAGES as usize] = self.pages;
+        words[SOURCE as usize] = self.source;
         words
     }
 }

@@ -10,6 +10,8 @@ use super::Part;
 pub enum BufferName {
     /// f32 `[rows, hidden]`: the residual stream.
     Residual,
+    /// f32 `[rows of a prefill step, hidden]`: the residual stream of a prefill step. A first-token step reads it.
+    PromptResidual,
     /// Inputs of a product of many rows, in the order in which it reads them: see [`crate::kernels::gemv::tokens`].
     Prepared,
     /// f32 `[rows, q_width + 2 · kv_width]`: queries, keys and values as projected.
@@ -42,6 +44,9 @@ pub enum BufferName {
     PageTable,
     /// u32: the rows' records, see [`crate::kernels::state`].
     State,
+    /// u32: the records of the rows of a prefill step. They are not those of other steps, so that the host can write the records
+    /// of a prefill step and of the first-token step after it at once.
+    PromptState,
     /// u32: token ids by position.
     Tokens,
     /// u32: token ids by position, copied for the host.
@@ -63,6 +68,7 @@ impl BufferName {
     pub fn as_str(self) -> &'static str {
         match self {
             BufferName::Residual => "residual",
+            BufferName::PromptResidual => "prompt_residual",
             BufferName::Prepared => "prepared",
             BufferName::Qkv => "qkv",
             BufferName::AttentionPartial => "attention_partial",
@@ -79,6 +85,7 @@ impl BufferName {
             BufferName::SecondRopeTable => "rope_table_2",
             BufferName::PageTable => "page_table",
             BufferName::State => "state",
+            BufferName::PromptState => "prompt_state",
             BufferName::Tokens => "tokens",
             BufferName::HostTokens => "finished",
             BufferName::SampleKeys => "sample_keys",

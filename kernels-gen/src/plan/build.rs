@@ -11,12 +11,13 @@ use super::{
     BufferKind, BufferName, LaunchLabel, LaunchRole, Part, PartForm, Plan, PlanParams, Sampling, StepKind,
     cost, prefill_cost,
 };
-use crate::kernels::attention::{AppendShape, AttentionShape, SharesShape};
+use crate::kernels::attention::{AppendShape, AttentionShape, ROW_GROUP, SharesShape};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemm::GemmShape;
 use crate::kernels::gemv::{Arithmetic, GemvShape, Input, Output, Schedule};
 use crate::kernels::launching::Trigger;
 use crate::kernels::norm_add::NormAddShape;
+use crate::kernels::select_rows::SelectRowsShape;
 use crate::kernels::state;
 use crate::shape::tensors::{Tensor, TensorName};
 use crate::shape::{Dimensions, FeedForward, Layer, Matrix, ModelShape, TensorSlice};
@@ -26,6 +27,8 @@ use crate::weights::WeightType;
 /// Views of the activations, tables and state that the launches share.
 struct Memory {
     residual: View,
+    /// Residual stream of the prefill step before, in first-token steps.
+    prompt_residual: Option<View>,
     qkv: View,
     partial: View,
     counters: View,
@@ -60,17 +63,21 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
     let mut builder = Builder { plan, tuning };
     let memory = builder.memory();
     builder.attention_shares(&memory);
-    let embedding = builder.embed(&memory);
-    let is_prefill = builder.plan.params.kind == StepKind::Prefill;
-    for (index, Layer { attention, feed_forward }) in (0u32..).zip(&shape.layers) {
-        // A prefill step only fills the cache, so it ends with the last layer's keys and values.
-        let is_last = is_prefill && index + 1 == shape.dimensions.layers;
-        builder.attention_block(index, attention, is_last, &memory);
-        if !is_last {
+    let kind = builder.plan.params.kind;
+    let last = shape.dimensions.layers - 1;
+    let (first, embedding) = match kind {
+        StepKind::FirstToken => (last, builder.select_rows(&memory)),
+        _ => (0, Some(builder.embed(&memory))),
+    };
+    for (index, Layer { attention, feed_forward }) in (0u32..).zip(&shape.layers).skip(first as usize) {
+        // A prefill step fills the cache, so it ends with the last layer's keys and values.
+        let only_appends = kind == StepKind::Prefill && index == last;
+        builder.attention_block(index, attention, only_appends, &memory);
+        if !only_appends {
             builder.feed_forward_block(index, feed_forward, &memory);
         }
     }
-    if !is_prefill {
+    if kind != StepKind::Prefill {
         builder.head(embedding, &memory);
     }
     builder.plan
@@ -79,7 +86,7 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
 impl Builder<'_> {
     fn memory(&mut self) -> Memory {
         let shape = self.plan.shape.clone();
-        let PlanParams { rows, outputs, slots, .. } = self.plan.params;
+        let PlanParams { rows, outputs, slots, kind, .. } = self.plan.params;
         let d = &shape.dimensions;
         let attention: Vec<AttentionShape> =
             shape.layers.iter().map(|layer| self.attention(&layer.attention)).collect();
@@ -89,7 +96,12 @@ impl Builder<'_> {
         let mut activation = |name: BufferName, rows: u32, elements: u32| {
             self.buffer(name, u64::from(rows) * f32s(elements), BufferKind::Activation)
         };
-        let residual = activation(BufferName::Residual, rows, d.hidden);
+        let is_prefill = kind == StepKind::Prefill;
+        let residual = if is_prefill { BufferName::PromptResidual } else { BufferName::Residual };
+        let residual = activation(residual, rows, d.hidden);
+        // The rows of a sequence begin at a multiple of `ROW_GROUP`; prefill steps may have more rows than these.
+        let prompt_residual = (kind == StepKind::FirstToken)
+            .then(|| activation(BufferName::PromptResidual, rows * ROW_GROUP, d.hidden));
         let qkv = activation(BufferName::Qkv, rows, d.q_width() + 2 * d.kv_width());
         let partial = activation(BufferName::AttentionPartial, 1, most(AttentionShape::workspace));
         let attended = activation(BufferName::Attended, rows, d.q_width());
@@ -98,7 +110,6 @@ impl Builder<'_> {
         let logits = activation(BufferName::Logits, outputs, d.vocab);
         let best_values = activation(BufferName::BestValues, outputs, candidates);
         let best_tokens = activation(BufferName::BestTokens, outputs, candidates);
-        let is_prefill = self.plan.params.kind == StepKind::Prefill;
         let queries = is_prefill.then(|| {
             // Whole groups of 16 rows, two elements per word.
             let bytes = attention
@@ -122,6 +133,7 @@ impl Builder<'_> {
         let tokens = u64::from(slots) * f32s(self.plan.params.slot_tokens());
         Memory {
             residual,
+            prompt_residual,
             qkv,
             partial,
             counters: self.buffer(BufferName::AttentionCounters, counters, BufferKind::Counters),
@@ -140,7 +152,11 @@ impl Builder<'_> {
                 })
                 .collect(),
             page_table: self.buffer(BufferName::PageTable, pages, BufferKind::PageTable),
-            state: self.buffer(BufferName::State, u64::from(rows) * f32s(state::WORDS), BufferKind::State),
+            state: self.buffer(
+                if is_prefill { BufferName::PromptState } else { BufferName::State },
+                u64::from(rows) * f32s(state::WORDS),
+                BufferKind::State,
+            ),
             tokens: self.buffer(BufferName::Tokens, tokens, BufferKind::Tokens),
             host_tokens: self.buffer(BufferName::HostTokens, tokens, BufferKind::HostTokens),
         }
@@ -261,15 +277,23 @@ impl Builder<'_> {
         prepared
     }
 
-    fn embed(&mut self, memory: &Memory) -> View {
+    /// Adds the buffer of the embedding.
+    fn embedding(&mut self) -> View {
         let shape = &self.plan.shape;
         let (vocab, hidden, ty) = (shape.dimensions.vocab, shape.dimensions.hidden, shape.embedding);
-        let scale = shape.multipliers.embedding;
         let members = [model_matrix(Tensor::TokenEmbd, vocab, ty)];
         // An embedding that serves as the output matrix has the layout of the head's stack.
         let norm = shape.head.is_none().then(|| Tensor::OutputNorm.of_model());
         let stack = Stack::plain(LaunchRole::Embed.into(), hidden, &members);
-        let (weights, _) = self.matrices(Stack { norm, buffer: "token_embd".into(), ..stack });
+        self.matrices(Stack { norm, buffer: "token_embd".into(), ..stack }).0
+    }
+
+    /// Adds the launch that loads the tokens' rows of the embedding. Returns the embedding.
+    fn embed(&mut self, memory: &Memory) -> View {
+        let weights = self.embedding();
+        let shape = &self.plan.shape;
+        let (vocab, hidden, ty) = (shape.dimensions.vocab, shape.dimensions.hidden, shape.embedding);
+        let scale = shape.multipliers.embedding;
         let tokens = self.plan.params.rows;
         let spec = EmbedShape { tokens, ty, vocab, cols: hidden, scale, threads: cost::ELEMENTWISE };
         let args = vec![
@@ -280,6 +304,17 @@ impl Builder<'_> {
         ];
         self.launch(LaunchRole::Embed, KernelSpec::Embed(spec), args);
         weights
+    }
+
+    /// Adds the launch that selects rows of the prefill step before. Returns the embedding, if it serves as the output matrix.
+    fn select_rows(&mut self, memory: &Memory) -> Option<View> {
+        let embedding = self.plan.shape.head.is_none().then(|| self.embedding());
+        let (tokens, cols) = (self.plan.params.rows, self.plan.shape.dimensions.hidden);
+        let spec = SelectRowsShape { tokens, cols, threads: cost::ELEMENTWISE };
+        let source = memory.prompt_residual.expect("first-token steps have this buffer");
+        let args = vec![source.read("x"), memory.state.read("state"), memory.residual.write("y")];
+        self.launch(LaunchRole::SelectRows, KernelSpec::SelectRows(spec), args);
+        embedding
     }
 
     fn feed_forward_block(&mut self, layer: u32, facts: &FeedForward, memory: &Memory) {
@@ -336,7 +371,8 @@ impl Builder<'_> {
         self.launch(label, KernelSpec::NormAdd(spec), args);
     }
 
-    fn head(&mut self, embedding: View, memory: &Memory) {
+    /// Adds the launches of the LM head and of the choice. `embedding` serves as the output matrix of models without one.
+    fn head(&mut self, embedding: Option<View>, memory: &Memory) {
         let shape = self.plan.shape.clone();
         let members = head_member(&shape);
         let sampled = self.plan.params.sampling == Sampling::Sampled;
@@ -344,9 +380,9 @@ impl Builder<'_> {
         if sampled {
             stack.output = Output::Store;
         }
-        let (w, gemv) = match shape.head {
-            Some(_) => self.matrices(stack),
-            None => (embedding, self.divided(&stack)),
+        let (w, gemv) = match embedding.filter(|_| shape.head.is_none()) {
+            None => self.matrices(stack),
+            Some(embedding) => (embedding, self.divided(&stack)),
         };
         let bytes = u64::from(self.plan.params.outputs) * f32s(gemv.cols);
         let x = self.prepare(None, w, View { bytes, ..memory.residual }, &gemv);

@@ -13,6 +13,8 @@ pub enum LaunchRole {
     AttentionShares,
     /// The load of the token's row of the embedding.
     Embed,
+    /// The selection of the rows of a prefill step whose next tokens are chosen, in first-token steps.
+    SelectRows,
     /// Projections to queries, keys and values.
     AttnQkv,
     /// The preparation of the inputs of the product after it, in steps of many rows.
@@ -41,9 +43,10 @@ pub enum LaunchRole {
 
 impl LaunchRole {
     /// Every role.
-    pub const ALL: [LaunchRole; 14] = [
+    pub const ALL: [LaunchRole; 15] = [
         LaunchRole::AttentionShares,
         LaunchRole::Embed,
+        LaunchRole::SelectRows,
         LaunchRole::AttnQkv,
         LaunchRole::Prepare,
         LaunchRole::Append,
@@ -73,6 +76,7 @@ impl LaunchRole {
         match self {
             LaunchRole::AttentionShares => "attention_shares",
             LaunchRole::Embed => "embed",
+            LaunchRole::SelectRows => "select_rows",
             LaunchRole::AttnQkv => "attn_qkv",
             LaunchRole::Prepare => "prepare",
             LaunchRole::Append => "append",

@@ -57,8 +57,7 @@ pub struct PlanParams {
     pub kv: KvType,
     /// Choice of the next token.
     pub sampling: Sampling,
-    /// Operands of the products of decode and verify steps of several rows. The decode step of one row always multiplies
-    /// integers.
+    /// Operands of the products of steps of several rows other than prefill steps. Steps of one row always multiply integers.
     #[serde(default, skip_serializing_if = "Arithmetic::is_default")]
     pub arithmetic: Arithmetic,
 }
@@ -77,15 +76,19 @@ pub enum StepKind {
     /// verify a draft. Every row chooses, with the bits of a decode step. The rows of a sequence are in the order of their
     /// positions. A launch of its own appends the keys and values of all rows before attention.
     Verify,
+    /// The rest of a prefill step for the last tokens of prompts: the last layer from its inputs on, the LM head, and the choice of
+    /// the first tokens of the answers. Every row is the last prompt token of another sequence, which the prefill step just before
+    /// has processed. Its kernels are those of a decode step.
+    FirstToken,
 }
 
 impl StepKind {
     /// Numbers of rows of an engine's steps of this kind, in ascending order. An engine has the decode steps up to the first
-    /// one that holds all of its slots, and the prefill steps up to the first one that holds its context, or 512 rows if it has
+    /// one that holds all of its slots, as many first-token steps, and the prefill steps up to the first one that holds its context, or 512 rows if it has
     /// several slots.
     pub fn sizes(self) -> &'static [u32] {
         match self {
-            StepKind::Decode => &[1, 2, 4, 8, 16, 32, 64],
+            StepKind::Decode | StepKind::FirstToken => &[1, 2, 4, 8, 16, 32, 64],
             StepKind::Prefill => &[64, 128, 256, 512, 2048],
             StepKind::Verify => &[2, 4, 8, 16, 32, 64],
         }
@@ -98,6 +101,7 @@ impl fmt::Display for StepKind {
             StepKind::Decode => "decode",
             StepKind::Prefill => "prefill",
             StepKind::Verify => "verify",
+            StepKind::FirstToken => "first-token",
         })
     }
 }
@@ -118,7 +122,9 @@ impl StepSize {
     /// All steps of engines.
     pub fn all() -> impl Iterator<Item = StepSize> {
         let of_kind = |kind: StepKind| kind.sizes().iter().map(move |&rows| StepSize { kind, rows });
-        [StepKind::Decode, StepKind::Verify, StepKind::Prefill].into_iter().flat_map(of_kind)
+        [StepKind::Decode, StepKind::Verify, StepKind::FirstToken, StepKind::Prefill]
+            .into_iter()
+            .flat_map(of_kind)
     }
 }
 
@@ -183,6 +189,12 @@ impl PlanParams {
         PlanParams { rows, outputs: 0, kind: StepKind::Prefill, ..self }
     }
 
+    /// These parameters, for first-token steps of `rows` rows.
+    #[must_use]
+    pub fn first_token(self, rows: u32) -> PlanParams {
+        PlanParams { rows, outputs: rows, kind: StepKind::FirstToken, ..self }
+    }
+
     /// These parameters, for steps of a size.
     #[must_use]
     pub fn with_step(self, step: StepSize) -> PlanParams {
@@ -190,6 +202,7 @@ impl PlanParams {
             StepKind::Decode => self.decode(step.rows),
             StepKind::Prefill => self.prefill(step.rows),
             StepKind::Verify => self.verify(step.rows),
+            StepKind::FirstToken => self.first_token(step.rows),
         }
     }
 
@@ -213,7 +226,7 @@ impl PlanParams {
     fn check_rows(&self) -> Result<(), PlanError> {
         let entries = u64::from(self.slots) * u64::from(self.context);
         let most_rows = match self.kind {
-            StepKind::Decode | StepKind::Verify => PlanParams::MAX_ROWS,
+            StepKind::Decode | StepKind::Verify | StepKind::FirstToken => PlanParams::MAX_ROWS,
             StepKind::Prefill => PlanParams::MAX_PREFILL_ROWS,
         };
         for (what, value, most) in [
@@ -226,12 +239,12 @@ impl PlanParams {
             }
         }
         let outputs = match self.kind {
-            StepKind::Decode | StepKind::Verify => self.rows,
+            StepKind::Decode | StepKind::Verify | StepKind::FirstToken => self.rows,
             StepKind::Prefill => 0,
         };
         if self.outputs != outputs {
             return Err(PlanError::Unsupported(
-                "the rows of decode and verify steps have outputs, and no others".to_owned(),
+                "the rows of prefill steps have no outputs, and those of other steps have".to_owned(),
             ));
         }
         if entries > u64::from(u32::MAX) / 2 {

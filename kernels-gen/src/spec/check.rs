@@ -40,6 +40,11 @@ impl KernelSpec {
                 ])?;
                 layout(s.ty, s.vocab, s.cols).map(|_| ())
             }
+            KernelSpec::SelectRows(s) => within(&[
+                ("tokens", s.tokens, TOKENS),
+                ("cols", s.cols, WIDTH),
+                ("threads", s.threads, THREADS),
+            ]),
             KernelSpec::Gemv(s) => gemv(s),
             KernelSpec::Prepare(s) => {
                 within(&[("cols", s.cols, WIDTH)])?;

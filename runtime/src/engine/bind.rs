@@ -19,6 +19,7 @@ pub struct SamplingBuffers {
 pub struct PlanBuffers {
     addresses: Vec<Address>,
     state: Address,
+    prompt_state: Option<Address>,
     tokens: Address,
     logits: Address,
     sampling: Option<SamplingBuffers>,
@@ -47,11 +48,12 @@ impl PlanBuffers {
             let index = plan.buffers.iter().position(|buffer| buffer.kind == kind);
             index.map(|index| addresses[index])
         };
-        let logits = plan.buffer(BufferName::Logits).map(|index| addresses[index]);
+        let named = |name| plan.buffer(name).map(|index| addresses[index]);
         Ok(PlanBuffers {
-            state: find(BufferKind::State).expect("every plan has a state"),
+            state: named(BufferName::State).expect("every engine has decode steps"),
+            prompt_state: named(BufferName::PromptState),
             tokens: find(BufferKind::Tokens).expect("every plan has tokens"),
-            logits: logits.expect("every plan has logits"),
+            logits: named(BufferName::Logits).expect("every plan has logits"),
             sampling: find(BufferKind::Sampling)
                 .zip(find(BufferKind::LogitBias).zip(find(BufferKind::TokenMask)))
                 .map(|(parameters, (bias, mask))| SamplingBuffers { parameters, bias, mask }),
@@ -83,9 +85,14 @@ impl PlanBuffers {
         &self.addresses
     }
 
-    /// Address of the row records of the step ([`bespoke_kernels::kernels::state`]).
+    /// Address of the row records of decode, verify and first-token steps ([`bespoke_kernels::kernels::state`]).
     pub fn state(&self) -> Address {
         self.state
+    }
+
+    /// Address of the row records of prefill steps; none in an engine without such steps.
+    pub fn prompt_state(&self) -> Option<Address> {
+        self.prompt_state
     }
 
     /// Address of the tokens of the sequence, one per position.

@@ -69,8 +69,7 @@ pub struct EngineOptions {
     pub path: PathBuf,
     /// Number of slots: sequences that run at the same time; 0 counts as 1. More than one are for [`Slots`].
     pub parallel: u32,
-    /// Whether prompts but for their last tokens are processed in prefill steps, whose kernels are loaded when they are first
-    /// needed; the default. Logits have other bits than without. A model that has no prefill steps is decoded without them,
+    /// Whether prompts are processed in prefill steps, whose kernels are loaded when they are first needed; the default. Logits have other bits than without. A model that has no prefill steps is decoded without them,
     /// with a warning. [`Engine::step`] processes one token in any case.
     pub prefill: bool,
     /// Largest number of drafted tokens of a sequence in a step; 0, the default, for an engine without verify steps.

@@ -172,15 +172,31 @@ impl Steps for Slots<'_> {
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         self.last = None;
         let mut records: Vec<Option<Row>> = Vec::new();
+        let mut choosing = Vec::new();
         for rows in rows.chunk_by(|a, b| a.slot == b.slot) {
             records.resize(records.len().next_multiple_of(ROW_GROUP as usize), None);
-            records.extend(rows.iter().map(|row| Some(self.record(row))));
+            for row in rows {
+                let record = self.record(row);
+                if row.chooses {
+                    choosing.push(Row { source: records.len() as u32, ..record });
+                }
+                records.push(Some(record));
+            }
         }
         match self.engine.step_for(StepKind::Prefill, records.len() as u32) {
             Some(index) => {
-                let size = self.engine.step_params().nth(index).map_or(0, |params| params.rows);
-                self.engine.write_records(records, size)?;
-                self.engine.enqueue_step(index)
+                self.wait_for_steps()?;
+                self.engine.write_prompt_rows(records, self.engine.plan_of(index).params.rows)?;
+                let count = choosing.len() as u32;
+                let first_token = self.engine.first_token_step_for(count).filter(|_| count > 0);
+                if let Some(step) = first_token {
+                    let size = self.engine.plan_of(step).params.rows;
+                    self.engine.write_rows(choosing.into_iter(), size)?;
+                } else if count > 0 {
+                    return Err(EngineError::NoStep { rows: count });
+                }
+                self.engine.enqueue_step(index)?;
+                first_token.map_or(Ok(()), |step| self.engine.enqueue_step(step))
             }
             None if self.engine.step_for(StepKind::Prefill, 1).is_some() => {
                 Err(EngineError::NoStep { rows: records.len() as u32 })

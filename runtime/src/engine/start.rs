@@ -1,5 +1,6 @@
 //! Start of a sequence: from an empty cache, from a prefix that the cache holds, or at a depth for timing.
 
+use std::iter;
 use std::ops::ControlFlow;
 
 use bespoke_kernels::kernels::attention::PAGE;
@@ -136,17 +137,17 @@ impl Engine {
     }
 
     /// Prefill step for the tokens of a prompt from `first` on, and how many of them it processes. None if the engine has
-    /// no prefill steps, or only the prompt's last token is left.
+    /// no prefill steps, or no token is left.
     pub(super) fn prefill_step(&self, first: u32, prompt: u32) -> Option<(usize, u32)> {
         let largest = self.step_params().filter(|params| params.kind == StepKind::Prefill);
-        let count = prompt.saturating_sub(first + 1).min(largest.map(|params| params.rows).max()?);
+        let count = prompt.saturating_sub(first).min(largest.map(|params| params.rows).max()?);
         let step = self.step_for(StepKind::Prefill, count)?;
         (count > 0).then_some((step, count))
     }
 
-    /// Processes the prompt but for its last token in steps of many rows, if the engine has them. Calls `on_prompt_token`
-    /// with the position of each token except the first, once the step of the token before it is complete; a break ends
-    /// the work after a step.
+    /// Processes the prompt in steps of many rows, if the engine has them, and enqueues the step that chooses the token after
+    /// it. Calls `on_prompt_token` with the position of each token except the first, once the step of the token before it is
+    /// complete; a break ends the work after a step.
     pub(super) fn prefill(
         &mut self,
         on_prompt_token: Option<&OnPromptToken<'_>>,
@@ -164,23 +165,38 @@ impl Engine {
             let first = self.cursor.enqueued;
             let size = self.step_params().nth(index).map_or(count, |params| params.rows);
             let row = |position| Row { position, prompt, ..Row::default() };
-            self.write_rows((first..first + count).map(row), size)?;
-            self.enqueue_step(index)?;
-            if self.prefilled == first {
-                self.prefilled += count;
+            let rows = (first..first + count).map(|position| Some(row(position)));
+            self.write_prompt_rows(rows.collect(), size)?;
+            let end = first + count;
+            // Written before the prefill step starts: an upload waits for steps in flight.
+            let last = Row { chooses: true, source: count - 1, ..row(end - 1) };
+            // One sequence decodes in steps of one row, which multiply integers.
+            let first_token = if end == prompt { self.step_for(StepKind::FirstToken, 1) } else { None };
+            match first_token {
+                Some(_) => self.write_rows(iter::once(last), 1)?,
+                None => self.write_row(end, prompt)?,
             }
-            self.cursor.enqueued += count;
-            self.wait_for_steps(1)?;
-            self.cursor.read = self.cursor.enqueued;
+            self.enqueue_step(index)?;
+            if let Some(step) = first_token {
+                self.enqueue_step(step)?;
+            }
+            let known = end.min(prompt - 1);
+            if self.prefilled == first {
+                self.prefilled = known;
+            }
+            self.cursor.enqueued = end;
+            if first_token.is_none() || on_prompt_token.is_some() {
+                self.wait_for_steps(1)?;
+            }
+            self.cursor.read = known;
             if let Some(on_prompt_token) = on_prompt_token {
-                for position in first + 1..=first + count {
+                for position in first + 1..=known {
                     if flow.is_continue() {
                         flow = on_prompt_token(position);
                     }
                 }
             }
         }
-        self.write_row(self.cursor.enqueued, prompt)?;
         Ok(flow)
     }
 }

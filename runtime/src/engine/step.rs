@@ -62,9 +62,9 @@ pub(super) fn plans(
         }
     }
     if options.prefill {
-        let sizes = prefill_sizes(&base.params).iter();
-        let prefill: Result<Vec<Step>, EngineError> =
-            sizes.map(|&rows| tuned(base.params.clone().prefill(rows))).collect();
+        let prefill = prefill_sizes(&base.params).iter().map(|&rows| base.params.clone().prefill(rows));
+        let first_token = sizes[..enough].iter().map(|&rows| base.params.clone().first_token(rows));
+        let prefill: Result<Vec<Step>, EngineError> = prefill.chain(first_token).map(tuned).collect();
         match prefill {
             Ok(prefill) => steps.extend(prefill),
             // Decode steps process prompts, too.
@@ -158,7 +158,14 @@ impl Engine {
         if has_one_row && rows == 1 { None } else { self.step_for(StepKind::Decode, rows) }
     }
 
-    /// Parameters of the steps of several rows.
+    /// Index of the smallest first-token step that holds `rows` rows and has their arithmetic, as
+    /// [`Engine::decode_step_for`].
+    pub(super) fn first_token_step_for(&self, rows: u32) -> Option<usize> {
+        let least = if self.plan.params.arithmetic == Arithmetic::F16 { 2 } else { 1 };
+        self.step_for(StepKind::FirstToken, rows.max(least))
+    }
+
+    /// Parameters of the steps besides the decode step of one row.
     pub(super) fn step_params(&self) -> impl Iterator<Item = &PlanParams> {
         self.steps.iter().map(Step::params)
     }
@@ -209,18 +216,29 @@ impl Engine {
         (self.plan.buffers[at].bytes >= bytes).then(|| self.buffers.addresses()[at])
     }
 
-    /// Writes the records of the rows of a step with `size` rows; further rows of the step do not exist.
+    /// Writes the records of the rows of a decode, verify or first-token step with `size` rows; further rows of the step do not
+    /// exist.
     pub(super) fn write_rows(&self, rows: impl Iterator<Item = Row>, size: u32) -> Result<(), EngineError> {
-        self.write_records(rows.map(Some).collect(), size)
+        self.write_records(self.buffers.state(), rows.map(Some).collect(), size)
     }
 
-    /// Writes the records of a step with `size` rows, of which some do not exist.
-    pub(super) fn write_records(&self, mut records: Vec<Option<Row>>, size: u32) -> Result<(), EngineError> {
+    /// Writes the records of a prefill step with `size` rows, of which some do not exist.
+    pub(super) fn write_prompt_rows(&self, records: Vec<Option<Row>>, size: u32) -> Result<(), EngineError> {
+        let records_of_prompts = self.buffers.prompt_state().ok_or(EngineError::NoStep { rows: size })?;
+        self.write_records(records_of_prompts, records, size)
+    }
+
+    fn write_records(
+        &self,
+        to: Address,
+        mut records: Vec<Option<Row>>,
+        size: u32,
+    ) -> Result<(), EngineError> {
         records.resize(size as usize, None);
         let words =
             records.into_iter().flat_map(|row| row.map_or([0; state::WORDS as usize], |row| row.words()));
         let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
-        self.keep(self.device.upload(self.buffers.state(), &bytes))
+        self.keep(self.device.upload(to, &bytes))
     }
 
     /// Enqueues a step over the records on the device.
@@ -235,7 +253,7 @@ impl Engine {
     pub(super) fn row(&self, slot: u32, position: u32, prompt: u32, chooses: bool) -> Row {
         let params = &self.plan.params;
         let (tokens, pages) = (slot * params.slot_tokens(), slot * params.slot_pages());
-        Row { position, prompt, chooses, slot, tokens, pages }
+        Row { position, prompt, chooses, slot, tokens, pages, ..Row::default() }
     }
 
     /// Plan of a step besides the decode step of one row.

@@ -32,7 +32,7 @@ impl<S: Steps> Scheduler<'_, S> {
         // A step overwrites the logits of the step before. A sequence whose grammar waits for a token would miss the next step.
         let waits = |sequence: &Sequence<'_>| {
             let slot = sequence.slot.and_then(|index| self.slots[index as usize].as_ref());
-            slot.is_some_and(|slot| sequence.next_token(slot) == NextToken::Earlier)
+            slot.is_some_and(|slot| sequence.next_token(slot, slot.enqueued) == NextToken::Earlier)
         };
         let lockstep = |sequence: &Sequence<'_>| sequence.logprobs.is_some() || waits(sequence);
         let running = || self.running.iter().map(|id| &self.sequences[id]);
@@ -130,8 +130,8 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(drafts.into_iter().map(|(.., draft)| draft).collect())
     }
 
-    /// Enqueues a decode step with a row for each sequence whose prompt is done but for its last token, that may have another token, and that has
-    /// a page for it; or a verify step with several rows of some.
+    /// Enqueues a decode step with a row for each sequence whose prompt is done, that may have another token, and that has a
+    /// page for it; or a verify step with several rows of some.
     fn enqueue_decode(&mut self) -> Result<bool, EngineError> {
         let mut since = Instant::now();
         let Some(further) = self.further_rows() else { return Ok(false) };
@@ -164,7 +164,9 @@ impl<S: Steps> Scheduler<'_, S> {
                 self.paused.push(*id);
                 continue;
             }
-            if sequence.next_token(slot) == NextToken::Grammar && !choices.ask(*id, sequence, slot, index) {
+            if sequence.next_token(slot, slot.enqueued) == NextToken::Grammar
+                && !choices.ask(*id, sequence, slot, index)
+            {
                 continue;
             }
             if let (Some(draft), Some(speculator)) = (draft, &mut sequence.speculator) {
@@ -179,21 +181,12 @@ impl<S: Steps> Scheduler<'_, S> {
             entries.extend(slot.take_entries(index));
             slot.last_step = self.enqueued + 1;
         }
-        let GrammarChoices { masks, given, over } = choices;
-        for (id, error) in over {
-            match error {
-                None => self.finish(id, FinishReason::Complete),
-                Some(error) => self.fail(id, error),
-            }
-        }
+        self.end_by_grammar(&mut choices);
         if rows.is_empty() {
             return Ok(false);
         }
         drafts.retain(|draft| !draft.tokens.is_empty());
-        given.iter().try_for_each(|(slot, at, tokens)| self.steps.give_tokens(*slot, *at, tokens))?;
-        if !masks.is_empty() {
-            self.steps.set_masks(&masks)?;
-        }
+        self.apply(&choices)?;
         self.write_entries(&entries)?;
         let next = |row: &StepRow| StepRow { position: row.position + 1, ..*row };
         let verifies = rows.windows(2).any(|pair| pair[0].slot == pair[1].slot);
@@ -223,19 +216,21 @@ impl<S: Steps> Scheduler<'_, S> {
         let decodes = |id| {
             let Some(sequence) = self.sequences.get(id) else { return false };
             let slot = sequence.slot.and_then(|index| self.slots[index as usize].as_ref());
-            slot.is_some_and(|slot| slot.enqueued + 1 >= sequence.prompt)
+            slot.is_some_and(|slot| slot.enqueued >= sequence.prompt)
         };
         let sizes = &self.limits.prefill;
         let most = if self.running.iter().any(decodes) { PREFILL_BETWEEN_DECODES } else { u32::MAX };
         sizes.iter().copied().rfind(|&size| size <= most).or_else(|| sizes.first().copied())
     }
 
-    /// Enqueues a step with the next tokens of prompts but for their last ones, up to [`Scheduler::prefill_budget`].
+    /// Enqueues a step with the next tokens of prompts, up to [`Scheduler::prefill_budget`]. It chooses the first token of each
+    /// sequence whose prompt ends in it.
     fn enqueue_prefill(&mut self) -> Result<bool, EngineError> {
         let Some(mut left) = self.prefill_budget() else { return Ok(false) };
         let mut rows = Vec::new();
         let mut entries = Vec::new();
         let mut processed = Vec::new();
+        let mut choices = GrammarChoices::default();
         for id in &self.running {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
             let Some((index, slot)) = slot_of(&mut self.slots, sequence.slot) else { continue };
@@ -244,8 +239,15 @@ impl<S: Steps> Scheduler<'_, S> {
             if sequence.is_new() {
                 sequence.answer.reused += reused;
             }
-            let count = left.min(sequence.prompt.saturating_sub(slot.enqueued + 1));
+            let count = left.min(sequence.prompt.saturating_sub(slot.enqueued));
             if count == 0 {
+                continue;
+            }
+            let last = slot.enqueued + count - 1;
+            if last + 1 == sequence.prompt
+                && sequence.next_token(slot, last) == NextToken::Grammar
+                && !choices.ask(*id, sequence, slot, index)
+            {
                 continue;
             }
             rows.extend(slot.rows(index, count, sequence.prompt));
@@ -258,9 +260,11 @@ impl<S: Steps> Scheduler<'_, S> {
             processed.push((index, slot.enqueued));
             left -= count.next_multiple_of(ROW_GROUP).min(left);
         }
+        self.end_by_grammar(&mut choices);
         if rows.is_empty() {
             return Ok(false);
         }
+        self.apply(&choices)?;
         self.write_entries(&entries)?;
         self.steps.prefill(&rows)?;
         self.record(&rows, &[], processed, None);
@@ -269,6 +273,23 @@ impl<S: Steps> Scheduler<'_, S> {
         self.last_decode = None;
         self.after_decode = false;
         Ok(true)
+    }
+
+    /// Ends the sequences after which their grammars let nothing follow, and those whose grammars failed.
+    fn end_by_grammar(&mut self, choices: &mut GrammarChoices) {
+        for (id, error) in choices.over.drain(..) {
+            match error {
+                None => self.finish(id, FinishReason::Complete),
+                Some(error) => self.fail(id, error),
+            }
+        }
+    }
+
+    /// Writes masks and given tokens for the next step.
+    fn apply(&mut self, choices: &GrammarChoices) -> Result<(), EngineError> {
+        let GrammarChoices { masks, given, .. } = choices;
+        given.iter().try_for_each(|(slot, at, tokens)| self.steps.give_tokens(*slot, *at, tokens))?;
+        if masks.is_empty() { Ok(()) } else { self.steps.set_masks(masks) }
     }
 
     fn write_entries(&mut self, entries: &[PageEntry]) -> Result<(), EngineError> {
@@ -295,14 +316,13 @@ impl<S: Steps> Scheduler<'_, S> {
     }
 }
 
-/// Whether the next step may have a row of a sequence: its prompt is done but for the last token, and another token may
-/// follow.
+/// Whether the next decode step may have a row of a sequence: its prompt is done, and another token may follow.
 fn may_decode(sequence: &Sequence<'_>, slot: &Slot) -> bool {
-    // Tokens of steps in flight: the first one is chosen after the last prompt token.
+    // Tokens of steps in flight.
     let unread = (slot.enqueued + 1).saturating_sub(sequence.tokens.len() as u32);
-    let may_follow =
-        unread < sequence.answer.tokens_left() && sequence.next_token(slot) != NextToken::Earlier;
-    slot.enqueued + 1 >= sequence.prompt && may_follow
+    let may_follow = unread < sequence.answer.tokens_left()
+        && sequence.next_token(slot, slot.enqueued) != NextToken::Earlier;
+    slot.enqueued >= sequence.prompt && may_follow
 }
 
 /// What the grammars of sequences allow in the next step: masks of tokens, and tokens without a choice.

@@ -43,9 +43,9 @@ impl Sequence<'_> {
         self.tokens.len() as u32 == self.prompt
     }
 
-    /// Precondition of the token after the next row of the sequence's slot.
-    pub fn next_token(&self, slot: &Slot) -> NextToken {
-        let next = slot.enqueued + 1;
+    /// Precondition of the token after a row at `position` of the sequence's slot.
+    pub fn next_token(&self, slot: &Slot, position: u32) -> NextToken {
+        let next = position + 1;
         if self.guide.is_none() || next < slot.given {
             NextToken::Free
         } else if next == self.tokens.len() as u32 {
@@ -71,7 +71,8 @@ impl Sequence<'_> {
         self.speculator.as_ref()?.proposal(left, offer)
     }
 
-    /// The tokens that prefill steps process: all of the prompt but the last.
+    /// The tokens whose keys and values are those of prefill steps in all layers: all of the prompt but the last. Those of the
+    /// last token are in the last layer those of a first-token step.
     pub fn prefilled(&self) -> &[u32] {
         &self.tokens[..self.prompt as usize - 1]
     }

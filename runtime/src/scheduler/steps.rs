@@ -126,7 +126,8 @@ pub trait Steps {
     fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError>;
 
     /// Enqueues a prefill step of the smallest size that holds the rows, which are in the order of sequences and positions;
-    /// those of each sequence take up whole groups of [`ROW_GROUP`]. None chooses. A row may read pages that other rows of
+    /// those of each sequence take up whole groups of [`ROW_GROUP`]. The last row of a sequence may choose: then a first-token
+    /// step follows for these rows. A row may read pages that other rows of
     /// the step write, of its own sequence and of sequences with the same prefix.
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError>;
 
@@ -165,7 +166,7 @@ pub trait Steps {
         Ok(error)
     }
 
-    /// Logits `f32 [vocab]` after row `row` of the last step, which chooses. Waits until the step is complete.
+    /// Logits `f32 [vocab]` after row `row` of those of the last step that choose. Waits until the step is complete.
     fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError>;
 
     /// Whether an enqueued step is not complete, after the caller has waited for `waited`. Does not block.

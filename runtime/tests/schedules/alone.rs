@@ -8,7 +8,7 @@ use bespoke::scheduler::{PAGE, PageEntry, StepRow, Steps};
 /// Rows of a prefill step of a sequence alone.
 const CHUNK: usize = 64;
 
-/// What a sequence computes in decode steps when it is alone.
+/// What a sequence computes when it is alone.
 pub struct Alone {
     /// Bits of the logits after each row, from the last prompt token on.
     pub logits: Vec<Vec<u32>>,
@@ -31,7 +31,7 @@ impl<'e> Reference<'e> {
         Reference { engine, known: HashMap::new() }
     }
 
-    /// Decodes the sequence alone, and returns the logits of at least its first `count` decode steps.
+    /// Decodes the sequence alone, and returns the logits from which at least its first `count` tokens were chosen.
     pub fn of(&mut self, tokens: &[u32], sampling: &SamplingParams, count: usize) -> &Alone {
         let key = (tokens.to_vec(), sampling.seed);
         if self.known.get(&key).is_none_or(|alone| alone.logits.len() < count) {
@@ -49,11 +49,13 @@ impl<'e> Reference<'e> {
         engine.set_pages(&pages.collect::<Vec<_>>()).unwrap();
         let row =
             |position: u32| StepRow { slot: 0, position, given: prompt, chooses: position + 1 >= prompt };
-        let prefilled: Vec<StepRow> = (0..prompt - 1).map(row).collect();
+        let prefilled: Vec<StepRow> = (0..prompt).map(row).collect();
         prefilled.chunks(CHUNK).for_each(|rows| engine.prefill(rows).unwrap());
         let mut alone = Alone { logits: Vec::new(), tokens: Vec::new() };
         for position in prompt - 1..prompt - 1 + count as u32 {
-            engine.decode(&[row(position)]).unwrap();
+            if position >= prompt {
+                engine.decode(&[row(position)]).unwrap();
+            }
             alone.logits.push(engine.logits(0).unwrap().into_iter().map(f32::to_bits).collect());
             alone.tokens.push(engine.token(0, position + 1).unwrap().expect("the step is complete"));
         }

@@ -1,4 +1,4 @@
-//! An engine that records the logits of every decode step, under permuted slots and pages.
+//! An engine that records the logits of every row that chooses, under permuted slots and pages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bespoke::scheduler::{Draft, Limits, PageEntry, StepRow, Steps};
 
 use crate::schedule::Schedule;
 
-/// A sequence in a slot, and the logits of its rows in decode steps.
+/// A sequence in a slot, and the logits of its rows that choose.
 pub struct Recorded {
     /// Tokens that were written at the start: the prompt, and after a loss of the pages the tokens chosen so far.
     pub tokens: Vec<u32>,
@@ -24,9 +24,9 @@ impl Recorded {
     }
 }
 
-/// A row of a decode step.
+/// A row of a step, which chooses.
 pub struct RecordedRow {
-    /// Index of the row in its step, and number of the step's rows.
+    /// Index of the row among those of its step that choose, and number of these rows.
     pub place: (usize, usize),
     pub position: u32,
     /// Bits of the logits after the row.
@@ -40,6 +40,8 @@ pub struct Counts {
     pub rows: usize,
     /// Numbers of rows that decode steps had.
     pub decode_rows: BTreeSet<usize>,
+    /// Numbers of rows that first-token steps had; 0 for prefill steps in which no prompt ends.
+    pub first_tokens: BTreeSet<usize>,
     /// Decode steps that were enqueued without records from the host.
     pub decode_again: usize,
     /// Prefill steps.
@@ -59,6 +61,7 @@ impl Counts {
     pub fn add(&mut self, other: &Counts) {
         self.rows += other.rows;
         self.decode_rows.extend(&other.decode_rows);
+        self.first_tokens.extend(&other.first_tokens);
         self.decode_again += other.decode_again;
         self.prefill += other.prefill;
         self.shared_prefill += other.shared_prefill;
@@ -77,8 +80,10 @@ pub struct Recording<'e> {
     pages: Vec<u32>,
     /// Places at which prefill steps are cut into two, repeated; a place outside of a step leaves it whole.
     cuts: Vec<usize>,
-    /// Rows of the last decode step.
+    /// Rows of the last step that choose.
     last: Vec<StepRow>,
+    /// Their logits. A prefill step may be cut into two, of which the engine only has the logits of the second.
+    logits: Vec<Vec<f32>>,
     /// Index in `sequences` of the sequence of each slot.
     occupants: Vec<usize>,
     pub sequences: Vec<Recorded>,
@@ -108,6 +113,7 @@ impl<'e> Recording<'e> {
             pages: schedule.pages.clone(),
             cuts: schedule.cuts.clone(),
             last: Vec::new(),
+            logits: Vec::new(),
             occupants: vec![usize::MAX; schedule.slots.len()],
             sequences: Vec::new(),
             counts: Counts::default(),
@@ -120,21 +126,38 @@ impl<'e> Recording<'e> {
         rows.iter().map(|row| StepRow { slot: self.slots[row.slot as usize], ..*row }).collect()
     }
 
-    /// Records the logits of the last decode step.
+    /// Records the logits of the last step, or of a part of it.
     fn record(&mut self) -> Result<(), EngineError> {
         let of = self.last.len();
-        self.counts.decode_rows.insert(of);
         self.counts.rows += of;
         for (index, row) in self.last.iter().enumerate() {
-            let logits = self.engine.logits(index as u32)?.into_iter().map(f32::to_bits).collect();
+            let of_row = self.engine.logits(index as u32)?;
+            let logits = of_row.iter().copied().map(f32::to_bits).collect();
+            self.logits.push(of_row);
             let rows = &mut self.sequences[self.occupants[row.slot as usize]].rows;
             rows.push(RecordedRow { place: (index, of), position: row.position, logits });
         }
+        Ok(())
+    }
+
+    /// Records the logits of the last step, a decode or verify step.
+    fn record_decode(&mut self) -> Result<(), EngineError> {
+        self.counts.decode_rows.insert(self.last.len());
+        self.logits.clear();
+        self.record()?;
         self.decode_steps += 1;
         if self.clear_after == Some(self.decode_steps) {
             self.engine.clear_pages(&self.pages[..1])?;
         }
         Ok(())
+    }
+
+    /// Enqueues a prefill step, and records the logits of its rows that choose.
+    fn prefill_part(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
+        self.engine.prefill(&self.in_engine(rows))?;
+        self.last = rows.iter().filter(|row| row.chooses).copied().collect();
+        self.counts.first_tokens.insert(self.last.len());
+        self.record()
     }
 }
 
@@ -183,18 +206,18 @@ impl Steps for Recording<'_> {
         let cut = self.cuts[self.counts.prefill % self.cuts.len()];
         self.counts.prefill += 1;
         self.counts.shared_prefill += usize::from(rows.iter().any(|row| row.slot != rows[0].slot));
-        let rows = self.in_engine(rows);
+        self.logits.clear();
         let (first, second) = rows.split_at(if cut < rows.len() { cut } else { 0 });
         if !first.is_empty() {
-            self.engine.prefill(first)?;
+            self.prefill_part(first)?;
         }
-        self.engine.prefill(second)
+        self.prefill_part(second)
     }
 
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         self.engine.decode(&self.in_engine(rows))?;
         self.last = rows.to_vec();
-        self.record()
+        self.record_decode()
     }
 
     fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError> {
@@ -202,7 +225,7 @@ impl Steps for Recording<'_> {
         let engine_drafts: Vec<Draft> = drafts.iter().map(in_engine).collect();
         self.engine.verify(&self.in_engine(rows), &engine_drafts)?;
         self.last = rows.to_vec();
-        self.record()?;
+        self.record_decode()?;
         // The logits of a row whose drafted token was not chosen are not those of the sequence.
         for Draft { slot, position, tokens } in drafts {
             let wrong = (*position..).zip(tokens).find(|&(position, &token)| {
@@ -222,7 +245,7 @@ impl Steps for Recording<'_> {
         self.counts.decode_again += 1;
         self.engine.decode_again()?;
         self.last.iter_mut().for_each(|row| row.position += 1);
-        self.record()
+        self.record_decode()
     }
 
     fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
@@ -234,7 +257,7 @@ impl Steps for Recording<'_> {
     }
 
     fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError> {
-        self.engine.logits(row)
+        Ok(self.logits[row as usize].clone())
     }
 
     fn busy(&self, waited: Duration) -> Result<bool, EngineError> {

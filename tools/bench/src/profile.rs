@@ -155,7 +155,7 @@ pub fn profile(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Profile,
     }
     let replays = match rows {
         StepRows::Decode { .. } => replays.min(engine.plan().params.context - depth),
-        StepRows::Prompt { .. } => replays,
+        StepRows::Prompt { .. } | StepRows::FirstToken { .. } => replays,
     };
     let replay_microseconds = engine.time_step(rows, replays)?.map(|milliseconds| milliseconds * 1e3);
 

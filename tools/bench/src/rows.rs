@@ -113,14 +113,16 @@ pub fn measure_prompt(
         }
     }
     let mut bytes = 0;
-    let mut position = 0;
-    for step in engine.prompt_steps(length) {
-        bytes += engine.step_plan(step)?.bytes_per_token(u64::from(position));
-        position += step.count();
+    let steps = engine.prompt_steps(length);
+    for step in &steps {
+        bytes += engine.step_plan(*step)?.bytes_per_token(u64::from(step.depth()));
     }
-    // The decode step of one row processes the other tokens. Logits are computed after the last token only.
     let plan = engine.plan();
-    bytes += (position..length).map(|position| plan.bytes_per_token(u64::from(position))).sum::<u64>();
+    if steps.is_empty() {
+        // Decode steps of one row process the prompt.
+        bytes = (0..length).map(|position| plan.bytes_per_token(u64::from(position))).sum();
+    }
+    // Logits are computed after the last token only.
     let layers = weights(plan, |role| role != LaunchRole::Output);
     let work = Work {
         tokens: length,

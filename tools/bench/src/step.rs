@@ -36,6 +36,11 @@ pub enum ProfiledStep {
         /// Number of steps with as many rows in which the prompt is processed; the middle one is measured.
         steps: u32,
     },
+    /// The first-token step after the prefill steps of a prompt.
+    FirstToken {
+        /// Length of the prompt in tokens.
+        prompt: u32,
+    },
 }
 
 impl ProfiledStep {
@@ -44,6 +49,7 @@ impl ProfiledStep {
         match self {
             ProfiledStep::Decode { sequences, .. } => sequences,
             ProfiledStep::Prefill { tokens, .. } => tokens,
+            ProfiledStep::FirstToken { .. } => 1,
         }
     }
 }
@@ -59,14 +65,20 @@ impl MeasuredStep {
         Ok(MeasuredStep { rows, step: ProfiledStep::Decode { sequences, rows: of_plan } })
     }
 
-    /// The prefill steps of a prompt of `length` tokens: of the steps of each number of rows the middle one, the largest steps
-    /// first.
+    /// The steps of a prompt of `length` tokens: of the prefill steps of each number of rows the middle one, the largest steps
+    /// first, then the first-token step.
     ///
     /// # Errors
     /// If the engine has no such steps.
     pub fn of_prompt(engine: &Engine, length: u32) -> Result<Vec<MeasuredStep>, EngineError> {
         let mut by_rows: BTreeMap<u32, Vec<StepRows>> = BTreeMap::new();
+        let mut first_token = None;
         for step in engine.prompt_steps(length) {
+            if let StepRows::FirstToken { .. } = step {
+                first_token =
+                    Some(MeasuredStep { rows: step, step: ProfiledStep::FirstToken { prompt: length } });
+                continue;
+            }
             by_rows.entry(engine.step_plan(step)?.params.rows).or_default().push(step);
         }
         let middle = |(rows, same): (u32, Vec<StepRows>)| {
@@ -75,7 +87,7 @@ impl MeasuredStep {
             let step = ProfiledStep::Prefill { tokens, rows, prompt: length, steps };
             MeasuredStep { rows: middle, step }
         };
-        Ok(by_rows.into_iter().rev().map(middle).collect())
+        Ok(by_rows.into_iter().rev().map(middle).chain(first_token).collect())
     }
 }
 
@@ -112,6 +124,7 @@ impl StepInfo {
             |tokens, rows| if tokens < rows { format!(", {tokens} of them used") } else { String::new() };
         let step = match self.step {
             ProfiledStep::Decode { rows: 1, .. } => String::new(),
+            ProfiledStep::FirstToken { prompt } => format!(", the first-token step of pp{prompt}"),
             ProfiledStep::Decode { sequences, rows } => {
                 format!(", a decode step of {rows} rows{}", partly(sequences, rows))
             }

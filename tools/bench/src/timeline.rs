@@ -79,7 +79,7 @@ pub fn timeline(subject: &mut Subject<'_>, step: MeasuredStep) -> Result<Timelin
     let room = engine.plan().params.context.saturating_sub(rows.depth() + 1);
     let replays = match rows {
         StepRows::Decode { .. } => most.min(room).max(1),
-        StepRows::Prompt { .. } => most,
+        StepRows::Prompt { .. } | StepRows::FirstToken { .. } => most,
     };
     let found = engine.timeline(rows, replays)?;
     let plan = engine.step_plan(rows)?;

@@ -49,8 +49,8 @@ pub fn model_rows(
 /// Positions of a prompt that fills a prefill step.
 const POSITIONS: u32 = 2 * PAGE;
 
-/// Runs the prefill steps and the decode steps, and reads the logits of every row. Of the prompts, the decode steps process
-/// the last tokens.
+/// Runs the prefill steps, the first-token steps after them and the decode steps, and reads the logits of every row that
+/// chooses.
 fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> Result<(), EngineError> {
     let limits = slots.limits().clone();
     let total = 1 + steps as usize;
@@ -71,7 +71,7 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
     let per_step = size / ROW_GROUP;
     let in_last = (rows - 1) % per_step + 1;
     let room = limits.context.saturating_sub(steps).max(2);
-    let extra = (size - (in_last - 1) * ROW_GROUP - 1).min(room - 2);
+    let extra = (size - (in_last - 1) * ROW_GROUP - 2).min(room - 2);
     let prompts = Prompts { sequences: rows, extra };
     for slot in 0..rows {
         let tokens: Vec<u32> =
@@ -79,7 +79,11 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
         slots.start(slot, &tokens, &SamplingParams::default())?;
     }
     for first in (0..rows).step_by(per_step as usize) {
-        slots.prefill(&prompts.prefill_rows(first..(first + per_step).min(rows)))?;
+        let of_step = first..(first + per_step).min(rows);
+        slots.prefill(&prompts.prefill_rows(of_step.clone()))?;
+        for row in 0..of_step.len() as u32 {
+            slots.logits(row)?;
+        }
     }
     for step in 0..steps {
         progress(1 + step as usize, total, "steps");
@@ -96,7 +100,7 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
     Ok(())
 }
 
-/// Prompts of the sequences, which a prefill step processes but for their last tokens.
+/// Prompts of the sequences.
 struct Prompts {
     sequences: u32,
     /// Number of tokens of the last sequence's prompt beyond those of the others, which have two.
@@ -111,8 +115,11 @@ impl Prompts {
 
     /// Rows of the prefill step of some slots.
     fn prefill_rows(&self, slots: Range<u32>) -> Vec<StepRow> {
-        let row = |slot, position| StepRow { slot, position, given: self.length(slot), chooses: false };
-        let of_slot = |slot| (0..self.length(slot) - 1).map(move |position| row(slot, position));
+        let row = |slot, position| {
+            let given = self.length(slot);
+            StepRow { slot, position, given, chooses: position + 1 == given }
+        };
+        let of_slot = |slot| (0..self.length(slot)).map(move |position| row(slot, position));
         slots.flat_map(of_slot).collect()
     }
 
@@ -120,7 +127,7 @@ impl Prompts {
     fn decode_rows(&self) -> Vec<StepRow> {
         let row = |slot| {
             let prompt = self.length(slot);
-            StepRow { slot, position: prompt - 1, given: prompt, chooses: true }
+            StepRow { slot, position: prompt, given: prompt, chooses: true }
         };
         (0..self.sequences).map(row).collect()
     }
@@ -132,14 +139,14 @@ mod tests {
 
     #[test]
     fn every_sequence_continues_where_its_prefill_rows_end() {
-        for (sequences, extra) in [(1, 15), (3, 13), (16, 0)] {
+        for (sequences, extra) in [(1, 14), (3, 10), (8, 0)] {
             let prompts = Prompts { sequences, extra };
             let (prefill, decode) = (prompts.prefill_rows(0..sequences), prompts.decode_rows());
             assert_eq!((prefill.len(), decode.len()), (16, sequences as usize));
-            assert!(prefill.iter().all(|row| !row.chooses) && decode.iter().all(|row| row.chooses));
+            assert_eq!(prefill.iter().filter(|row| row.chooses).count(), sequences as usize);
             for (slot, row) in (0..).zip(&decode) {
                 let processed = prefill.iter().filter(|row| row.slot == slot).count() as u32;
-                assert_eq!((row.slot, row.position, row.given), (slot, processed, processed + 1));
+                assert_eq!((row.slot, row.position, row.given), (slot, processed, processed));
             }
         }
     }

@@ -14,6 +14,7 @@ use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::norm_add::NormAddShape;
 use bespoke_kernels::kernels::probe::{MmaProbeShape, ProbeShape};
 use bespoke_kernels::kernels::sample::SampleShape;
+use bespoke_kernels::kernels::select_rows::SelectRowsShape;
 use bespoke_kernels::plan::{Gpu, Plan, PlanError, PlanParams, Sampling};
 use bespoke_kernels::shape::ModelShape;
 use bespoke_kernels::spec::KernelSpec;
@@ -63,6 +64,7 @@ pub fn small() -> Vec<KernelSpec> {
         let shape = SampleShape { tokens: 1, vocab, blocks, threads, choose_threads };
         specs.extend([KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape)]);
     }
+    specs.push(KernelSpec::SelectRows(SelectRowsShape { tokens: 1, cols: 576, threads: 256 }));
     specs.extend(several_rows());
     specs.push(KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 }));
     specs.push(KernelSpec::MmaProbe(MmaProbeShape { grid: 3, threads: 64 }));
@@ -459,6 +461,7 @@ fn several_rows() -> Vec<KernelSpec> {
         [
             embed(tokens, WeightType::Q4_K, 768, 1.0),
             embed(tokens, WeightType::F16, 75, 48.0),
+            KernelSpec::SelectRows(SelectRowsShape { tokens, cols: 101, threads: 64 }),
             KernelSpec::NormAdd(NormAddShape::new(tokens, 576, 1e-5, 1.0)),
             KernelSpec::NormAdd(NormAddShape {
                 tokens,

@@ -93,6 +93,7 @@ fn refuse_plan_options(args: &InspectArgs, path: &Path) -> miette::Result<()> {
         (args.ctx.is_some(), "--ctx"),
         (!args.rows.is_empty(), "--rows"),
         (args.prefill, "--prefill"),
+        (args.first_token, "--first-token"),
         (args.rules.tune.is_some(), "--tune"),
     ];
     let option = options.iter().find(|(given, _)| *given).map(|(_, name)| *name);

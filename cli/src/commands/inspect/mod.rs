@@ -16,7 +16,7 @@ use bespoke_inspect::{Stats, Tools, text};
 use bespoke_kernels::emit;
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::gemv::Arithmetic;
-use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling, StepKind, Tuning};
+use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling, StepKind, StepSize, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, miette};
@@ -95,6 +95,9 @@ pub struct InspectArgs {
     /// Show the prefill step, which processes prompts
     #[arg(long)]
     prefill: bool,
+    /// Show the step after a prefill step that chooses the first tokens of this many sequences' answers
+    #[arg(long, conflicts_with = "prefill")]
+    first_token: bool,
     /// Type of the KV cache: f16 or q8_0 [default: f16]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     kv: KvType,
@@ -278,27 +281,28 @@ fn compare_rows(args: &InspectArgs, model: &str, target: Target, tuning: &Tuning
 
 /// Parameters of the engine's smallest step that holds `rows` rows. Its sequences have pages for their whole context.
 fn step_of(args: &InspectArgs, rows: Option<u32>, base: &PlanParams) -> miette::Result<PlanParams> {
-    let (kind, name) = match args.prefill {
-        true => (StepKind::Prefill, "prefill"),
-        false => (StepKind::Decode, "decode"),
+    let kind = match (args.prefill, args.first_token) {
+        (true, _) => StepKind::Prefill,
+        (_, true) => StepKind::FirstToken,
+        _ => StepKind::Decode,
     };
     let sizes = kind.sizes();
     let most = sizes.last().copied().unwrap_or(1);
     let rows = rows.unwrap_or(if args.prefill { most } else { 1 });
     let Some(&size) = sizes.iter().find(|&&size| size >= rows) else {
-        return Err(miette!("--rows {rows}: {name} steps have at most {most} rows"));
+        return Err(miette!("--rows {rows}: {kind} steps have at most {most} rows"));
     };
     if size != rows {
-        tracing::info!("the smallest {name} step for {rows} rows has {size}");
+        tracing::info!("the smallest {kind} step for {rows} rows has {size}");
     }
     if args.arithmetic.arithmetic == Arithmetic::F16 && (args.prefill || size == 1) {
         return Err(miette!(
-            "--arithmetic f16 has no effect here: it is for decode steps of --rows 2 and more"
+            "--arithmetic f16 has no effect here: it is for decode and first-token steps of --rows 2 and more"
         ));
     }
     let slots = if args.prefill { 1 } else { size };
     let params = base.clone().with_slots(slots, slots * base.slot_pages());
-    Ok(if args.prefill { params.prefill(size) } else { params.decode(size) })
+    Ok(params.with_step(StepSize { kind, rows: size }))
 }
 
 /// The plan of a model's step, with `context` positions unless `--ctx` was given.

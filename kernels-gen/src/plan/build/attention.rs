@@ -28,11 +28,11 @@ impl Cache {
 }
 
 impl Builder<'_> {
-    /// Shape of attention in a decode or verify step; in a prefill step that of a step of one row, from which
+    /// Shape of attention in a decode, verify or first-token step; in a prefill step that of a step of one row, from which
     /// [`Builder::attend_to_prompt`] derives its shape.
     pub(super) fn attention(&self, layer: &Attention) -> AttentionShape {
         let rows = match self.plan.params.kind {
-            StepKind::Decode | StepKind::Verify => self.plan.params.rows,
+            StepKind::Decode | StepKind::Verify | StepKind::FirstToken => self.plan.params.rows,
             StepKind::Prefill => 1,
         };
         let (gpu, arithmetic) = (&self.plan.gpu, self.plan.params.arithmetic);
@@ -83,7 +83,7 @@ impl Builder<'_> {
             StepKind::Prefill => {
                 self.attend_to_prompt(layer, attention, inputs, &cache, only_appends, memory)
             }
-            StepKind::Decode | StepKind::Verify => {
+            StepKind::Decode | StepKind::Verify | StepKind::FirstToken => {
                 Some(self.attend(layer, attention, inputs, &cache, &output, memory))
             }
         };
@@ -120,7 +120,7 @@ impl Builder<'_> {
         Some(memory.attended)
     }
 
-    /// Adds the launches of attention in a decode or verify step, with `inputs` as the first arguments, before the product
+    /// Adds the launches of attention in a decode, verify or first-token step, with `inputs` as the first arguments, before the product
     /// `output`. Returns attention's output, quantised if that product reads prepared inputs and attention can prepare them.
     fn attend(
         &mut self,

@@ -1,7 +1,7 @@
 //! Times of a step of any number of rows: launch by launch, and as a replay of its graph.
 
 use bespoke_kernels::kernels::state::Row;
-use bespoke_kernels::plan::{Plan, PlanParams, StepKind};
+use bespoke_kernels::plan::{BufferName, Plan, PlanParams, StepKind};
 
 use crate::device::LaunchSequence;
 use crate::engine::{Engine, EngineError};
@@ -23,13 +23,20 @@ pub enum StepRows {
         /// Positions in the cache before the step.
         depth: u32,
     },
+    /// The last tokens of the prompts of `sequences` sequences, in a first-token step.
+    FirstToken {
+        /// Number of sequences.
+        sequences: u32,
+        /// Positions in each sequence's cache before the last token.
+        depth: u32,
+    },
 }
 
 impl StepRows {
     /// Number of rows that exist: tokens that the step processes.
     pub fn count(self) -> u32 {
         match self {
-            StepRows::Decode { sequences, .. } => sequences,
+            StepRows::Decode { sequences, .. } | StepRows::FirstToken { sequences, .. } => sequences,
             StepRows::Prompt { tokens, .. } => tokens,
         }
     }
@@ -37,7 +44,9 @@ impl StepRows {
     /// Positions in the cache of each sequence before the step.
     pub fn depth(self) -> u32 {
         match self {
-            StepRows::Decode { depth, .. } | StepRows::Prompt { depth, .. } => depth,
+            StepRows::Decode { depth, .. }
+            | StepRows::Prompt { depth, .. }
+            | StepRows::FirstToken { depth, .. } => depth,
         }
     }
 }
@@ -61,14 +70,17 @@ impl Engine {
         })
     }
 
-    /// Prefill steps of a prompt of `length` tokens in an empty cache, in order. The decode step of one row processes the
-    /// last token.
+    /// Steps of a prompt of `length` tokens in an empty cache, in order: prefill steps, and a first-token step. None in an
+    /// engine without prefill steps.
     pub fn prompt_steps(&self, length: u32) -> Vec<StepRows> {
         let mut steps = Vec::new();
         let mut depth = 0;
         while let Some((_, tokens)) = self.prefill_step(depth, length) {
             steps.push(StepRows::Prompt { tokens, depth });
             depth += tokens;
+        }
+        if !steps.is_empty() {
+            steps.push(StepRows::FirstToken { sequences: 1, depth: length - 1 });
         }
         steps
     }
@@ -83,7 +95,7 @@ impl Engine {
     }
 
     /// Mean time of a replay of a step, over `count` replays, in milliseconds by the device's clock. A decode step advances
-    /// its sequences, a prefill step processes the same tokens again. Ends the sequence. None if the step has no graph.
+    /// its sequences, other steps process the same tokens again. Ends the sequence. None if the step has no graph.
     ///
     /// # Errors
     /// If the engine has fewer slots, no such step, or too small a KV cache, or the device fails.
@@ -100,6 +112,7 @@ impl Engine {
                 None => (sequences == 1).then_some(Which::OneRow),
             },
             StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens).map(Which::Other),
+            StepRows::FirstToken { sequences, .. } => self.first_token_step_for(sequences).map(Which::Other),
         };
         found.ok_or(EngineError::NoStep { rows: rows.count() })
     }
@@ -132,7 +145,8 @@ impl Engine {
                     return Err(EngineError::TooManySequences { sequences, slots, needed, pages });
                 }
             }
-            StepRows::Prompt { tokens, .. } => self.require_positions(last + u64::from(tokens) + 1)?,
+            StepRows::Prompt { tokens, .. } => self.require_positions(last + u64::from(tokens))?,
+            StepRows::FirstToken { .. } => self.require_positions(last + 1)?,
         }
         let step = self.timed_step(rows)?;
         self.start_at_depth(depth)?;
@@ -145,8 +159,17 @@ impl Engine {
                 self.write_rows((0..sequences).map(|slot| self.row(slot, depth, depth + 1, true)), size)?;
             }
             StepRows::Prompt { tokens, .. } => {
-                let row = |position| Row { position, prompt: depth + tokens + 1, ..Row::default() };
-                self.write_rows((depth..depth + tokens).map(row), size)?;
+                let row = |position| Row { position, prompt: depth + tokens, ..Row::default() };
+                self.write_prompt_rows((depth..depth + tokens).map(|at| Some(row(at))).collect(), size)?;
+            }
+            StepRows::FirstToken { sequences, .. } => {
+                let residual = self.plan.buffer(BufferName::PromptResidual);
+                let residual = residual.ok_or(EngineError::NoStep { rows: sequences })?;
+                let (to, bytes) = (self.buffers.addresses()[residual], self.plan.buffers[residual].bytes);
+                // As f32, 0x3C3C3C3C is 0.011.
+                self.keep(self.device.fill(to, bytes, 0x3C))?;
+                let row = |slot| Row { source: slot, ..self.row(slot, depth, depth + 1, false) };
+                self.write_rows((0..sequences).map(row), size)?;
             }
         }
         Ok(step)
@@ -158,7 +181,7 @@ impl Engine {
         let vocab = self.plan.shape.dimensions.vocab;
         let stride = u64::from(self.plan.params.slot_tokens());
         let (slots, count) = match rows {
-            StepRows::Decode { sequences, .. } => (sequences, 1),
+            StepRows::Decode { sequences, .. } | StepRows::FirstToken { sequences, .. } => (sequences, 1),
             StepRows::Prompt { tokens, .. } => (1, tokens),
         };
         for slot in 0..slots {

@@ -95,12 +95,12 @@ fn more_sequences_than_slots_wait_in_the_order_of_arrival() {
 #[test]
 fn prompts_are_packed_and_decode_steps_come_between_chunks() {
     let mut scheduler = scheduler(fake());
-    // Three prompts of 17 tokens: a chunk of three groups of rows; then a step for each of two tokens.
+    // Three prompts of 16 tokens: a chunk of three groups of rows, which chooses the first token; then a step for another.
     for base in 0..3 {
-        add(&mut scheduler, &prompt(base, 17), 2);
+        add(&mut scheduler, &prompt(base, 16), 2);
     }
     assert_eq!(finish(&mut scheduler).len(), 3);
-    assert_eq!(scheduler.steps().steps, 3);
+    assert_eq!(scheduler.steps().steps, 2);
     // While a prompt of four chunks is processed, the other sequence decodes between them.
     let short = add(&mut scheduler, &prompt(7, 3), 20);
     scheduler.step().unwrap();
@@ -114,7 +114,7 @@ fn prompts_are_packed_and_decode_steps_come_between_chunks() {
             break;
         }
     }
-    assert_eq!(before, 5, "a decode step before each chunk, and one with the last token");
+    assert_eq!(before, 4, "a decode step before each chunk");
     finish(&mut scheduler);
 }
 
@@ -139,8 +139,8 @@ fn steps_run_ahead_unless_sequences_wait() {
         synchronous.step().unwrap();
     }
     assert_eq!(synchronous.steps().steps, 5);
-    // The first step is that of the prompt.
-    assert_eq!(synchronous.cancel(id).unwrap().tokens, super::fake::alone(&prompt(0, 3), 0, 4));
+    // The step of the prompt chooses a token, too.
+    assert_eq!(synchronous.cancel(id).unwrap().tokens, super::fake::alone(&prompt(0, 3), 0, 5));
 }
 
 #[test]
@@ -201,18 +201,17 @@ fn of_sequences_that_find_no_page_the_youngest_is_processed_again_later() {
         assert_eq!(summaries[1].1.tokens, alone(&prompt(5, 60), 0, 80));
         let counts = pair.step_counts();
         assert_eq!(counts.preemptions, 1);
-        // 59 prompt tokens of each, and of one again. The five tokens that it had are processed again, too.
-        assert_eq!((counts.prefill_rows, pair.pages().used), (3 * 59, 0));
+        // 60 prompt tokens of each, and of one again. The five tokens that it had are processed again, too.
+        assert_eq!((counts.prefill_rows, pair.pages().used), (3 * 60, 0));
     }
 }
 
 #[test]
 fn steps_of_prompts_are_small_while_sequences_decode() {
-    // Prefill steps of a prompt of 2,000 tokens, alone and beside a sequence that decodes.
-    for (neighbour, steps) in [(None, 1), (Some(200), 4)] {
+    // Prefill steps of a prompt of 2,000 tokens, alone and beside a sequence that decodes, whose prompt has another.
+    for (neighbour, steps) in [(None, 1), (Some(200), 5)] {
         let mut scheduler = scheduler(Fake::new(4, 60, 2500, &[64, 512, 2048]));
         if let Some(max_tokens) = neighbour {
-            // A prompt of one token has no prefill step.
             add(&mut scheduler, &prompt(3, 1), max_tokens);
             scheduler.step().unwrap();
         }

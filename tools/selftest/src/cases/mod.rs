@@ -7,6 +7,7 @@ mod norm_add;
 mod probe;
 mod rows;
 mod sampling;
+mod select_rows;
 mod shares;
 
 use bespoke_kernels::spec::KernelSpec;
@@ -17,6 +18,7 @@ use super::case::Case;
 pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
     match spec {
         KernelSpec::Embed(s) => matrix::embed(s),
+        KernelSpec::SelectRows(s) => vec![select_rows::select_rows(s)],
         KernelSpec::Gemv(s) => matrix::gemv_cases(s),
         KernelSpec::Prepare(s) => vec![matrix::prepare(s)],
         KernelSpec::Gemm(s) => matrix::gemm(s),

@@ -99,7 +99,7 @@ pub(super) fn rows(count: u32, turn: u32) -> Vec<StepRow> {
         let (slots, chooses) = (slots(count), kind != Kind::Passes);
         // 7 and 2 have no common divisor with the numbers of slots, which are powers of two and one more.
         let (slot, tokens) = ((7 * row + 3) % slots, (2 * row + 1) % slots * CONTEXT as u32);
-        let record = Row { position, prompt, chooses, slot, tokens, pages: 0 };
+        let record = Row { position, prompt, chooses, slot, tokens, ..Row::default() };
         StepRow { record, exists: kind != Kind::Absent }
     };
     (0..count).map(row).collect()
