@@ -371,8 +371,9 @@ fn gemm_name(s: &GemmShape) -> String {
     let (tiling, [weights, inputs]) = (&s.tiling, s.tiling.stages);
     let warpgroups = if tiling.warpgroups { "g" } else { "" };
     let tiles = if tiling.warp_tiles == 2 { String::new() } else { format!("r{}", tiling.warp_tiles) };
+    let halved = if tiling.halved == 0 { String::new() } else { format!("h{}", tiling.halved) };
     format!(
-        "gemm_{}_n{}_w{}x{}{warpgroups}{tiles}_t{}_s{weights}_i{inputs}x{}_{}",
+        "gemm_{}_n{}_w{}x{}{warpgroups}{tiles}_t{}{halved}_s{weights}_i{inputs}x{}_{}",
         product_name(&s.product),
         s.product.tokens,
         tiling.warps[0],

@@ -188,6 +188,15 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
                 .to_owned());
         }
     }
+    if tiling.halved > 0 {
+        let rows = s.row_blocks(product.segments[0].rows);
+        if !tiling.warpgroups || !GemmShape::may_halve(product) || !tiling.warp_tokens.is_multiple_of(32) {
+            return Err("blocks of tokens are halved for warpgroups with a multiple of 32 tokens, and for one matrix or gate \
+                        and up"
+                .to_owned());
+        }
+        within(&[("tiling.halved", tiling.halved, rows)])?;
+    }
     if tiling.warpgroups && (!tiling.warps[0].is_multiple_of(4) || tiling.copy != CopyEngine::Bulk) {
         return Err("warpgroups need a multiple of four warps along rows, and bulk copies".to_owned());
     }
@@ -450,15 +459,18 @@ mod tests {
             let error = of_f16(several).expect_err(expected);
             assert!(error.contains(expected), "{error}");
         }
-        let of_prompts = |stages| {
+        let of_prompts = |stages, halved| {
             let warps = [4, 1];
             let (copy, warpgroups) = (CopyEngine::Bulk, true);
+            let (warp_tiles, warp_tokens, stage_cols) = (1, 64, 128);
             let tiling =
-                Tiling { warps, warp_tiles: 1, warp_tokens: 64, stages, stage_cols: 128, copy, warpgroups };
+                Tiling { warps, warp_tiles, warp_tokens, halved, stages, stage_cols, copy, warpgroups };
             KernelSpec::Gemm(GemmShape { product: base.clone(), tiling }).check()
         };
-        assert_eq!(of_prompts([2, 2]), Ok(()));
-        assert!(of_prompts([2, 1]).is_err_and(|error| error.contains("two stages of inputs")));
+        assert_eq!(of_prompts([2, 2], 0), Ok(()));
+        assert!(of_prompts([2, 1], 0).is_err_and(|error| error.contains("two stages of inputs")));
+        assert_eq!(of_prompts([2, 2], 1), Ok(()));
+        assert!(of_prompts([2, 2], 99).is_err_and(|error| error.starts_with("`tiling.halved` is 99")));
         let many = GemvShape { tokens: 65, ..base };
         assert!(KernelSpec::Gemv(many).check().is_err_and(|error| error.starts_with("`tokens` is 65")));
     }

@@ -150,6 +150,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             stage_cols: 128,
             copy: CopyEngine::Bulk,
             warpgroups: false,
+            halved: 0,
         },
         Tiling {
             warps: [1, 2],
@@ -159,6 +160,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             stage_cols: 64,
             copy: CopyEngine::Async,
             warpgroups: false,
+            halved: 0,
         },
         Tiling {
             warps: [2, 1],
@@ -168,6 +170,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             stage_cols: 32,
             copy: CopyEngine::Bulk,
             warpgroups: false,
+            halved: 0,
         },
         Tiling {
             warps: [4, 1],
@@ -177,6 +180,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             stage_cols: 128,
             copy: CopyEngine::Bulk,
             warpgroups: true,
+            halved: 0,
         },
         Tiling {
             warps: [4, 2],
@@ -186,6 +190,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             stage_cols: 64,
             copy: CopyEngine::Bulk,
             warpgroups: true,
+            halved: 0,
         },
         Tiling {
             warps: [8, 1],
@@ -195,6 +200,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             stage_cols: 64,
             copy: CopyEngine::Bulk,
             warpgroups: true,
+            halved: 0,
         },
         Tiling {
             warps: [2, 2],
@@ -204,6 +210,7 @@ fn many_tokens() -> Vec<KernelSpec> {
             stage_cols: 64,
             copy: CopyEngine::Bulk,
             warpgroups: false,
+            halved: 0,
         },
     ];
     let mut specs = Vec::new();
@@ -242,6 +249,11 @@ fn many_tokens() -> Vec<KernelSpec> {
     add(260, 256, &[(Q4_K, 70), (Q6_K, 30)], normed, Output::Residual, tilings[5]);
     add(50, 160, &[(Q8_0, 40), (Q8_0, 40)], Input::Plain, Output::Glu(Activation::Gelu), tilings[6]);
     add(50, 512, &[(Q4_K, 150), (Q6_K, 30), (F16, 70)], normed, Output::Store, tilings[4]);
+    // Of the last block of tokens, only the first half exists.
+    let halved = Tiling { halved: 2, ..tilings[5] };
+    add(300, 512, &[(Q4_K, 200), (Q4_K, 200)], normed, Output::Glu(Activation::Silu), halved);
+    let halved = Tiling { warp_tokens: 32, halved: 1, ..tilings[4] };
+    add(60, 160, &[(Q8_0, 150)], Input::Plain, Output::Residual, halved);
     specs
 }
 

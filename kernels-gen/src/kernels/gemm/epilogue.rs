@@ -4,7 +4,7 @@ use bespoke_codegen::prelude::*;
 
 use super::convert::MISSING;
 use super::shape::{BlockOfRows, GROUP, GemmShape};
-use super::{Operands, Sums, first_tile};
+use super::{Operands, Sums, first_tile, first_token};
 use crate::kernels::gemv::{Output, bias, down, scaled};
 use crate::weights::TILE_ROWS;
 
@@ -40,10 +40,10 @@ impl Epilogue<'_> {
     /// Writes the outputs that follow from the sums of this warp's tiles.
     pub fn finish(&self, sums: &Sums) {
         let s = self.s;
-        let groups = (s.tiling.warp_tokens / GROUP) as usize;
+        let groups = (self.block.warp_tokens(s) / GROUP) as usize;
         let [row, part] = s.warp_position(warp_index());
         let first = first_tile(self.block, s);
-        let token = block_index() * s.block_tokens() + part * s.tiling.warp_tokens;
+        let token = first_token(self.block, s) + part * self.block.warp_tokens(s);
         if s.exchanges_sums() {
             let within = row % s.tiles_of_matrix();
             let pair = part * s.tiles_of_matrix() + within;

@@ -71,12 +71,20 @@ pub fn gemm(
     if s.waits() {
         launch_dependents();
     }
-    // Of a block that is used, the first row exists.
-    if state::exists(state, block_index() * s.block_tokens()) {
+    let blocks = s.blocks_of_rows();
+    // Blocks of rows with halved blocks of tokens are the last ones.
+    let mut token = block_index() * s.block_tokens();
+    if let Some(halved) = blocks.iter().find(|block| block.parts > 1) {
+        token = select(block_index_y() >= halved.first, first_token(halved, s), token);
+    }
+    // Of tokens that are used, the first one exists. There is no record of tokens past the last one.
+    let is_whole = s.product.tokens.is_multiple_of(s.block_tokens());
+    let token = if is_whole { token } else { token.min(s.product.tokens - 1) };
+    if state::exists(state, token) {
         let rings = rings(s);
         barrier();
-        for block in s.blocks_of_rows() {
-            if (block_index_y() >= block.first) & (block_index_y() < block.first + block.count) {
+        for block in blocks {
+            if (block_index_y() >= block.first) & (block_index_y() < block.first + block.height()) {
                 multiply_block(&operands, rings, &block, s);
             }
         }
@@ -144,7 +152,22 @@ fn finish(sums: &Sums, operands: &Operands, block: &BlockOfRows, s: &GemmShape) 
 /// Index of the first of the tiles that a CTA has of each matrix of its block of rows.
 #[device]
 fn first_tile(block: &BlockOfRows, s: &GemmShape) -> Val<u32> {
-    (block_index_y() - block.first) * s.tiles_of_matrix()
+    let within = block_index_y() - block.first;
+    let within = if block.parts == 1 { within } else { within / block.parts };
+    (within + block.before) * s.tiles_of_matrix()
+}
+
+/// Index of the CTA's first token.
+#[device]
+fn first_token(block: &BlockOfRows, s: &GemmShape) -> Val<u32> {
+    let of_block = block_index() * s.block_tokens();
+    if block.parts == 1 { of_block } else { of_block + part_of_tokens(block) * block.tokens(s) }
+}
+
+/// Index of the CTA among those that divide its block of tokens.
+#[device]
+fn part_of_tokens(block: &BlockOfRows) -> Val<u32> {
+    (block_index_y() - block.first) % block.parts
 }
 
 /// Addresses of the CTA's tiles.
@@ -186,6 +209,10 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     let tiles = tiles(operands, block, s);
     let inputs = s.convert();
     let input_bytes = s.stage_cols(layout.ty) / 32 * inputs.chunk_bytes();
+    let copy = |stage: &mut Producer, from| match block.parts {
+        1 => stage.copy(0, from, input_bytes, None),
+        _ => copy_part(stage, from, block, s),
+    };
     let mut input = operands.x.byte_add(inputs.form_offset(layout.ty));
     input = input.byte_add(mul_wide(block_index(), inputs.chunks() * inputs.chunk_bytes()));
     let (mut weight_stage, mut input_stage) = (rings.weights.producer(lane()), rings.inputs.producer(lane()));
@@ -202,13 +229,22 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
             load_weights(&mut weight_stage, &tiles, column, block, s);
         }
         for _ in 0..layout.ty.block_cols() / s.stage_cols(layout.ty) {
-            input_stage.acquire(input_bytes);
-            input_stage.copy(0, input, input_bytes, None);
+            input_stage.acquire(input_bytes / block.parts);
+            copy(&mut input_stage, input);
             input_stage.commit();
             input_stage.advance();
             input = input.byte_add(input_bytes);
         }
         column += 1;
+    }
+}
+
+/// Copies the inputs of a part of the block of tokens, in the order of core matrices, from a stage's inputs of the whole block.
+fn copy_part(stage: &mut Producer, from: Ptr<Global, u8>, block: &BlockOfRows, s: &GemmShape) {
+    let bytes = block.tokens(s) * 16;
+    let from = from.byte_add(part_of_tokens(block) * bytes);
+    for matrix in 0..s.stage_cols(block.layouts[0].ty) / 8 {
+        stage.copy(matrix * bytes, from.byte_add(matrix * (block.parts * bytes)), bytes, None);
     }
 }
 

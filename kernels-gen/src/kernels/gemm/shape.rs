@@ -28,6 +28,10 @@ pub struct Tiling {
     pub stage_cols: u32,
     /// The instruction that copies data to shared memory.
     pub copy: CopyEngine,
+    /// Blocks of rows at the end whose blocks of tokens are divided between two CTAs each, so that the last CTAs of a launch occupy more
+    /// multiprocessors. Only for one matrix, or gate and up.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub halved: u32,
     /// Whether warpgroups multiply, with `wgmma`, instead of warps: on devices of compute capability 9.0 only. The warps along rows
     /// are then a multiple of four.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -42,6 +46,10 @@ fn is_two(tiles: &u32) -> bool {
     *tiles == 2
 }
 
+fn is_zero(blocks: &u32) -> bool {
+    *blocks == 0
+}
+
 /// A product of the stack of matrices of a [`GemvShape`] with many tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GemmShape {
@@ -51,12 +59,16 @@ pub struct GemmShape {
     pub tiling: Tiling,
 }
 
-/// Blocks of rows of a matrix, or of gate and up.
+/// Blocks of rows of a matrix, or of gate and up, whose blocks of tokens are divided alike.
 pub(super) struct BlockOfRows {
     /// Index along y of the grid of the first block.
     pub first: u32,
     /// Number of blocks.
     pub count: u32,
+    /// Number of CTAs that divide a block of tokens: 1 or 2, which are consecutive along y.
+    pub parts: u32,
+    /// Number of the matrix's blocks of rows before the first one.
+    pub before: u32,
     /// Layout of the matrix, or of gate and up.
     pub layouts: Vec<Layout>,
     /// Offset of each.
@@ -69,6 +81,21 @@ impl BlockOfRows {
     /// Bytes of a block of tile `tile` of a stage.
     pub fn block_bytes(&self, tile: u32, s: &GemmShape) -> u32 {
         self.layouts[s.place(tile).0].ty.block_bytes()
+    }
+
+    /// Number of indices along y of the grid.
+    pub fn height(&self) -> u32 {
+        self.count * self.parts
+    }
+
+    /// Tokens of a warp.
+    pub fn warp_tokens(&self, s: &GemmShape) -> u32 {
+        s.tiling.warp_tokens / self.parts
+    }
+
+    /// Tokens of a CTA.
+    pub fn tokens(&self, s: &GemmShape) -> u32 {
+        s.block_tokens() / self.parts
     }
 
     /// Type of the weights of a warp's tile.
@@ -192,17 +219,37 @@ impl GemmShape {
 
     /// The grid: blocks of tokens along x, and blocks of rows along y.
     pub fn grid(&self) -> [u32; 3] {
-        let rows = self.blocks_of_rows().iter().map(|block| block.count).sum();
+        let rows = self.blocks_of_rows().iter().map(BlockOfRows::height).sum();
         [self.product.tokens.div_ceil(self.block_tokens()), rows, 1]
+    }
+
+    /// Number of blocks of rows of a matrix with `rows` rows.
+    pub(crate) fn row_blocks(&self, rows: u32) -> u32 {
+        rows.div_ceil(TILE_ROWS).div_ceil(self.tiles_of_matrix())
+    }
+
+    /// Whether the blocks of rows of a stack may be [`Tiling::halved`].
+    pub fn may_halve(product: &GemvShape) -> bool {
+        product.is_gated() || product.segments.len() == 1
     }
 
     /// The blocks of rows of each matrix.
     pub(super) fn blocks_of_rows(&self) -> Vec<BlockOfRows> {
         let (layouts, offsets) = (self.product.layouts(), self.product.offsets());
-        let count = |layout: &Layout| layout.tiles.div_ceil(self.tiles_of_matrix());
-        if self.product.is_gated() {
-            let count = count(&layouts[0]);
-            return vec![BlockOfRows { first: 0, count, layouts, offsets: offsets.segments, first_row: 0 }];
+        let count = |layout: &Layout| self.row_blocks(layout.rows);
+        if self.product.is_gated() || self.tiling.halved > 0 {
+            let whole = count(&layouts[0]) - self.tiling.halved;
+            let block = |first, count, parts| BlockOfRows {
+                first,
+                count,
+                parts,
+                before: first,
+                layouts: layouts.clone(),
+                offsets: offsets.segments.clone(),
+                first_row: 0,
+            };
+            let blocks = [block(0, whole, 1), block(whole, self.tiling.halved, 2)];
+            return blocks.into_iter().filter(|block| block.count > 0).collect();
         }
         let (mut first, mut first_row) = (0, 0);
         let mut blocks = Vec::new();
@@ -211,6 +258,8 @@ impl GemmShape {
             blocks.push(BlockOfRows {
                 first,
                 count,
+                parts: 1,
+                before: 0,
                 layouts: vec![layout],
                 offsets: vec![offset],
                 first_row,

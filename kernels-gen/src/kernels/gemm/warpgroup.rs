@@ -12,7 +12,7 @@ use crate::kernels::gemv::LaneMap;
 /// The last products of a block of columns run while the first weights of the next block are decoded.
 #[device]
 pub(super) fn multiply(rings: Rings, block: &BlockOfRows, s: &GemmShape) -> Sums {
-    let zero = WarpgroupSums::<f32>::zero(s.tiling.warp_tokens).into_running();
+    let zero = WarpgroupSums::<f32>::zero(block.warp_tokens(s)).into_running();
     let mut sums: Vec<RunningSums> = vec![zero; s.tiling.warp_tiles as usize];
     let map = LaneMap::new();
     let (mut weights, mut inputs) = (rings.weights.consumer(), rings.inputs.consumer());
@@ -51,14 +51,14 @@ fn add_columns(
     let mut decoders = decoders(columns.weights, row, map, block, s);
     let ty = block.layouts[0].ty;
     let stage_chunks = s.stage_cols(ty) / 32;
-    let matrices = s.block_tokens() * 16;
+    let matrices = block.tokens(s) * 16;
     for stage in 0..ty.block_cols() / s.stage_cols(ty) {
         inputs.wait();
-        let from = inputs.data().byte_add(part * (s.tiling.warp_tokens * 16));
+        let from = inputs.data().byte_add(part * (block.warp_tokens(s) * 16));
         let from = MatrixDescriptor::new(from.cast::<f16>(), matrices, 128);
         for (tile, decoder) in decoders.iter_mut().enumerate() {
             for chunk in 0..stage_chunks {
-                let at = from.byte_add(chunk * s.convert().chunk_bytes());
+                let at = from.byte_add(chunk * (4 * matrices));
                 let fragments = decoder.chunk(stage * stage_chunks + chunk);
                 let products: Vec<(FragmentA<f16, 4>, _)> = (0u32..)
                     .zip(fragments)

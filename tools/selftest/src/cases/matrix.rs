@@ -309,6 +309,7 @@ pub(crate) fn convert(s: &ConvertShape) -> Vec<Case> {
         stage_cols: 32,
         copy: CopyEngine::Async,
         warpgroups: false,
+        halved: 0,
     };
     gemm(&GemmShape { product, tiling })
 }
