@@ -47,7 +47,8 @@
 //!
 //! Warps have 32 lanes, diverge at branches, and reconverge at the branch's immediate post-dominator. Lanes of several sides
 //! that reach the same instruction for the whole warp (a barrier, a shuffle, `mma`) before that point execute it together. The
-//! warps of a cluster (of a CTA, without clusters) take turns on one worker thread. Clusters run in parallel; a cluster that waits
+//! members of a `bar.warp.sync`, `shfl`, `vote`, `match`, `redux` or `elect` may execute different instructions of the text, with
+//! the same opcode, qualifiers and member mask, from sm_70 on. The warps of a cluster (of a CTA, without clusters) take turns on one worker thread. Clusters run in parallel; a cluster that waits
 //! for another yields its worker thread. As on a device, only [`Options::resident_ctas`] CTAs run at once, and others
 //! start when these end: CTAs that all wait for one that cannot start are [`FindingKind::Residency`]. A launch whose CTAs
 //! run forever is [`FindingKind::Deadlock`] after [`Options::instruction_limit`] instructions.

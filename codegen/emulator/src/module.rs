@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::checks::numeric::NumericKind;
+use crate::code::collective::Collective;
 use crate::code::cursor::Symbol;
 use crate::code::program::{AddressOfVariable, Place, Program, Source};
 use crate::context::Inst;
@@ -264,6 +265,7 @@ impl Kernel {
                 register_names: function.registers.iter().map(|register| register.name.clone()).collect(),
                 register_checks,
                 value_flow,
+                collectives: Collective::in_function(function, ast.target),
                 tracked,
                 lists,
                 wgmma,

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::collective::Collective;
 use super::operands::{NEGATED, NONE};
 use super::value_flow::ValueFlow;
 use crate::finding::SourceLine;
@@ -106,6 +107,8 @@ pub(crate) struct Program {
     pub(crate) register_checks: Vec<RegisterCheck>,
     /// Flow of values through each instruction.
     pub(crate) value_flow: Vec<ValueFlow>,
+    /// The instructions with a member mask whose members may be at different instructions.
+    pub(crate) collectives: HashMap<usize, Collective>,
     /// Number of registers whose initialisation is tracked at run time.
     pub(crate) tracked: usize,
     /// Operand lists of instructions that have more operands than slots.

@@ -5,11 +5,49 @@
 //! loop), the warp deadlocks. When the whole launch waits, the scheduler calls [`Warp::schedule_independently`]. From
 //! then on no two groups share a reconvergence point: groups run in turn, and join only at instructions that their lanes
 //! must execute together. Within a group, branches diverge and reconverge as before.
+//!
+//! Lanes that wait at an instruction with a member mask may also meet lanes that wait at the reconvergence point of a branch, at
+//! a later instruction. So a warp is scheduled independently before the wait becomes a finding. It is a finding if a member
+//! exits before it has executed the instruction, or if the warp deadlocks ([`Warp::unmet_by`]).
 
-use super::fault::Missing;
-use super::warp::{Group, LaneWait, NEVER, Waited, Warp};
+use super::fault::{Fault, Missing};
+use super::warp::{Group, LaneWait, NEVER, Unmet, Waited, Warp};
 
 impl Warp {
+    /// Called by the current lanes at an instruction with a member mask, if [`Warp::wait_for_lanes`] cannot help in a warp that
+    /// is not scheduled independently. Schedules the groups independently and lets the current lanes wait.
+    pub(crate) fn wait_as_group(&mut self, missing: Missing) -> Waited {
+        if missing.lanes & self.mask != 0 || !self.schedule_independently() {
+            return Waited::No;
+        }
+        self.turn_over = false;
+        self.awaits_members = true;
+        self.wait_for_lanes(missing)
+    }
+
+    /// Records that the lanes of `lanes` wait at an instruction with a member mask. `fault` is the finding if the lanes of
+    /// `missing` never execute the instruction.
+    pub(crate) fn record_unmet(&mut self, lanes: u32, missing: u32, fault: Box<Fault>) {
+        if !self.awaits_members {
+            return;
+        }
+        let unmet = Unmet { lanes, missing, fault };
+        match self.unmet.iter_mut().find(|known| known.lanes & lanes != 0) {
+            Some(known) => *known = unmet,
+            None => self.unmet.push(unmet),
+        }
+    }
+
+    /// Forgets waits of lanes that no longer wait.
+    pub(super) fn forget_unmet(&mut self, lanes: u32) {
+        self.unmet.retain(|unmet| unmet.lanes & lanes == 0);
+    }
+
+    /// The finding if lanes of `lanes` end, and others wait for them at an instruction with a member mask.
+    pub(crate) fn unmet_by(&self, lanes: u32) -> Option<Box<Fault>> {
+        self.unmet.iter().find(|unmet| unmet.missing & lanes != 0).map(|unmet| unmet.fault.clone())
+    }
+
     /// Schedules the warp's groups independently from now on, if the warp has diverged. Returns whether this call
     /// switched the warp to independent scheduling.
     pub(crate) fn schedule_independently(&mut self) -> bool {
@@ -29,7 +67,7 @@ impl Warp {
         while let Some(entry) = self.stack.pop() {
             let mask = entry.mask & self.live & !above;
             if mask != 0 {
-                self.groups.push_back(Group { mask, pc: entry.pc });
+                self.groups.push_back(Group { mask, pc: entry.pc, waits: entry.waits });
             }
             above |= entry.mask;
         }
@@ -45,7 +83,7 @@ impl Warp {
     pub(crate) fn start_turn(&mut self) {
         if std::mem::take(&mut self.turn_over) {
             self.separate();
-            self.next_group();
+            self.next_group(false);
         }
     }
 
@@ -69,10 +107,11 @@ impl Warp {
         });
         self.lane_wait = None;
         if self.mask != before {
+            self.forget_unmet(self.mask);
             return Waited::Joined;
         }
         self.lane_wait = Some(LaneWait { pc, lane: before.trailing_zeros(), missing: missing.lanes });
-        self.next_group();
+        self.next_group(true);
         Waited::NextGroup
     }
 
@@ -83,9 +122,9 @@ impl Warp {
         (missing != 0).then(|| (wait, missing.trailing_zeros()))
     }
 
-    /// Switches to the group that has waited longest, if there is one.
-    fn next_group(&mut self) {
-        let current = Group { mask: self.mask, pc: self.pc };
+    /// Switches to the group that has waited longest, if there is one. `waits` says whether the current lanes wait for others.
+    fn next_group(&mut self, waits: bool) {
+        let current = Group { mask: self.mask, pc: self.pc, waits };
         if self.take_group() {
             self.groups.push_back(current);
         }

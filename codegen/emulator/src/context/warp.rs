@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::fault::Missing;
+use super::fault::{Fault, Missing};
 use super::uninitialised::UninitialisedBits;
 use crate::asynchronous::Awaited;
 use crate::lanes::{LANES, RegisterFile};
@@ -19,7 +19,7 @@ pub(super) struct Entry {
     /// Instruction at which these lanes stop and the stack entry below continues.
     reconvergence: usize,
     /// Whether these lanes wait at `pc` for lanes of other entries.
-    waits: bool,
+    pub(super) waits: bool,
 }
 
 /// Lanes that run together, in a warp whose groups of lanes are scheduled independently.
@@ -27,6 +27,8 @@ pub(super) struct Entry {
 pub(super) struct Group {
     pub(super) mask: u32,
     pub(super) pc: usize,
+    /// Whether these lanes wait at `pc` for lanes of other groups.
+    pub(super) waits: bool,
 }
 
 /// A group that waits at an instruction for other lanes, which must execute it too.
@@ -37,6 +39,14 @@ pub(crate) struct LaneWait {
     pub(crate) lane: u32,
     /// The lanes that it waits for.
     pub(super) missing: u32,
+}
+
+/// Lanes that wait for others at an instruction with a member mask.
+pub(super) struct Unmet {
+    pub(super) lanes: u32,
+    pub(super) missing: u32,
+    /// The finding if the missing lanes never execute the instruction.
+    pub(super) fault: Box<Fault>,
 }
 
 /// Outcome of a wait for other lanes of the warp.
@@ -109,6 +119,10 @@ pub(crate) struct Warp {
     pub(crate) independent: bool,
     /// The groups that are not running, the next one first. Their lanes have not exited.
     pub(super) groups: VecDeque<Group>,
+    /// Whether a wait for members of an instruction has made the groups independent: no member may exit during a wait.
+    pub(super) awaits_members: bool,
+    /// Waits for members since then.
+    pub(super) unmet: Vec<Unmet>,
     /// Whether the turn of the current group is over: the warp continues with the next group.
     pub(super) turn_over: bool,
     /// The last wait of a group for other lanes of the warp.
@@ -149,6 +163,8 @@ impl Warp {
             stack: Vec::new(),
             independent: false,
             groups: VecDeque::new(),
+            awaits_members: false,
+            unmet: Vec::new(),
             turn_over: false,
             lane_wait: None,
             waiting: false,
@@ -175,7 +191,9 @@ impl Warp {
         self.reconvergence = NEVER;
         self.stack.clear();
         self.groups.clear();
+        self.unmet.clear();
         (self.independent, self.turn_over, self.lane_wait) = (false, false, None);
+        self.awaits_members = false;
         self.waiting = false;
         self.stalled = None;
         self.polled = None;
@@ -298,6 +316,26 @@ impl Warp {
         let side = std::mem::replace(&mut self.stack[sides + index], current);
         (self.mask, self.pc) = (side.mask & self.live, side.pc);
         Waited::OtherSide
+    }
+
+    /// The lanes that wait at an instruction for other lanes, with the instruction.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, usize)> {
+        let sides = self.stack.iter().filter(|side| side.waits).map(|side| (side.mask & self.live, side.pc));
+        let groups = self.groups.iter().filter(|group| group.waits).map(|group| (group.mask, group.pc));
+        sides.chain(groups).filter(|&(lanes, _)| lanes != 0)
+    }
+
+    /// Lets waiting lanes that are among `lanes` continue after the instruction at which they wait.
+    pub(crate) fn advance_waiting(&mut self, lanes: u32) {
+        self.lane_wait = None;
+        self.forget_unmet(lanes);
+        let live = self.live;
+        for side in self.stack.iter_mut().filter(|side| side.waits && side.mask & live & lanes != 0) {
+            (side.pc, side.waits) = (side.pc + 1, false);
+        }
+        for group in self.groups.iter_mut().filter(|group| group.waits && group.mask & lanes != 0) {
+            (group.pc, group.waits) = (group.pc + 1, false);
+        }
     }
 
     /// Exits the lanes that have branched to an instruction for which `exits` is true, and wait there for the current lanes.

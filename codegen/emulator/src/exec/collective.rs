@@ -16,9 +16,9 @@ use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
 /// Slot of the member mask.
-const MEMBERS: usize = 4;
+pub(super) const MEMBERS: usize = 4;
 /// Slot of the second destination of `d|p`, a predicate.
-const P: usize = 5;
+pub(super) const P: usize = 5;
 
 /// Checks that the active lanes are exactly the members of an instruction that have not exited. Otherwise returns the
 /// outcome of the instruction: a fault or, if lanes have different masks, another execution by only the lanes with the
@@ -67,18 +67,31 @@ fn mask_fault(cx: &mut ExecutionContext<'_>, slot: u32, mask: u32) -> Flow {
         (lane, format!("lane {lane} executes it but is not in its member mask {mask:#010x}"))
     } else {
         let lane = missing.trailing_zeros();
-        (
-            lane,
-            format!(
-                "lane {lane} is in its member mask {mask:#010x} but has diverged and does not execute it"
-            ),
-        )
+        let elsewhere = cx.warp.waiting().find(|&(lanes, pc)| lanes >> lane & 1 != 0 && pc != cx.warp.pc);
+        let state = match elsewhere {
+            Some((_, pc)) => waits_elsewhere(cx, pc),
+            None => "has diverged and does not execute it".to_string(),
+        };
+        (lane, format!("lane {lane} is in its member mask {mask:#010x} but {state}"))
     };
     cx.fault_of_missing(FindingKind::MemberMask, Missing { lanes, joinable }, lane, detail)
 }
 
+/// Says that a member waits at instruction `pc`, and why the member cannot execute the current instruction there.
+fn waits_elsewhere(cx: &ExecutionContext<'_>, pc: usize) -> String {
+    let program = cx.launch.program;
+    let collectives = [cx.warp.pc, pc].map(|pc| (program.collectives.get(&pc), cx.launch.insts[pc].imm));
+    let reason = match collectives {
+        [(Some(_), _), (Some(_), _)] if collectives[0] == collectives[1] => "with another member mask",
+        [(None, _), _] => "and before sm_70 all members must execute one instruction",
+        _ => "which has another opcode or other qualifiers",
+    };
+    let line = program.place(pc).line;
+    format!("waits at PTX line {line} (`{}`), {reason}", program.line_text(line))
+}
+
 pub(crate) fn warp_sync(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if let Err(flow) = check_members(cx, i.slots[B]) {
+    if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
         return flow;
     }
     if cx.warp.waited & cx.active != 0 {
@@ -112,23 +125,7 @@ lane_loop! {
             }
             return Flow::Next;
         }
-        let mut sources = [0u32; LANES];
-        let mut valid = 0;
-        for lane in 0..LANES {
-            let (amount, control) = ((amounts[lane] & 31) as i32, controls[lane]);
-            let (clamp, segment) = ((control & 31) as i32, (control >> 8 & 31) as i32);
-            let own = lane as i32;
-            let last = own & segment | clamp & !segment;
-            let first = own & segment;
-            let (source, inside) = match MODE {
-                0 => (own - amount, own - amount >= last),
-                1 => (own + amount, own + amount <= last),
-                2 => (own ^ amount, own ^ amount <= last),
-                _ => (first | amount & !segment, (first | amount & !segment) <= last),
-            };
-            sources[lane] = if inside { source as u32 & 31 } else { own as u32 };
-            valid |= (inside as u32) << lane;
-        }
+        let (sources, valid) = sources(MODE, amounts, controls);
         if cx.active != u32::MAX && cx.launch.checks.memory {
             let read = lanes_of(cx.active).fold(0, |read, lane| read | 1 << sources[lane]);
             if read & !cx.active != 0 {
@@ -142,6 +139,29 @@ lane_loop! {
         }
         Flow::Next
     }
+}
+
+/// The lane from which each lane reads in a `shfl` in mode `mode`, and the lanes whose source is in their segment.
+#[inline(always)]
+pub(super) fn sources(mode: u64, amounts: &[u32; LANES], controls: &[u32; LANES]) -> ([u32; LANES], u32) {
+    let mut sources = [0; LANES];
+    let mut valid = 0;
+    for lane in 0..LANES {
+        let (amount, control) = ((amounts[lane] & 31) as i32, controls[lane]);
+        let (clamp, segment) = ((control & 31) as i32, (control >> 8 & 31) as i32);
+        let own = lane as i32;
+        let last = own & segment | clamp & !segment;
+        let first = own & segment;
+        let (source, inside) = match mode {
+            0 => (own - amount, own - amount >= last),
+            1 => (own + amount, own + amount <= last),
+            2 => (own ^ amount, own ^ amount <= last),
+            _ => (first | amount & !segment, (first | amount & !segment) <= last),
+        };
+        sources[lane] = if inside { source as u32 & 31 } else { own as u32 };
+        valid |= (inside as u32) << lane;
+    }
+    (sources, valid)
 }
 
 /// `shfl.bfly` by the same power of two in all lanes of a full warp, as in a warp-wide sum; `None` for any other
@@ -174,30 +194,38 @@ fn exchange(values: &[u32; LANES], amounts: &[u32; LANES], controls: &[u32; LANE
 }
 
 #[cold]
-fn from_inactive(cx: &mut ExecutionContext<'_>, inactive: u32) -> Flow {
+pub(super) fn from_inactive(cx: &mut ExecutionContext<'_>, inactive: u32) -> Flow {
     let source = inactive.trailing_zeros();
     let state = if cx.warp.live >> source & 1 != 0 { "is inactive" } else { "has exited" };
     let detail = format!("it reads lane {source}, which {state}");
     cx.fault(FindingKind::ShuffleFromInactiveLane, cx.active.trailing_zeros(), detail)
 }
 
-/// `vote`; the mode in `imm` is 0 for `all`, 1 for `any`, 2 for `uni`, 3 for `ballot`.
+/// `vote`; the mode in `imm` is 0 for `all`, 1 for `any`, 2 for `uni`, [`BALLOT`] for `ballot`.
 fn vote(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
         return flow;
     }
     let votes = cx.mask(i.slots[A]) & cx.active;
-    let holds = match i.imm {
-        0 => votes == cx.active,
-        1 => votes != 0,
-        2 => votes == 0 || votes == cx.active,
-        _ => {
-            cx.warp.regs.write(i.slots[D], &[votes; LANES], cx.active);
-            return Flow::Next;
-        }
-    };
-    cx.set_mask(i.slots[D], if holds { u32::MAX } else { 0 });
+    if i.imm == BALLOT {
+        cx.warp.regs.write(i.slots[D], &[votes; LANES], cx.active);
+    } else {
+        cx.set_mask(i.slots[D], verdict(i.imm, votes, cx.active));
+    }
     Flow::Next
+}
+
+/// Mode of `vote.ballot`.
+pub(super) const BALLOT: u64 = 3;
+
+/// Result of a `vote` of the lanes of `active` in another mode than [`BALLOT`], as a mask of all lanes or none.
+pub(super) fn verdict(mode: u64, votes: u32, active: u32) -> u32 {
+    let holds = match mode {
+        0 => votes == active,
+        1 => votes != 0,
+        _ => votes == 0 || votes == active,
+    };
+    if holds { u32::MAX } else { 0 }
 }
 
 fn activemask(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
@@ -205,20 +233,28 @@ fn activemask(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// `match`; bit 0 of `imm` is set for 64-bit values, bit 1 for `match.all`.
+/// Flag in `imm` of a `match`: values have 64 bits.
+pub(super) const MATCH_64: u64 = 1;
+/// Flag in `imm` of a `match`: the mode is `all`.
+pub(super) const MATCH_ALL: u64 = 2;
+
+/// For each lane, the lanes of `active` with the same value.
+pub(super) fn equal_lanes(values: &[u64; LANES], active: u32) -> [u32; LANES] {
+    values.map(|value| {
+        lanes_of(active).filter(|&lane| values[lane] == value).fold(0, |mask, lane| mask | 1 << lane)
+    })
+}
+
 fn match_lanes(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if let Err(flow) = check_members(cx, i.slots[MEMBERS]) {
         return flow;
     }
-    let values: [u64; LANES] = match i.imm & 1 {
+    let values: [u64; LANES] = match i.imm & MATCH_64 {
         0 => cx.warp.regs.lanes::<u32>(i.slots[A]).map(u64::from),
         _ => *cx.warp.regs.lanes::<u64>(i.slots[A]),
     };
-    let equal = |value: u64| {
-        cx.active_lanes().filter(|&lane| values[lane] == value).fold(0u32, |mask, lane| mask | 1 << lane)
-    };
-    let d: [u32; LANES] = std::array::from_fn(|lane| equal(values[lane]));
-    if i.imm & 2 == 0 {
+    let d = equal_lanes(&values, cx.active);
+    if i.imm & MATCH_ALL == 0 {
         cx.warp.regs.write(i.slots[D], &d, cx.active);
         return Flow::Next;
     }
@@ -234,7 +270,7 @@ fn match_lanes(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 type Combine = fn(u32, u32) -> u32;
 
 /// Operations of `redux` by type; `imm` of the instruction is an index into this list.
-const REDUCTIONS: [(&str, Ty, Combine); 9] = [
+pub(super) const REDUCTIONS: [(&str, Ty, Combine); 9] = [
     ("add", Ty::U32, u32::wrapping_add),
     ("add", Ty::S32, u32::wrapping_add),
     ("min", Ty::U32, |a, b| a.min(b)),
@@ -293,6 +329,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             op.slots[B] = op.src(2, Ty::B32)?;
             op.slots[C] = op.src(3, Ty::B32)?;
             op.slots[MEMBERS] = op.src(4, Ty::B32)?;
+            op.imm = mode;
             Ok(match mode {
                 0 => shuffle::<0>(),
                 1 => shuffle::<1>(),
@@ -301,10 +338,10 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             })
         }
         "vote" => {
-            let modes = [("all", 0), ("any", 1), ("uni", 2), ("ballot", 3)];
+            let modes = [("all", 0), ("any", 1), ("uni", 2), ("ballot", BALLOT)];
             let Some(mode) = op.take_any(&modes) else { return Err(op.unsupported()) };
             let ty = op.take_ty()?;
-            if ty != if mode == 3 { Ty::B32 } else { Ty::Pred } {
+            if ty != if mode == BALLOT { Ty::B32 } else { Ty::Pred } {
                 return Err(op.unsupported());
             }
             op.slots[D] = op.dst(0, ty.width())?;
@@ -325,7 +362,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             destinations(op)?;
             op.slots[A] = op.src(1, ty)?;
             op.slots[MEMBERS] = op.src(2, Ty::B32)?;
-            op.imm = (ty == Ty::B64) as u64 | (all as u64) << 1;
+            op.imm = if ty == Ty::B64 { MATCH_64 } else { 0 } | if all { MATCH_ALL } else { 0 };
             Ok(match_lanes)
         }
         "redux" => {

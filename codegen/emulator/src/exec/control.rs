@@ -20,6 +20,10 @@ fn branch(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 fn exit(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
+    if let Some(fault) = cx.warp.unmet_by(cx.active) {
+        cx.worker.fault = Some(fault);
+        return Flow::Fault;
+    }
     let left = cx.active == cx.warp.mask;
     if !cx.warp.exit(cx.active) {
         return Flow::Done;
@@ -219,7 +223,7 @@ fn barriers(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
         if !op.take("sync") {
             return Err(op.unsupported());
         }
-        op.slots[B] = op.src(0, Ty::B32)?;
+        op.slots[collective::MEMBERS] = op.src(0, Ty::B32)?;
         return Ok(collective::warp_sync);
     }
     let arrive = op.take("arrive");

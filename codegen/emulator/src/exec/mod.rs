@@ -42,6 +42,7 @@ pub(crate) mod load_store_256;
 pub(crate) mod matrix_move;
 mod matrix_rows;
 pub(crate) mod mbarrier;
+pub(crate) mod meeting;
 pub(crate) mod mma;
 #[cfg(target_arch = "x86_64")]
 mod mma_avx2;

@@ -3,8 +3,10 @@
 use crate::checks::initialisation::first_unwritten;
 use crate::code::operands::NONE;
 use crate::context::cluster::ClusterState;
+use crate::context::fault::Fault;
 use crate::context::warp::{Waited, Warp};
 use crate::context::{ExecutionContext, Flow, Inst, Launch, Worker};
+use crate::exec::meeting::meet;
 use crate::exec::observe::{forget, observe};
 use crate::exec::uninitialised;
 use crate::finding::FindingKind;
@@ -60,12 +62,18 @@ pub(super) fn run_warp(
                 break flow;
             }
             Flow::Fault => {
+                if cx.worker.missing_lanes().is_some()
+                    && let Some(flow) = meet(&mut cx)
+                {
+                    if flow == Flow::Fault {
+                        break Flow::Fault;
+                    }
+                    cx.worker.fault = None;
+                    cx.warp.pc += 1;
+                    continue;
+                }
                 let attempt = (cx.warp.pc, cx.warp.mask);
-                let waited = cx.worker.missing_lanes().map(|missing| cx.warp.wait_for_lanes(missing));
-                let Some(waited @ (Waited::Joined | Waited::OtherSide | Waited::NextGroup)) = waited else {
-                    break Flow::Fault;
-                };
-                cx.worker.fault = None;
+                let Some(waited) = wait_for_lanes(&mut cx) else { break Flow::Fault };
                 if waited == Waited::NextGroup {
                     break Flow::Retry;
                 }
@@ -84,6 +92,28 @@ pub(super) fn run_warp(
     cx.worker.counters.warp_instructions += cx.worker.clock - start;
     cx.worker.counters.lane_instructions += lanes;
     flow
+}
+
+/// Lets the current lanes wait, if they have failed to execute an instruction together with others. Returns `None` if waiting
+/// cannot help.
+#[cold]
+fn wait_for_lanes(cx: &mut ExecutionContext<'_>) -> Option<Waited> {
+    let missing = cx.worker.missing_lanes()?;
+    let (pc, lanes) = (cx.warp.pc, cx.warp.mask);
+    let has_members = cx.launch.program.collectives.contains_key(&pc);
+    let mut waited = cx.warp.wait_for_lanes(missing);
+    if waited == Waited::No && has_members {
+        waited = cx.warp.wait_as_group(missing);
+    }
+    if waited == Waited::No {
+        return None;
+    }
+    let fault = cx.worker.fault.take()?;
+    if waited == Waited::NextGroup && has_members {
+        let fault = Fault { missing: None, ..fault.at(pc) };
+        cx.warp.record_unmet(lanes, missing.lanes, Box::new(fault));
+    }
+    Some(waited)
 }
 
 /// Runs instructions that all lanes of the warp's mask execute, up to the first that does not return [`Flow::Next`];

@@ -39,12 +39,21 @@ impl RunningCluster {
     /// A warp whose lanes wait for each other at different instructions, and the fault.
     fn lanes_hang(&self) -> Option<(usize, Fault)> {
         let mut warps = self.warps.iter().filter(|warp| !warp.waiting);
+        if let Some((index, fault)) = self.members_unmet() {
+            return Some((index, *fault));
+        }
         let (warp, (wait, missing)) = warps.find_map(|warp| Some((warp, warp.lane_wait()?)))?;
         let detail = format!(
             "lane {} of the warp waits here for lane {missing}, and no lane of the warp can proceed",
             wait.lane
         );
         Some((warp.index, Fault::new(FindingKind::Deadlock, wait.lane, detail).at(wait.pc)))
+    }
+
+    /// A warp in which lanes wait for members of their instruction, and the fault.
+    fn members_unmet(&self) -> Option<(usize, Box<Fault>)> {
+        let mut warps = self.warps.iter().filter(|warp| !warp.waiting);
+        warps.find_map(|warp| Some((warp.index, warp.unmet_by(warp.live)?)))
     }
 
     /// Finding kind and detail for a warp that waits forever at a named barrier of its CTA.
@@ -104,6 +113,10 @@ impl RunningCluster {
     /// Reports a deadlock at mbarriers: every warp waits, some for an mbarrier phase that no operation in flight will
     /// complete.
     pub(super) fn explain_stall(&mut self, worker: &mut Worker) -> usize {
+        if let Some((index, fault)) = self.members_unmet() {
+            worker.fault = Some(fault);
+            return index;
+        }
         let mut waits: Vec<String> = Vec::new();
         let (mut first, mut waiting_for_warps) = (None, None);
         for warp in self.warps.iter().filter(|warp| warp.live != 0) {

@@ -63,6 +63,23 @@ fn lanes_that_wait_for_others_of_their_warp() {
     assert_eq!((counts.warp_instructions, counts.lane_instructions), (1, 32));
 }
 
+/// Each of two instructions of a text at which lanes meet is executed once.
+#[test]
+fn lanes_that_meet_at_two_instructions() {
+    let body = "mov.u32 %r0, %tid.x; setp.lt.u32 %p, %r0, 8;
+        @%p bra B;
+        A: bar.warp.sync -1;
+        bra E;
+        B: bar.warp.sync -1;
+        E: ret;";
+    let profile = profile(body, LaunchConfig::linear(1, 32));
+    for (text, lanes) in [("A: bar", 24), ("B: bar", 8)] {
+        let counts = find(&profile, text).counts;
+        let counted = (counts.warp_instructions, counts.lane_instructions, counts.active_lanes);
+        assert_eq!(counted, (1, lanes, lanes), "{text}");
+    }
+}
+
 #[test]
 fn a_misaligned_access_touches_one_more_sector() {
     let body = "

@@ -42,6 +42,28 @@ fn reports(body: &str, expected: Expect) {
 
 const STORE: &str = "st.global.u32 [%x0], %r3;";
 
+/// Instructions for which the lanes below 16 wait at one place, and the others at another.
+fn on_both_sides(instruction: &str) -> String {
+    format!("@%p bra BELOW; {instruction} bra END; BELOW: {instruction} END: ")
+}
+
+#[test]
+fn values_exchanged_between_two_places() {
+    let use_below = |distance: u32| {
+        let shuffle = format!("shfl.sync.bfly.b32 %r3, %r2, {distance}, 31, -1;");
+        on_both_sides(&shuffle) + "@%p st.global.u32 [%x0], %r3;"
+    };
+    accepts(&use_below(1), |lane| lane ^ 1);
+    let (kind, detail) = run(&use_below(16)).expect_err("values of the upper lanes are stored");
+    assert_eq!(kind, FindingKind::Uninitialised, "{detail}");
+    // The predicate is uninitialised in the lanes from 16 on.
+    let vote = on_both_sides("setp.gt.u32 %q, %r2, 3; vote.sync.ballot.b32 %r3, %q, -1;");
+    accepts(&format!("{vote} and.b32 %r3, %r3, 0xffff; {STORE}"), |_| 0xfff0);
+    let any = on_both_sides("setp.gt.u32 %q, %r2, 3; vote.sync.any.pred %q, %q, -1; selp.u32 %r3, 1, 0, %q;");
+    let (kind, _) = run(&format!("{any} {STORE}")).expect_err("the vote is stored");
+    assert_eq!(kind, FindingKind::Uninitialised);
+}
+
 #[test]
 fn results_that_are_dropped() {
     accepts("add.u32 %r3, %r2, 1; @%p st.global.u32 [%x0], %r3;", |lane| lane + 1);
