@@ -293,6 +293,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
             Operand::Int(value) if ty == Ty::F64 || ty == Ty::F32 => {
                 return Err(self.error(format!("integer {value} where a float is needed")));
             }
+            Operand::Int(value) if ty == Ty::Pred => u64::from(*value != 0),
             Operand::Int(value) => *value,
             Operand::F32(bits) if width == Width::W32 => *bits as u64,
             Operand::F32(bits) if ty == Ty::F64 => (f32::from_bits(*bits) as f64).to_bits(),

@@ -42,7 +42,6 @@ pub(crate) enum Special {
     Clock,
     Clock64,
     GlobalTimer,
-    WarpSize,
 }
 
 /// Value of a special register that describes the shared memory reserved for the system.
@@ -96,7 +95,6 @@ impl Special {
             ("%clock" | "%clock_hi", None) => Special::Clock,
             ("%clock64", None) => Special::Clock64,
             ("%globaltimer" | "%globaltimer_lo", None) => Special::GlobalTimer,
-            ("WARP_SZ", None) => Special::WarpSize,
             (name, None) if name.starts_with(RESERVED) => {
                 Special::ReservedShared(match name.strip_prefix(RESERVED)? {
                     "begin" | "1" => ReservedShared::Begin,

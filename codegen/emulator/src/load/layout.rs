@@ -92,7 +92,6 @@ impl Layout {
             Special::LanemaskLt => (1 << lane) - 1,
             Special::LanemaskGe => u32::MAX as u64 & !((1 << lane) - 1),
             Special::LanemaskGt => u32::MAX as u64 & !((2 << lane) - 1),
-            Special::WarpSize => 32,
             _ => 0,
         })
     }

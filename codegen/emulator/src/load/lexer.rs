@@ -10,6 +10,8 @@ pub(crate) enum Token<'a> {
     /// Word after a dot, without the dot: `.f32`, `.L2::128B`.
     Dot(&'a str),
     Int(u64),
+    /// Integer with the suffix `U`.
+    Unsigned(u64),
     /// Bits of a single-precision literal such as `0f3F800000`.
     F32(u32),
     /// Bits of a double-precision literal such as `0d3FF0000000000000`, or of a decimal literal.
@@ -185,7 +187,7 @@ impl<'a> Lexer<'a> {
         if let Some(radix) = radix {
             self.at += 2;
             let digits = self.take_while(is_word);
-            return self.integer(digits, radix);
+            return self.integer(digits, radix, "");
         }
         let start = self.at;
         let digits = self.take_while(|byte| byte.is_ascii_digit());
@@ -197,7 +199,7 @@ impl<'a> Lexer<'a> {
                 return Err(self.error(format!("malformed number `{digits}{suffix}`")));
             }
             let radix = if digits.len() > 1 && digits.starts_with('0') { 8 } else { 10 };
-            return self.integer(digits, radix);
+            return self.integer(digits, radix, suffix);
         }
         if fraction {
             self.at += 1;
@@ -242,10 +244,11 @@ impl<'a> Lexer<'a> {
         u64::from_str_radix(text, 16).map_err(|_| self.error(format!("malformed float `{text}`")))
     }
 
-    fn integer(&self, digits: &str, radix: u32) -> Result<Token<'a>, ParseError> {
-        let digits = digits.trim_end_matches(['U', 'u']);
+    fn integer(&self, text: &str, radix: u32, suffix: &str) -> Result<Token<'a>, ParseError> {
+        let digits = text.trim_end_matches(['U', 'u']);
+        let is_unsigned = digits.len() < text.len() || !suffix.is_empty();
         u64::from_str_radix(digits, radix)
-            .map(Token::Int)
+            .map(if is_unsigned { Token::Unsigned } else { Token::Int })
             .map_err(|_| self.error(format!("malformed or too large integer `{digits}`")))
     }
 }

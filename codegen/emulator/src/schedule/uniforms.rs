@@ -42,7 +42,6 @@ fn is_in_image(uniform: Uniform, rank: usize) -> bool {
                 | Special::LanemaskLt
                 | Special::LanemaskGe
                 | Special::LanemaskGt
-                | Special::WarpSize
         ),
         Uniform::SharedAddress(_) => rank == 0,
         Uniform::ModuleAddress(_) => false,

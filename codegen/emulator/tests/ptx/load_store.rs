@@ -199,3 +199,37 @@ fn module_variables_keep_their_values() {
         assert_eq!(word(16), std::f32::consts::PI.to_bits() as i32);
     }
 }
+
+#[test]
+fn initial_values_are_constant_expressions() {
+    let values = |declaration: &str, load: &str| {
+        let text = format!(
+            "{HEADER}{declaration}\n.visible .entry kernel(.param .u64 data) {{
+            .reg .b64 %x<4>; .reg .b32 %r<2>; .reg .f32 %f; .reg .f64 %g;
+            ld.param.u64 %x0, [data]; {load}
+            ret; }}"
+        );
+        let mut out = words(2, 0);
+        launch(&text, LaunchConfig::linear(1, 1), &mut out).unwrap_or_else(|finding| panic!("{finding}"));
+        out
+    };
+    let pair = "ld.const.v2.u32 {%r0, %r1}, [table]; st.global.v2.u32 [%x0], {%r0, %r1};";
+    assert_eq!(values(".const .align 8 .u32 table[2] = {1+2*3, -(3)};", pair), [7, -3i32 as u32]);
+    let floats = [3f32.to_bits(), (-2.5f32).to_bits()];
+    assert_eq!(values(".const .align 8 .f32 table[2] = {1.5*2.0, -(2.5)};", pair), floats);
+    let half = 0.5f64.to_bits();
+    assert_eq!(values(".const .align 8 .f64 table = 0f3F000000;", pair), [half as u32, (half >> 32) as u32]);
+    // The size follows from the values.
+    let last =
+        "mov.u64 %x1, table; ld.global.v2.u32 {%r0, %r1}, [%x1+8]; st.global.v2.u32 [%x0], {%r0, %r1};";
+    assert_eq!(values(".global .align 8 .u32 table[] = {1, 2, 3, 4};", last), [3, 4]);
+    assert_eq!(values(".global .align 8 .u32 table[][2] = {{1, 2}, {3}};", last), [3, 0]);
+    // Addresses with offsets.
+    let through = "ld.global.u64 %x1, [address]; ld.global.v2.u32 {%r0, %r1}, [%x1]; st.global.v2.u32 [%x0], {%r0, %r1};";
+    for address in ["table+4*4", "generic(table)+(2<<3)", "generic(table)+16"] {
+        let declaration = format!(
+            ".global .align 8 .u32 table[6] = {{1, 2, 3, 4, 5, 6}}; .global .u64 address = {address};"
+        );
+        assert_eq!(values(&declaration, through), [5, 6], "{address}");
+    }
+}

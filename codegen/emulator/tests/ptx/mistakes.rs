@@ -233,13 +233,10 @@ fn unsupported_declarations_and_operands() {
     finds(
         ".version 7.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n.global .u32 g;\n.global .u64 a = g;\n\
          .global .u64 b[2] = {g, generic(g)};\n.global .u32 c[2] = {1+1, -(3)};\n.global .u32 d[] = {1, 2, 3};\n\
-         .global .u32 e[4*2];\n.global .u32 f[(2)][3];\n.global .u32 h;\n.global .u32 h;\n.global .attribute(.shared) .u32 i;\n",
+         .global .u8 e[8] = {0xff(g)};\n.global .u32 f[2][3];\n.global .u32 h;\n.global .u32 h;\n.global .attribute(.shared) .u32 i;\n",
         expect![[r#"
-            8:23 unsupported: the emulator does not support constant expressions
-            9:18 unsupported: the emulator does not support arrays whose size follows from their values
-            10:17 unsupported: the emulator does not support constant expressions
+            10:25 unsupported: the emulator does not support single bytes of an address as initial values
             11:14 redefined: variable `f` is declared twice, first on line 4
-            11:16 unsupported: the emulator does not support constant expressions
             13:14 redefined: variable `h` is declared twice, first on line 12
             14:20 unsupported: the emulator does not support the attribute `.shared` of a variable
         "#]],
@@ -250,23 +247,6 @@ fn unsupported_declarations_and_operands() {
         expect![[r#"
             8:1 unsupported: the emulator does not support addresses of kernels, such as `k`
             9:14 undefined: in `mov.u64`: unknown register `%y`
-        "#]],
-    );
-    finds(
-        &body(
-            "mov.u32 %r0, 1+1;\nmov.u32 %r0, 4*(2+1);\nmov.u32 %r0, 1 << 4;\nmov.u32 %r0, -(3);\nadd.u32 %r0, %r1, (1);\n\
-             ld.global.u32 %r0, [%x0+4*2];\nmov.u32 %r0, 1?2:3;\nmov.b64 %x0, {1+1, %r9};\nmov.u32 %r0, %r9;",
-        ),
-        expect![[r#"
-            6:15 unsupported: in `mov.u32`: the emulator does not support constant expressions
-            7:15 unsupported: in `mov.u32`: the emulator does not support constant expressions
-            8:16 unsupported: in `mov.u32`: the emulator does not support constant expressions
-            9:15 unsupported: in `mov.u32`: the emulator does not support constant expressions
-            10:19 unsupported: in `add.u32`: the emulator does not support constant expressions
-            11:26 unsupported: in `ld.global.u32`: the emulator does not support constant expressions
-            12:15 unsupported: in `mov.u32`: the emulator does not support constant expressions
-            13:16 unsupported: in `mov.b64`: the emulator does not support constant expressions
-            14:14 undefined: in `mov.u32`: unknown register `%r9`
         "#]],
     );
     finds(
@@ -342,5 +322,72 @@ fn malformed_assumptions() {
         expect![[r#"
         6:22 syntax: expected `,`, found `;`
     "#]],
+    );
+}
+
+#[test]
+fn constant_expressions() {
+    finds(
+        &body(
+            "mov.u32 %r0, 1+;\nmov.u32 %r0, 4*(2+1;\nmov.u32 %r0, 1 < < 4;\nmov.f32 %r0, 1.5+1;\nadd.u32 %r0, %r1, 7/(3-3);\n\
+             ld.global.u32 %r0, [%x0+1.5];\nmov.u32 %r0, 1?2;\nmov.b64 %x0, {1+1, %r9};\nmov.u32 %r0, 7%3;\nmov.f32 %r0, 0f3F800000*2.0;\n\
+             mov.f32 %r0, (0f3F800000);\nmov.f32 %r0, ~1.5;\nmov.f32 %r0, 7.5 % 2.0;\nmov.f32 %r0, 1.5?2.0:3.0;\nmov.f32 %r0, 1+1;\n\
+             ld.global.u32 %r0, [%x0-(4)];\nmov.u32 %r0, %r1+1;\nmov.u64 %x0, (.u32)1;\nmov.u64 %x0, (.s64)1.5;\nmov.u32 %r0, 1?2:3.0;",
+        ),
+        expect![[r#"
+            6:16 syntax: in `mov.u32`: expected a constant, found `;`
+            7:20 syntax: in `mov.u32`: expected `)`, found `;`
+            8:18 syntax: in `mov.u32`: expected a constant, found `<`
+            9:17 operand: in `mov.f32`: a constant expression cannot mix integers and floats
+            10:20 operand: in `add.u32`: division by zero in a constant expression
+            11:25 operand: in `ld.global.u32`: an offset must be an integer
+            12:17 syntax: in `mov.u32`: expected `:`, found `;`
+            13:20 undefined: in `mov.b64`: unknown register `%r9`
+            14:15 syntax: expected `;`, found `%3`
+            15:24 operand: in `mov.f32`: a single-precision literal cannot be part of a constant expression
+            16:14 operand: in `mov.f32`: a single-precision literal cannot be part of a constant expression
+            17:14 operand: in `mov.f32`: `~` takes integers, not floats
+            18:18 operand: in `mov.f32`: `%` takes integers, not floats
+            19:17 operand: in `mov.f32`: the condition of `?:` must be an integer
+            20:1 operand: integer 2 where a float is needed
+            21:25 syntax: in `ld.global.u32`: expected an offset, found `(`
+            22:17 syntax: expected `;`, found `+`
+            23:15 syntax: in `mov.u64`: expected a constant, found `.u32`
+            24:14 operand: in `mov.u64`: the cast `(.s64)` takes an integer
+            25:15 operand: in `mov.u32`: a constant expression cannot mix integers and floats
+        "#]],
+    );
+    let nested =
+        |levels: usize| body(&format!("mov.u32 %r0, {}1{};", "(".repeat(levels), ")".repeat(levels)));
+    finds(&nested(64), expect![]);
+    finds(
+        &nested(100_000),
+        expect![[r#"
+        6:79 unsupported: in `mov.u32`: the emulator supports constant expressions of up to 64 levels
+    "#]],
+    );
+    let negated = format!("mov.u32 %r0, {}1;", "- ".repeat(100_000));
+    finds(
+        &body(&negated),
+        expect![[r#"
+        6:144 unsupported: in `mov.u32`: the emulator supports constant expressions of up to 64 levels
+    "#]],
+    );
+    finds(
+        ".version 7.0\n.target sm_80\n.address_size 64\n.global .u64 a[2];\n.global .u64 b = a+1.5;\n.global .f32 c = 1;\n\
+         .global .u32 d[2] = {1+, 2};\n",
+        expect![[r#"
+            5:20 operand: an offset must be an integer
+            6:18 operand: the initial value of a float must be a float
+            7:24 syntax: expected a constant, found `,`
+        "#]],
+    );
+    finds(
+        ".version 7.0\n.target sm_80\n.address_size 64\n.global .u64 a[2];\n.global .u8 b[2] = {0xff(a), 0};\n.global .f32 c[1] = {1+1};\n.global .u32 d[2][];\n",
+        expect![[r#"
+            5:25 unsupported: the emulator does not support single bytes of an address as initial values
+            6:22 operand: the initial value of a float must be a float
+            7:20 syntax: only the first dimension of an array may be without a size
+        "#]],
     );
 }

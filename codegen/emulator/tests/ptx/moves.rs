@@ -2,7 +2,7 @@
 
 use bespoke_emulator::LaunchConfig;
 
-use crate::harness::{check, kernel, launch, words};
+use crate::harness::{check, evaluate, kernel, launch, words};
 
 #[test]
 fn packing() {
@@ -92,4 +92,63 @@ fn generic_addresses_reach_shared_memory() {
     let mut out = words(1, 0);
     launch(&kernel("", body), LaunchConfig::linear(1, 1), &mut out).expect("runs");
     assert_eq!(out, [154]);
+}
+
+#[test]
+fn constant_expressions() {
+    let integer =
+        |expression: &str| evaluate(&format!("mov.b64 %d, {expression};"), &[64, 64], &[&[0, 0]]).0[0] as i64;
+    // The results of an H200 and the assembler of its driver.
+    for (expression, expected) in [
+        ("4*8+1", 33),
+        ("2*-3", -6),
+        ("+4", 4),
+        ("- -4", 4),
+        ("-(3)", -3),
+        ("!3", 0),
+        ("~0<0", 0),
+        ("-7/2", -3),
+        ("-7/2U", i64::MAX - 3),
+        ("7 % 3", 1),
+        ("(7 % 4)-5<0", 1),
+        ("1<<64", 1),
+        ("1<<-1", i64::MIN),
+        ("-8>>1", -4),
+        ("-8>>64", -8),
+        ("-1>>63U", -1),
+        ("(-8|0)>>1", -4),
+        ("(-1&-1)<0", 1),
+        ("(.s64)-1<0", 1),
+        ("(.u64)-1<0", 0),
+        ("(.s64)(.u64)3", 3),
+        ("-1U<0", 0),
+        ("0x7fffffffffffffff+1", i64::MIN),
+        ("5-7>>1", -1),
+        ("(0xf<<4)|3", 0xf3),
+        ("1|2^3&1", 3),
+        ("3==3&&2>1", 1),
+        ("3!=3||2>=3", 0),
+        ("1?2:3", 2),
+        ("0?2:1?5:6", 5),
+        ("WARP_SZ*2", 64),
+        ("1.5<2.5", 1),
+        ("0xfabc123400000000>>60", 15),
+        ("1<=0", 0),
+    ] {
+        assert_eq!(integer(expression), expected, "{expression}");
+    }
+    assert_eq!(integer("-1.5/2.0+3.0*0.25") as u64, 0f64.to_bits());
+    assert_eq!(integer("1?2.5:3.5") as u64, 2.5f64.to_bits());
+    let data = |body: &str| evaluate(body, &[64, 64], &[&[5, 0], &[6, 0], &[7, 0]]).0;
+    assert_eq!(data("ld.global.u64 %d, [%in+4*8-32];"), [5, 6, 7]);
+    assert_eq!(data("sub.u64 %x0, %in, 16; ld.global.u64 %d, [%x0+(1<<4)];"), [5, 6, 7]);
+    assert_eq!(data("sub.u64 %x0, %in, 16; ld.global.u64 %d, [%x0+1<<4];"), [5, 6, 7]);
+    assert_eq!(data("add.u64 %x0, %in, 16; ld.global.u64 %d, [%x0+-4*4];"), [5, 6, 7]);
+    assert_eq!(data("mov.b64 %d, {2*2, 1-1};"), [4; 3]);
+    // An integer is a true predicate unless it is zero.
+    let chosen = |number: u32| {
+        data(&format!("setp.eq.u32 %p, 1, 1; and.pred %p, %p, {number}; selp.b64 %d, 7, 9, %p;"))
+    };
+    assert_eq!([chosen(0), chosen(1), chosen(2)], [[9; 3], [7; 3], [7; 3]]);
+    assert_eq!(data("setp.eq.u32 %p, 1, 1; and.pred %p, %p, !(2-2); selp.b64 %d, 7, 9, %p;"), [7; 3]);
 }

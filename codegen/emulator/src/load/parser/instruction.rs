@@ -248,12 +248,11 @@ impl Body<'_, '_> {
         match self.parser.peek() {
             Token::Punct('[') => {
                 self.parser.at += 1;
-                let base = match self.simple()? {
+                let base = match self.element()? {
                     Operand::Symbol(name, offset) => (Operand::Symbol(name, 0), offset),
                     other => (other, 0),
                 };
                 let offset = base.1.wrapping_add(self.offset()?);
-                self.parser.refuse_expression()?;
                 let address = Operand::Address(Box::new(base.0), offset);
                 if !self.parser.take(',') {
                     self.parser.expect(']')?;
@@ -289,17 +288,14 @@ impl Body<'_, '_> {
                 }
                 Ok(Operand::Vector(elements))
             }
-            Token::Punct('!') => {
+            Token::Punct('!') if matches!(self.parser.peek_ahead(1), Token::Ident(_)) => {
                 self.parser.at += 1;
-                if let Token::Int(_) | Token::Punct('(') = self.parser.peek() {
-                    return Err(self.parser.expression());
-                }
-                Ok(Operand::Not(Box::new(self.simple()?)))
+                Ok(Operand::Not(Box::new(self.element()?)))
             }
             _ => {
                 let first = self.element()?;
                 if self.parser.take('|') {
-                    let second = self.simple()?;
+                    let second = self.element()?;
                     return Ok(Operand::Pair(Box::new(first), Box::new(second)));
                 }
                 Ok(first)
@@ -307,45 +303,19 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Parses the offset of an address: `+4`, `-4`, `+-4` or nothing.
+    /// Parses the offset of an address: `+4`, `-4`, `+` with a constant expression, or nothing.
     fn offset(&mut self) -> Result<i64, ParseError> {
-        let plus = self.parser.take('+');
+        if self.parser.take('+') {
+            return Ok(self.parser.integer_constant("an offset")? as i64);
+        }
         let minus = self.parser.take('-');
-        if !plus && !minus {
-            return Ok(0);
-        }
-        if self.parser.peek() == Token::Punct('(') {
-            return Err(self.parser.expression());
-        }
-        let value = self.parser.int("an offset")? as i64;
-        Ok(if minus { value.wrapping_neg() } else { value })
+        Ok(if minus { (self.parser.int("an offset")? as i64).wrapping_neg() } else { 0 })
     }
 
-    /// Parses a constant, register, special register, `_` or symbol; refuses a constant expression.
+    /// Parses a constant expression, register, special register, `_` or symbol.
     fn element(&mut self) -> Result<Operand, ParseError> {
-        let operand = self.simple()?;
-        self.parser.refuse_expression()?;
-        Ok(operand)
-    }
-
-    /// Parses a constant, register, special register, `_` or symbol.
-    fn simple(&mut self) -> Result<Operand, ParseError> {
-        let negative = self.parser.take('-');
-        let complement = !negative && self.parser.take('~');
-        let constant = match self.parser.peek() {
-            Token::Int(value) if negative => Some(Operand::Int(value.wrapping_neg())),
-            Token::Int(value) if complement => Some(Operand::Int(!value)),
-            Token::Int(value) => Some(Operand::Int(value)),
-            Token::F32(bits) if !complement => Some(Operand::F32(bits ^ (negative as u32) << 31)),
-            Token::F64(bits) if !complement => Some(Operand::F64(bits ^ (negative as u64) << 63)),
-            Token::Punct('(') => return Err(self.parser.expression()),
-            Token::Punct('-' | '~' | '!') if negative || complement => return Err(self.parser.expression()),
-            _ if negative || complement => return self.parser.expected("a constant"),
-            _ => None,
-        };
-        if let Some(constant) = constant {
-            self.parser.at += 1;
-            return Ok(constant);
+        if self.parser.starts_constant() {
+            return self.parser.constant();
         }
         let name = self.parser.ident("an operand")?;
         if name == "_" {

@@ -59,7 +59,7 @@ impl<'a> Parser<'a> {
         let found = match self.peek() {
             Token::Ident(name) => format!("`{name}`"),
             Token::Dot(name) => format!("`.{name}`"),
-            Token::Int(value) => format!("`{value}`"),
+            Token::Int(value) | Token::Unsigned(value) => format!("`{value}`"),
             Token::F32(_) | Token::F64(_) => "a floating-point literal".to_string(),
             Token::Text(_) => "a string".to_string(),
             Token::Punct(mark) => format!("`{mark}`"),
@@ -87,26 +87,6 @@ impl<'a> Parser<'a> {
                 _ => self.at += 1,
             }
         }
-    }
-
-    /// Returns an error if the constant that was just read is the first of a constant expression.
-    pub(super) fn refuse_expression(&self) -> Result<(), ParseError> {
-        let constant = |token| matches!(token, Token::Int(_) | Token::F32(_) | Token::F64(_));
-        let read = self.at > 0 && constant(self.tokens[self.at - 1].token);
-        match self.peek() {
-            Token::Punct('+' | '-' | '*' | '/' | '<' | '>' | '&' | '|' | '^' | '?' | '=' | '!')
-            | Token::Ident("%")
-                if read =>
-            {
-                Err(self.expression())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Creates the error for an unsupported constant expression, at the next token.
-    pub(super) fn expression(&self) -> ParseError {
-        self.error_of(ParseErrorKind::Unsupported, "the emulator does not support constant expressions")
     }
 
     /// Skips the next token if it is the punctuation mark `mark`; returns whether a token was skipped.
@@ -139,7 +119,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn int(&mut self, what: &str) -> Result<u64, ParseError> {
         match self.peek() {
-            Token::Int(value) => {
+            Token::Int(value) | Token::Unsigned(value) => {
                 self.at += 1;
                 Ok(value)
             }

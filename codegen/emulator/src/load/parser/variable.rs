@@ -1,7 +1,7 @@
 //! Declarations of variables, with their initial values.
 
 use super::{Linkage, Parser};
-use crate::load::ast::{InitialAddress, Variable};
+use crate::load::ast::{InitialAddress, Operand, Variable};
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
 use crate::load::types::Ty;
@@ -52,45 +52,42 @@ impl Parser<'_> {
         let element = ty.bytes() as u64 * vector;
         let mut bytes = Some(element);
         let (mut dynamic, mut unsized_at) = (false, None);
+        let mut dimensions = 0;
         while self.take('[') {
+            dimensions += 1;
             if self.take(']') {
+                if dimensions > 1 {
+                    return Err(self.error("only the first dimension of an array may be without a size"));
+                }
                 dynamic = linkage.external;
-                unsized_at = unsized_at.or(Some(self.here()).filter(|_| !dynamic));
+                unsized_at = Some(self.here()).filter(|_| !dynamic);
                 continue;
             }
-            let count = self.array_size()?;
+            let count = self.int("an array size")?;
             bytes = bytes.and_then(|bytes| bytes.checked_mul(count));
             self.expect(']')?;
         }
-        if let Some(at) = unsized_at {
-            let sized_by_values = self.peek() == Token::Punct('=');
-            let (kind, message) = match sized_by_values {
-                true => (
-                    ParseErrorKind::Unsupported,
-                    "the emulator does not support arrays whose size follows from their values",
-                ),
-                false => (ParseErrorKind::Syntax, &*format!("`{name}` has no size")),
-            };
-            self.report(ParseError::new(kind, at, message));
-            bytes = Some(MAX_VARIABLE);
-        }
-        let bytes = match bytes {
-            Some(bytes) if bytes <= MAX_VARIABLE => bytes,
-            _ => {
-                let message = format!("`{name}` is too large");
-                return Err(self.error_of(ParseErrorKind::Unsupported, message));
+        let Some(mut bytes) = bytes.filter(|&bytes| bytes <= MAX_VARIABLE) else {
+            return Err(self.error_of(ParseErrorKind::Unsupported, format!("`{name}` is too large")));
+        };
+        let has_values = self.take('=');
+        let (init, addresses) = match (has_values, unsized_at) {
+            (false, Some(at)) => {
+                self.report(ParseError::new(ParseErrorKind::Syntax, at, format!("`{name}` has no size")));
+                Default::default()
+            }
+            (false, None) => Default::default(),
+            (true, None) => self.initial_bytes(ty, bytes)?,
+            (true, Some(_)) => {
+                let initial = self.initial_bytes(ty, MAX_VARIABLE)?;
+                bytes = (initial.0.len() as u64).next_multiple_of(bytes.max(1));
+                initial
             }
         };
-        let (mut init, mut addresses) =
-            if self.take('=') { self.initial_bytes(ty, bytes)? } else { Default::default() };
         self.expect(';')?;
-        if unsized_at.is_some() {
-            init.clear();
-            addresses.clear();
-        }
         let variable = Variable {
             name,
-            bytes: if dynamic || unsized_at.is_some() { 0 } else { bytes },
+            bytes: if dynamic { 0 } else { bytes },
             align: align.unwrap_or(element.next_power_of_two() as u32),
             init,
             addresses,
@@ -126,28 +123,10 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the array size in brackets. A constant expression is reported and skipped, and counts as 1.
-    fn array_size(&mut self) -> Result<u64, ParseError> {
-        let known = match self.peek() {
-            Token::Punct('(') => Err(self.expression()),
-            _ => {
-                let size = self.int("an array size")?;
-                self.refuse_expression().map(|()| size)
-            }
-        };
-        known.or_else(|error| {
-            self.report(error);
-            while !matches!(self.peek(), Token::Punct(']' | ';') | Token::End) {
-                self.at += 1;
-            }
-            Ok(1)
-        })
-    }
-
-    /// Parses the initial value after `=` to bytes. Unsupported values are reported and skipped, and count as zeros.
+    /// Parses the initial value after `=` to bytes. Unsupported and unsuitable values are reported and skipped, and count as zeros.
     fn initial_bytes(&mut self, ty: Ty, bytes: u64) -> Result<Initial, ParseError> {
         let error = match self.initialiser(ty, bytes) {
-            Err(error) if error.kind == ParseErrorKind::Unsupported => error,
+            Err(error) if error.kind != ParseErrorKind::Syntax => error,
             result => return result,
         };
         self.report(error);
@@ -157,8 +136,8 @@ impl Parser<'_> {
         Ok(Initial::default())
     }
 
-    /// Parses the address `name`, `name+8`, `generic(name)` or `generic(name)+8`, up to its last token. A variable's
-    /// generic address equals its address in the global space.
+    /// Parses the address `name`, `name+8`, `generic(name)` or `generic(name)+8`. A variable's generic address equals its
+    /// address in the global space.
     fn initial_address(&mut self, at: u64) -> Result<InitialAddress, ParseError> {
         let mut place = self.here();
         let mut name = self.ident("a name")?;
@@ -168,13 +147,43 @@ impl Parser<'_> {
             name = self.ident("a name")?;
             self.expect(')')?;
         }
-        let mut offset = 0;
-        if self.take('+') {
-            offset = self.int("an offset")? as i64;
-        }
-        // The caller skips the last token.
-        self.at -= 1;
+        let offset = if self.take('+') { self.integer_constant("an offset")? as i64 } else { 0 };
         Ok(InitialAddress { at, name: name.to_string(), offset, place })
+    }
+
+    /// Parses one initial value to its bits. An address is added to `addresses`; its bits are 0.
+    fn initial_value(
+        &mut self,
+        ty: Ty,
+        at: u64,
+        addresses: &mut Vec<InitialAddress>,
+    ) -> Result<u64, ParseError> {
+        if matches!(self.peek(), Token::Ident(_)) && !self.starts_constant() {
+            if ty.bytes() != 8 {
+                let message = "the emulator supports addresses as initial values of 64-bit elements only";
+                return Err(self.error_of(ParseErrorKind::Unsupported, message));
+            }
+            addresses.push(self.initial_address(at)?);
+            return Ok(0);
+        }
+        let place = self.here();
+        let mismatch = |message: &str| Err(ParseError::new(ParseErrorKind::Operand, place, message));
+        let bits = match self.constant()? {
+            Operand::Int(value) if matches!(ty, Ty::F32 | Ty::F64) && value != 0 => {
+                return mismatch("the initial value of a float must be a float");
+            }
+            Operand::Int(value) => value,
+            Operand::F32(bits) if ty == Ty::F64 => f64::from(f32::from_bits(bits)).to_bits(),
+            Operand::F32(bits) => u64::from(bits),
+            Operand::F64(bits) if ty == Ty::F32 => u64::from((f64::from_bits(bits) as f32).to_bits()),
+            Operand::F64(bits) => bits,
+            _ => return mismatch("expected a constant"),
+        };
+        if self.peek() == Token::Punct('(') {
+            let message = "the emulator does not support single bytes of an address as initial values";
+            return Err(self.error_of(ParseErrorKind::Unsupported, message));
+        }
+        Ok(bits)
     }
 
     /// Parses a constant, or a list of constants in braces, to bytes.
@@ -186,30 +195,7 @@ impl Parser<'_> {
                 depth += 1;
                 continue;
             }
-            let negative = self.take('-');
-            let bits = match self.peek() {
-                Token::Int(value) if negative => value.wrapping_neg(),
-                Token::Int(value) => value,
-                Token::F32(bits) => bits as u64 ^ (negative as u64) << 31,
-                Token::F64(bits) => {
-                    let value = f64::from_bits(bits ^ (negative as u64) << 63);
-                    if ty == Ty::F32 { (value as f32).to_bits() as u64 } else { value.to_bits() }
-                }
-                Token::Ident(_) if !negative && ty.bytes() == 8 => {
-                    addresses.push(self.initial_address(init.len() as u64)?);
-                    0
-                }
-                Token::Ident(_) => {
-                    let message = "the emulator supports addresses as initial values of 64-bit elements only";
-                    return Err(self.error_of(ParseErrorKind::Unsupported, message));
-                }
-                Token::Punct('(' | '-' | '~' | '!') => return Err(self.expression()),
-                _ => return self.expected("a constant"),
-            };
-            self.at += 1;
-            if addresses.last().is_none_or(|last| last.at != init.len() as u64) {
-                self.refuse_expression()?;
-            }
+            let bits = self.initial_value(ty, init.len() as u64, &mut addresses)?;
             init.extend_from_slice(&bits.to_le_bytes()[..ty.bytes() as usize]);
             while depth > 0 && self.take('}') {
                 depth -= 1;
