@@ -28,8 +28,8 @@ use crate::geometry::Geometry;
 use crate::lanes::{LANES, lanes_of};
 use crate::memory::AllocationTable;
 use crate::options::Checks;
-use crate::profile::Tally;
 use crate::profile::traffic::ProfileTraits;
+use crate::profile::{Counts, Tally};
 pub(crate) use printed::Printed;
 
 /// What a warp does after an instruction.
@@ -175,6 +175,8 @@ pub(crate) struct Worker {
     pub(crate) counters: Counters,
     /// Counts of each instruction, if the launch is profiled.
     pub(crate) profile: Option<Tally>,
+    /// Counts of the instruction observed last, before it was added.
+    pub(crate) counts_before: Counts,
     /// Whether loads may read uninitialised bytes, because the warp tracks the bits that they load.
     pub(crate) admits_uninitialised: bool,
     /// Warp instructions executed by this worker: the value of `%clock`.

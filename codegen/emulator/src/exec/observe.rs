@@ -84,20 +84,16 @@ pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
         }
     }
     if let Some(tally) = &mut cx.worker.profile {
+        cx.worker.counts_before = tally[pc];
         tally[pc].add(&counts);
     }
 }
 
-/// Takes back the count of an instruction that the lanes of `mask` have not executed, since they wait for others. Its traffic, if
-/// it has any, stays counted.
+/// Takes back the counts of the instruction observed last, at `pc`: its lanes have not executed it, since they wait for others.
 #[cold]
-pub(crate) fn forget(cx: &mut ExecutionContext<'_>, (pc, mask): (usize, u32)) {
-    let lanes = cx.active.count_ones();
-    if let Some(profile) = &mut cx.worker.profile {
-        let counts = &mut profile[pc];
-        counts.warp_instructions -= 1;
-        counts.active_lanes -= u64::from(mask.count_ones());
-        counts.lane_instructions -= u64::from(lanes);
+pub(crate) fn forget(cx: &mut ExecutionContext<'_>, pc: usize) {
+    if let Some(tally) = &mut cx.worker.profile {
+        tally[pc] = cx.worker.counts_before;
     }
 }
 

@@ -83,6 +83,7 @@ impl<'a> Grid<'a> {
             fault: None,
             admits_uninitialised: false,
             counters: Counters::default(),
+            counts_before: Counts::default(),
             profile: self.launch.profile.map(|_| self.tally()),
             clock: 0,
         };

@@ -72,15 +72,15 @@ pub(super) fn run_warp(
                     cx.warp.pc += 1;
                     continue;
                 }
-                let attempt = (cx.warp.pc, cx.warp.mask);
+                let pc = cx.warp.pc;
                 let Some(waited) = wait_for_lanes(&mut cx) else { break Flow::Fault };
-                if waited == Waited::NextGroup {
-                    break Flow::Retry;
-                }
                 // The instruction is executed again, and counts once.
                 cx.worker.clock -= 1;
                 lanes -= u64::from(cx.active.count_ones());
-                forget(&mut cx, attempt);
+                forget(&mut cx, pc);
+                if waited == Waited::NextGroup {
+                    break Flow::Retry;
+                }
             }
             Flow::Retry => {
                 cx.warp.yielded_at = (cx.warp.pc, cx.warp.mask.trailing_zeros());

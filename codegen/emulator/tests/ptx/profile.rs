@@ -63,6 +63,37 @@ fn lanes_that_wait_for_others_of_their_warp() {
     assert_eq!((counts.warp_instructions, counts.lane_instructions), (1, 32));
 }
 
+/// The traffic of an instruction at which lanes wait for others counts once, too.
+#[test]
+fn lanes_that_wait_at_an_access_of_the_whole_warp() {
+    let body = ".shared .align 16 .b8 tile[512];
+        mov.u32 %r0, %tid.x; mov.u32 %r6, tile; mad.lo.u32 %r6, %r0, 16, %r6; mov.u32 %r7, 0;
+        st.shared.v4.u32 [%r6], {%r7, %r7, %r7, %r7}; bar.warp.sync -1;
+        setp.lt.u32 %p, %r0, 8; mov.u32 %r1, %ctaid.x; setp.eq.u32 %q, %r1, 0;
+        @%p bra A; @%q bra J; bra.uni E; A: @%q bra J; mov.u32 %r2, 1; bra.uni E;
+        J: ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r2, %r3, %r4, %r5}, [%r6];
+        E: ret;";
+    let counts = find(&profile(body, LaunchConfig::linear(1, 32)), "J: ldmatrix").counts;
+    assert_eq!((counts.warp_instructions, counts.lane_instructions, counts.active_lanes), (1, 32, 32));
+    assert_eq!((counts.shared.requests, counts.shared.wavefronts, counts.shared.bytes), (1, 4, 512));
+}
+
+/// Lanes that take turns count an instruction once they execute it, not each time they wait.
+#[test]
+fn lanes_that_take_turns_at_a_barrier() {
+    let body = "mov.u32 %r0, %tid.x; mov.u32 %r2, 0; and.b32 %r3, %r0, 3;
+        LOOP: setp.ge.u32 %p, %r2, %r3; @%p bra AFTER;
+        IN: bar.warp.sync -1;
+        add.u32 %r2, %r2, 1; bra LOOP;
+        AFTER:
+        BEHIND: bar.warp.sync -1;
+        add.u32 %r2, %r2, 1; setp.le.u32 %p, %r2, 3; @%p bra AFTER; ret;";
+    let profile = profile(body, LaunchConfig::linear(1, 32));
+    let lanes = |text: &str| find(&profile, text).counts.lane_instructions;
+    // Of the four rounds, a lane spends as many in the loop as its count says.
+    assert_eq!((lanes("IN:"), lanes("BEHIND:")), (8 * (1 + 2 + 3), 8 * (4 + 3 + 2 + 1)));
+}
+
 /// Each of two instructions of a text at which lanes meet is executed once.
 #[test]
 fn lanes_that_meet_at_two_instructions() {
