@@ -66,7 +66,9 @@
 //! # Asynchronous copies
 //!
 //! `cp.async` and `cp.async.bulk` complete as late as the ISA allows, so a missing wait is found however fast a device
-//! is. Copies of a group complete when the issuing thread executes a `wait_group` that covers them. Copies that signal
+//! is. Copies of a group complete when the issuing thread executes a `wait_group` that covers them; after
+//! `cp.async.bulk.wait_group.read` only the source may be used again, and other accesses of the target are races until a wait
+//! without `.read` or the end of the kernel. Copies that signal
 //! an mbarrier complete at the second wait for it: the first `test_wait` or `try_wait` fails, as it may on a device,
 //! which finds kernels that do not retry.
 //!
@@ -148,8 +150,7 @@
 //! instructions, and a fence after the initialisation of their mbarrier ([`FindingKind::ProxyFence`]).
 //!
 //! Missed races: only the last strong write to an address is remembered; the source of an asynchronous copy is compared with
-//! writes of its own CTA only; `cp.async.bulk.wait_group.read`, which waits for reads of the source, counts as the wait for the
-//! whole copy; and `ld.global.nc` may read what the kernel has written. Accesses that a lock should order are ordered, in the
+//! writes of its own CTA only; and `ld.global.nc` may read what the kernel has written. Accesses that a lock should order are ordered, in the
 //! schedule that runs, by its atomic operations alone, even if these never take the lock.
 //!
 //! # Clusters

@@ -138,6 +138,8 @@ fn issue(cx: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
 const BULK: u64 = 1;
 /// Flag in `imm` of a wait: `wait_all`, which commits the open group first.
 const ALL: u64 = 2;
+/// Flag in `imm` of a wait for bulk copies: waits only until the copies have read their sources.
+const READ: u64 = 4;
 /// Bit offset in a wait's `imm` of the number of groups that may stay in flight.
 const ALLOWED: u32 = 8;
 
@@ -162,7 +164,10 @@ fn wait_group(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     under_way.wait_groups(&mut shared, (warp, bulk), &limits);
     if cx.cluster.races.is_some() {
-        races::complete_copies(cx, None);
+        match i.imm & READ {
+            0 => races::complete_groups(cx, bulk, &limits),
+            _ => races::complete_reads(cx),
+        }
     }
     Flow::Next
 }
@@ -230,8 +235,8 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         return Ok(commit);
     }
     if op.take("wait_group") {
-        if bulk {
-            op.take("read");
+        if bulk && op.take("read") {
+            op.imm |= READ;
         }
         op.imm |= op.constant_operand(0)? << ALLOWED;
         return Ok(wait_group);

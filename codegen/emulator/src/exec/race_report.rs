@@ -89,6 +89,10 @@ fn of_peers(cx: &ExecutionContext<'_>, earlier: Option<usize>) -> &'static str {
 pub(super) fn race(cx: &mut ExecutionContext<'_>, (space, access): (Space, Access), bytes: u64, race: Race) {
     let Race { earlier, address, lane } = race;
     let why = match earlier.thread {
+        None if space == Space::Global && earlier.writes => {
+            "this thread has not waited for the earlier asynchronous copy; `cp.async.bulk.wait_group.read` waits only until the copy \
+             has read its source"
+        }
         None => "this thread has not waited for the earlier asynchronous copy",
         Some(_) => "no happens-before relation to the earlier access",
     };

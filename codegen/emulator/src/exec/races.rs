@@ -377,6 +377,25 @@ pub(crate) fn complete_copies(cx: &mut ExecutionContext<'_>, mbarrier: Option<u6
     }
 }
 
+/// Passes to the detector that lanes of the current warp have waited for copies in groups below `limits`: copies that completed
+/// since the last call, and bulk copies that had only read their sources.
+pub(crate) fn complete_groups(cx: &mut ExecutionContext<'_>, bulk: bool, limits: &[u32; LANES]) {
+    complete_copies(cx, None);
+    let written = cx.cluster.asynchronous.groups(cx.warp.index, bulk).take_written(limits);
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        written.iter().for_each(|copy| races.complete_write(copy));
+    }
+}
+
+/// Passes to the detector the bulk copies of the current warp that have read their sources since the last call.
+pub(crate) fn complete_reads(cx: &mut ExecutionContext<'_>) {
+    let read = std::mem::take(&mut cx.cluster.completed);
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.complete_reads(&read);
+    }
+    cx.cluster.asynchronous.groups(cx.warp.index, true).read.extend(read);
+}
+
 /// Ends a cluster and checks its accesses for conflicts with other clusters. The error is a warp's index and its fault.
 pub(crate) fn finish(
     launch: &Launch<'_>,

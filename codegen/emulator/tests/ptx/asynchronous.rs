@@ -217,6 +217,76 @@ fn bulk_copies_to_global_memory() {
     assert_eq!(finding(&body("cp.async.bulk.wait_group 1;")).kind, FindingKind::AsyncCopy);
 }
 
+#[test]
+fn a_wait_for_the_reads_of_bulk_copies_is_no_wait_for_their_writes() {
+    let store =
+        "cp.async.bulk.global.shared::cta.bulk_group [%data], [tile], 16; cp.async.bulk.commit_group;";
+    let fill = |value: u32| {
+        format!(
+            "mov.u32 %r0, {value}; st.shared.v4.u32 [tile], {{%r0, %r0, %r0, %r0}}; fence.proxy.async.shared::cta;"
+        )
+    };
+    let body = |rest: &str| format!(".shared .align 16 .b32 tile[8];\n{}\n{store}\n{rest}\nret;", fill(7));
+    let (read, whole) = ("cp.async.bulk.wait_group.read 0;", "cp.async.bulk.wait_group 0;");
+    let load = "ld.global.u32 %r1, [%data]; st.global.u32 [%data+16], %r1;";
+    let clean = |rest: &str, expected: &[u32]| {
+        let mut data = words(8, 0);
+        launch(&kernel("", &body(rest)), THREAD, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
+        assert_eq!(data[..expected.len()], *expected, "{rest}");
+    };
+    // The source may be written again, and the kernel may end.
+    clean(&format!("{read} {}", fill(8)), &[7, 7, 7, 7, 0]);
+    clean(&format!("{whole} {load}"), &[7, 7, 7, 7, 7]);
+    clean(&format!("{read} {} {whole} {load}", fill(8)), &[7, 7, 7, 7, 7]);
+    clean(
+        &format!("{read} {} {store} {whole}", fill(8).replace("tile]", "tile+16]"))
+            .replace("%data], [tile]", "%data+16], [tile+16]"),
+        &[7, 7, 7, 7, 8, 8, 8, 8],
+    );
+    let race = finding(&body(&format!("{read} {load}")));
+    assert_eq!(race.kind, FindingKind::Race);
+    assert!(race.detail.contains("`cp.async.bulk.wait_group.read` waits only until"), "{race}");
+    // Another store to the same bytes, by an instruction or by a copy from the same source.
+    for again in ["st.global.u32 [%data+4], 3;", &format!("{} {store} {whole}", fill(9))] {
+        assert_eq!(finding(&body(&format!("{read} {again}"))).kind, FindingKind::Race, "{again}");
+        assert!(
+            launch(&kernel("", &body(&format!("{whole} {again}"))), THREAD, &mut words(8, 0)).is_ok(),
+            "{again}"
+        );
+    }
+    // A wait that allows one group covers the first of two copies only.
+    let second =
+        "cp.async.bulk.global.shared::cta.bulk_group [%data+16], [tile], 16; cp.async.bulk.commit_group;";
+    let two =
+        |last: u32| format!("{second} {read} cp.async.bulk.wait_group 1; ld.global.u32 %r1, [%data+{last}];");
+    clean(&two(0), &[7; 8]);
+    assert_eq!(finding(&body(&two(16))).kind, FindingKind::Race);
+}
+
+/// A CTA stores 16 bytes by a bulk copy and releases a flag; another CTA acquires it and loads the bytes.
+#[test]
+fn other_ctas_see_the_writes_of_bulk_copies_after_a_whole_wait() {
+    let body = |wait: &str| {
+        format!(
+            ".shared .align 16 .b32 tile[4];
+            mov.u32 %r0, %ctaid.x; mov.u32 %r1, 1; setp.eq.u32 %p, %r0, 1; @%p bra READER;
+            st.shared.v4.u32 [tile], {{%r1, %r1, %r1, %r1}}; fence.proxy.async.shared::cta;
+            cp.async.bulk.global.shared::cta.bulk_group [%data], [tile], 16; cp.async.bulk.commit_group;
+            {wait}
+            fence.proxy.async.global; st.release.gpu.global.u32 [%data+64], %r1; ret;
+            READER: ld.acquire.gpu.global.u32 %r2, [%data+64]; setp.eq.u32 %q, %r2, 0; @%q bra READER;
+            fence.proxy.async.global; ld.global.u32 %r3, [%data]; st.global.u32 [%data+68], %r3; ret;"
+        )
+    };
+    let outcome = |wait: &str| {
+        let mut data = words(32, 0);
+        let run = launch(&kernel("", &body(wait)), LaunchConfig::linear(2, 1), &mut data);
+        run.map(|_| data[17]).map_err(|finding| finding.kind)
+    };
+    assert_eq!(outcome("cp.async.bulk.wait_group 0;"), Ok(1));
+    assert_eq!(outcome("cp.async.bulk.wait_group.read 0;"), Err(FindingKind::Race));
+}
+
 /// Body in which a warp copies two rows of 128 bytes in two groups, executes `wait`, and reads row `row`.
 fn two_groups(wait: &str, row: u32) -> String {
     format!(

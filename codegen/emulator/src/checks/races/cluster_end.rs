@@ -14,6 +14,7 @@ pub(crate) enum EndConflict {
 impl RaceDetector {
     /// Ends the cluster: compares its accesses with those of the clusters that ended before.
     pub(crate) fn finish(&mut self, grid: &GridDetector) -> Result<(), EndConflict> {
+        self.record_unawaited_writes();
         if let Some(late) = self.find_late_peer_access() {
             return Err(EndConflict::LatePeerAccess(late));
         }

@@ -49,8 +49,18 @@ pub(super) struct CopyTarget {
     pub(super) shared: u64,
     /// Whether the copy is a reduction, each of whose elements is updated atomically.
     pub(super) is_atomic: bool,
+    /// Whether the source has been read, by a wait with `.read`. The write is still in flight.
+    pub(super) is_read: bool,
     /// The parts of the range that are copied, if not all of it is.
     pub(super) parts: Option<Arc<[(u64, u64)]>>,
+}
+
+impl CopyTarget {
+    /// Whether a copy of one lane to global memory writes this range.
+    pub(super) fn is_of(&self, copy: &AsyncCopy) -> bool {
+        (self.issued.warp(), self.issued.pc as usize, self.shared) == (copy.warp, copy.pc, copy.shared)
+            && copy.lanes >> self.issued.lane() & 1 != 0
+    }
 }
 
 /// Ranges of global memory that copies of a cluster read and write.
@@ -76,6 +86,7 @@ impl CopiesInFlight {
         };
         self.targets.iter().any(|target| {
             (target.issued.warp(), target.issued.pc, target.shared) == (warp, pc, from)
+                && !target.is_read
                 && copy.span(to) == Some((target.address, target.bytes))
                 && copy.parts == target.parts
         })

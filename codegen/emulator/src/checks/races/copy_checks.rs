@@ -76,6 +76,7 @@ impl RaceDetector {
                     issued,
                     shared,
                     is_atomic: copy.is_atomic,
+                    is_read: false,
                     parts: parts(),
                 });
                 self.copies.targets.extend(target);
@@ -164,7 +165,10 @@ impl RaceDetector {
                     let stamp = Stamp { origin: stamp.origin | strength, ..stamp };
                     self.record_copy_write(copy.shared, copy.bytes as u64, stamp);
                 }
-                false => self.record_grouped_copy(copy),
+                false => {
+                    self.record_grouped_copy(copy);
+                    self.complete_write(copy);
+                }
             }
         }
     }
@@ -284,30 +288,55 @@ impl RaceDetector {
         }
     }
 
-    /// Records the accesses of a grouped copy as accesses of its threads, which have waited for the group.
+    /// Records the accesses of shared memory by a grouped copy as accesses of its threads, which have waited for the group.
     fn record_grouped_copy(&mut self, copy: &AsyncCopy) {
         let bytes = (copy.bytes / copy.lanes.count_ones()) as u64;
         let accessor = Accessor::new(copy.warp, copy.lanes, copy.pc);
         self.set_consecutive(copy.lanes, copy.shared, bytes);
         self.locate_lines(Space::Shared);
         self.record(accessor, Space::Shared, copy.into_shared);
-        if copy.into_shared {
-            return;
+    }
+
+    /// Records the write of a bulk copy to global memory whose thread has waited for it.
+    pub(crate) fn complete_write(&mut self, copy: &AsyncCopy) {
+        if let Some(index) = self.copies.targets.iter().position(|target| target.is_of(copy)) {
+            let target = self.copies.targets.remove(index);
+            self.record_target(&target);
         }
-        let strong = if copy.is_atomic() { STRONG_IN_CLUSTER | STRONG_IN_GRID } else { 0 };
-        let strength = IN_ASYNC_PROXY | strong;
-        for (position, lane) in (0..).zip(lanes_of(copy.lanes)) {
-            let shared = copy.shared + position * bytes;
-            let is_target =
-                |target: &mut CopyTarget| target.shared == shared && target.issued.pc == accessor.pc;
-            for target in self.copies.targets.extract_if(.., is_target).collect::<Vec<_>>() {
-                let whole = [(target.address, target.bytes)];
-                for &(address, bytes) in target.parts.as_deref().unwrap_or(&whole) {
-                    self.lines.set_range(1 << lane, address, bytes);
-                    self.locate_lines(Space::Global);
-                    self.record(Accessor { lanes: 1 << lane, strength, ..accessor }, Space::Global, true);
-                }
+    }
+
+    /// Records that a thread has waited, with `.read`, for bulk copies to global memory: the copies have read their sources.
+    pub(crate) fn complete_reads(&mut self, copies: &[AsyncCopy]) {
+        for copy in copies {
+            self.record_grouped_copy(copy);
+            let mut targets = self.copies.targets.iter_mut();
+            if let Some(target) = targets.find(|target| !target.is_read && target.is_of(copy)) {
+                target.is_read = true;
             }
+        }
+    }
+
+    /// Records the writes to global memory that nothing has waited for, at the end of the cluster: nothing in the launch is
+    /// ordered after them.
+    pub(super) fn record_unawaited_writes(&mut self) {
+        for target in std::mem::take(&mut self.copies.targets) {
+            self.record_target(&target);
+        }
+    }
+
+    /// Records the write of a bulk copy to global memory as an access of its thread.
+    fn record_target(&mut self, target: &CopyTarget) {
+        let strong = if target.is_atomic { STRONG_IN_CLUSTER | STRONG_IN_GRID } else { 0 };
+        let (warp, lanes) = (target.issued.warp(), 1 << target.issued.lane());
+        let accessor = Accessor {
+            strength: IN_ASYNC_PROXY | strong,
+            ..Accessor::new(warp, lanes, target.issued.pc as usize)
+        };
+        let whole = [(target.address, target.bytes)];
+        for &(address, bytes) in target.parts.as_deref().unwrap_or(&whole) {
+            self.lines.set_range(lanes, address, bytes);
+            self.locate_lines(Space::Global);
+            self.record(accessor, Space::Global, true);
         }
     }
 }
