@@ -3,6 +3,7 @@
 use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::GridDetector;
+use crate::checks::read_only::ReadOnlyGrid;
 use crate::context::tensor_maps::ChangedMaps;
 use crate::context::{Counters, Launch, Printed};
 use crate::exec::numeric::instrument;
@@ -80,6 +81,7 @@ pub(crate) fn run_in(
         checks: options.checks,
         profile: options.profile.then_some(kernel.profile_traits.as_slice()),
         races: options.checks.races.then(GridDetector::default),
+        read_only: (options.checks.races && kernel.program.loads_non_coherent).then(ReadOnlyGrid::default),
         resolver: resolver(),
         module_base,
         grid_workspace: workspace.unwrap_or(0),

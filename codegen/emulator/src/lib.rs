@@ -149,8 +149,11 @@
 //! warps took turns, unless that order changes what the kernel does. Bulk copies need a proxy fence after writes by
 //! instructions, and a fence after the initialisation of their mbarrier ([`FindingKind::ProxyFence`]).
 //!
+//! Bytes that `ld.global.nc` reads must not be written by the same launch, before or after, since the load may return old data:
+//! otherwise they are [`FindingKind::Race`], too.
+//!
 //! Missed races: only the last strong write to an address is remembered; the source of an asynchronous copy is compared with
-//! writes of its own CTA only; and `ld.global.nc` may read what the kernel has written. Accesses that a lock should order are ordered, in the
+//! writes of its own CTA only. Accesses that a lock should order are ordered, in the
 //! schedule that runs, by its atomic operations alone, even if these never take the lock.
 //!
 //! # Clusters

@@ -265,6 +265,7 @@ impl Kernel {
                 register_names: function.registers.iter().map(|register| register.name.clone()).collect(),
                 register_checks,
                 value_flow,
+                loads_non_coherent: function.body.iter().any(|at| at.opcode == "ld" && at.has("nc")),
                 collectives: Collective::in_function(function, ast.target),
                 tracked,
                 lists,

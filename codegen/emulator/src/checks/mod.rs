@@ -7,3 +7,4 @@ pub(crate) mod initialisation;
 pub(crate) mod numeric;
 pub(crate) mod programmatic;
 pub(crate) mod races;
+pub(crate) mod read_only;

@@ -71,6 +71,8 @@ pub(crate) const FLAG_RELEASE: u32 = 64;
 pub(crate) const FLAG_CTA: u32 = 128;
 /// Flag: `.cluster` scope.
 pub(crate) const FLAG_CLUSTER: u32 = 256;
+/// Flag: `.nc`, a load through a cache that is not coherent with writes.
+pub(crate) const FLAG_NON_COHERENT: u32 = 512;
 
 /// The kind of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

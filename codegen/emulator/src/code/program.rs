@@ -109,6 +109,8 @@ pub(crate) struct Program {
     pub(crate) value_flow: Vec<ValueFlow>,
     /// The instructions with a member mask whose members may be at different instructions.
     pub(crate) collectives: HashMap<usize, Collective>,
+    /// Whether an instruction loads with `.nc`.
+    pub(crate) loads_non_coherent: bool,
     /// Number of registers whose initialisation is tracked at run time.
     pub(crate) tracked: usize,
     /// Operand lists of instructions that have more operands than slots.

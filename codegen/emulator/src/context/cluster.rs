@@ -11,6 +11,7 @@ use super::registers::RegisterPools;
 use super::tensor_maps::AcquiredMaps;
 use crate::asynchronous::{AsyncCopy, AsyncOperations, Reservations, Reserved};
 use crate::checks::races::RaceDetector;
+use crate::checks::read_only::ReadOnlyAccesses;
 use crate::code::program::RESERVED_SHARED;
 use crate::finding::Neighbour;
 use crate::geometry::{BARRIERS, SharedLayout};
@@ -64,6 +65,8 @@ pub(crate) struct ClusterState {
     pub(crate) released: Vec<Release>,
     /// The race detector, if races are checked.
     pub(crate) races: Option<Box<RaceDetector>>,
+    /// Reads with `.nc` and writes, if races are checked and the kernel loads with `.nc`.
+    pub(crate) read_only: Option<ReadOnlyAccesses>,
     /// Copies that have completed since the race detector was last informed.
     pub(crate) completed: Vec<AsyncCopy>,
     /// Whether a thread of the cluster has executed `griddepcontrol.wait`.
@@ -97,6 +100,7 @@ impl ClusterState {
             registers: RegisterPools::default(),
             released: Vec::new(),
             races: None,
+            read_only: None,
             completed: Vec::new(),
             waited: false,
             triggered: false,
@@ -118,6 +122,9 @@ impl ClusterState {
         self.completed.clear();
         if let Some(races) = &mut self.races {
             races.start(index, [self.layout.ctas, self.warps], self.shared.bytes);
+        }
+        if let Some(accesses) = &mut self.read_only {
+            accesses.clear();
         }
         (self.waited, self.triggered) = (false, false);
     }

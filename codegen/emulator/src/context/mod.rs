@@ -16,6 +16,7 @@ use std::sync::Arc;
 use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::GridDetector;
+use crate::checks::read_only::ReadOnlyGrid;
 use crate::code::access::{Access, FLAGS, StateSpace};
 use crate::code::operands::NEGATED;
 use crate::code::program::Program;
@@ -107,6 +108,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) changed_maps: ChangedMaps,
     /// Accesses of the clusters that have ended, if races are checked.
     pub(crate) races: Option<GridDetector>,
+    /// Reads with `.nc` and writes of the clusters that have ended, if races are checked and the kernel loads with `.nc`.
+    pub(crate) read_only: Option<ReadOnlyGrid>,
     /// The launch's position in programmatic order, if that is checked.
     pub(crate) order: Option<&'a LaunchOrder>,
 }

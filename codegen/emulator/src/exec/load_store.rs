@@ -8,7 +8,8 @@ use super::resolve::resolve;
 use super::tensor_maps;
 use crate::checks::races::{FenceOp, FenceSides, MemoryScope};
 use crate::code::access::{
-    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace,
+    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_NON_COHERENT, FLAG_ORDERED, FLAG_RELEASE,
+    FLAGS, StateSpace,
 };
 use crate::code::cursor::{AddressWidth, InstructionCursor, quantity};
 use crate::code::operands::{A, D, ELEMENTS, NONE};
@@ -151,7 +152,7 @@ fn fence_all(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 /// Cache operators of loads and stores; they have no effect, because the emulator has no caches.
-const CACHE: [&str; 8] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"];
+const CACHE: [&str; 7] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt"];
 /// Modifiers of strong accesses, with the flags of the memory order.
 const ORDER: [(&str, u32); 6] = [
     ("volatile", 0),
@@ -193,6 +194,7 @@ pub(crate) fn take_hints(op: &mut InstructionCursor<'_, '_>) -> (u32, bool) {
     for cache in CACHE {
         op.take(cache);
     }
+    flags |= if op.take("nc") { FLAG_NON_COHERENT } else { 0 };
     let policy = op.take("L2::cache_hint");
     let hint = |name: &str| {
         let known = name.starts_with("L1::evict_")

@@ -56,6 +56,7 @@ mod print_format;
 pub(crate) mod programmatic;
 pub(crate) mod race_report;
 pub(crate) mod races;
+pub(crate) mod read_only;
 mod reduction;
 mod refused_access;
 pub(crate) mod remote;

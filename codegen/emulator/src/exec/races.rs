@@ -5,7 +5,7 @@
 
 use super::addresses::{located, located_first};
 use super::matrix_rows::{MATRIX_ROWS, ROW_BYTES, stored_rows};
-use super::race_report as report;
+use super::{race_report as report, read_only};
 use crate::asynchronous::{CompletedRead, MBARRIER_BYTES};
 use crate::checks::races::{
     Accessor, BulkCopy, CopyRace, EndConflict, FenceOp, GridDetector, LaneAddresses, LocationLock,
@@ -70,7 +70,9 @@ pub(crate) fn access(
     let Some((space, addresses)) = at else { return true };
     let order = memory_order(i.slots[FLAGS], access);
     let what = MemoryAccess { space, access, addresses, bytes };
-    let Some(race) = races.access(accessor, order, &what) else { return true };
+    let Some(race) = races.access(accessor, order, &what) else {
+        return cx.cluster.read_only.is_none() || read_only::access(cx, i.slots[FLAGS], &what);
+    };
     // Without an earlier write, the bytes may be uninitialised.
     if !race.earlier.writes || access != Access::Store {
         report::race(cx, (space, access), bytes, race);
@@ -316,7 +318,7 @@ pub(crate) fn issue_bulk(cx: &mut ExecutionContext<'_>, lane: usize, copy: &Bulk
     let accessor = accessor(cx, 1 << lane);
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     match races.issue_bulk(accessor, copy) {
-        Ok(()) => true,
+        Ok(()) => cx.cluster.read_only.is_none() || read_only::issue_bulk(cx, lane, copy),
         Err(conflict) => {
             report::bulk_copy(cx, lane as u32, conflict, copy);
             false

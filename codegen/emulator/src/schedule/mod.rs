@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::RaceDetector;
+use crate::checks::read_only::ReadOnlyAccesses;
 use crate::context::barrier::Reduction;
 use crate::context::cluster::ClusterState;
 use crate::context::warp::Warp;
 use crate::context::{Flow, Launch, Worker};
-use crate::exec::races;
+use crate::exec::{races, read_only};
 use crate::geometry::SharedLayout;
 use crate::lanes::LANES;
 use interpret::run_warp;
@@ -86,6 +87,7 @@ impl RunningCluster {
             .races
             .as_ref()
             .map(|_| Box::new(RaceDetector::new(state.shared.bytes, launch.checks.proxy_fences)));
+        state.read_only = launch.read_only.as_ref().map(|_| ReadOnlyAccesses::default());
         let warps = (0..ctas * warps).map(warp).collect();
         RunningCluster { state, warps, charged: 0, waits: false, failed_rounds: 0, digest: 0, idle_turns: 0 }
     }
@@ -183,6 +185,10 @@ impl RunningCluster {
         if let Some(grid) = &launch.races
             && let Err((warp, fault)) = races::finish(launch, &mut self.state, grid)
         {
+            worker.fault = Some(fault);
+            return TurnEnd::Fault(warp);
+        }
+        if let Some((warp, fault)) = read_only::finish(launch, &self.state) {
             worker.fault = Some(fault);
             return TurnEnd::Fault(warp);
         }

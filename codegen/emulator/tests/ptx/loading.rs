@@ -181,7 +181,7 @@ const SPELLINGS: &str = "
     createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %x3, 0.25;
     cp.async.bulk.prefetch.L2.global [%data], 64; cp.async.bulk.prefetch.L2.global.L2::cache_hint [%data], 64, %x1;
     ld.global.L1::no_allocate.L2::cache_hint.L2::128B.v4.u32 {%r2, %r3, %r4, %r5}, [%data], %x1;
-    ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%r2, %r3, %r4, %r5}, [%data];
+    ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%r2, %r3, %r4, %r5}, [%data+192];
     ld.global.L1::evict_last.u32 %r2, [%data]; ld.global.L2::64B.u32 %r2, [%data];
     st.global.L1::no_allocate.L2::cache_hint.v2.u32 [%data], {%r0, %r1}, %x1; st.global.L1::evict_first.u32 [%data], %r0;
     ld.acquire.gpu.global.u32 %r2, [%data]; ld.relaxed.sys.global.u32 %r2, [%data]; ld.acquire.cta.shared.u32 %r2, [tile];

@@ -26,6 +26,7 @@ mod profile;
 mod programmatic;
 mod properties;
 mod races;
+mod read_only;
 mod registers;
 mod sharing;
 mod tensor;

@@ -171,6 +171,11 @@ impl BulkCopy {
         }
     }
 
+    /// The ranges that the copy writes: address and size.
+    pub(crate) fn target_ranges(&self) -> Vec<(u64, u64)> {
+        self.ranges(self.target).as_slice().to_vec()
+    }
+
     /// The range around all ranges in global memory, from `address` on if there is one; `None` if there is none.
     pub(super) fn span(&self, address: u64) -> Option<(u64, u64)> {
         let Some(parts) = &self.parts else { return Some((address, self.bytes)) };
