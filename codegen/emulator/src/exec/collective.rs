@@ -298,9 +298,7 @@ fn elect(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         return flow;
     }
     let leader = cx.active.trailing_zeros();
-    if i.slots[D] != NONE {
-        cx.warp.regs.write(i.slots[D], &[leader; LANES], cx.active);
-    }
+    cx.warp.regs.write(i.slots[D], &[leader; LANES], cx.active);
     if i.slots[P] != NONE {
         cx.set_mask(i.slots[P], 1 << leader);
     }
@@ -389,12 +387,11 @@ fn destinations(op: &mut InstructionCursor<'_, '_>) -> Result<(), ParseError> {
         op.slots[D] = op.dst(0, Width::W32)?;
         return Ok(());
     };
-    for (slot, side, width) in [(D, d, Width::W32), (P, p, Width::Predicate)] {
-        op.slots[slot] = match &**side {
-            Operand::Reg(register) => op.write_register(*register, width)?,
-            Operand::Sink => NONE,
-            _ => return Err(op.unsupported()),
-        };
-    }
+    op.slots[D] = op.written_element(d, Width::W32)?;
+    op.slots[P] = match &**p {
+        Operand::Reg(register) => op.write_register(*register, Width::Predicate)?,
+        Operand::Sink => NONE,
+        _ => return Err(op.unsupported()),
+    };
     Ok(())
 }

@@ -210,9 +210,7 @@ fn write(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>], collective: Colle
             cx.set_mask(slots[D], results.p);
             continue;
         }
-        if slots[D] != NONE {
-            cx.warp.regs.write(slots[D], &results.d, party.active);
-        }
+        cx.warp.regs.write(slots[D], &results.d, party.active);
         if slots[P] != NONE
             && matches!(collective, Collective::Shuffle | Collective::Match | Collective::Elect)
         {

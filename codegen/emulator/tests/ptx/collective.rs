@@ -83,6 +83,20 @@ fn reductions() {
 }
 
 #[test]
+fn destinations_may_be_discarded() {
+    let valid = "selp.u32 %r1, 1, 0, %p;";
+    check(&format!("shfl.sync.up.b32 _|%p, %r0, 4, 0, -1; {valid}"), |lane| u32::from(lane >= 4));
+    check(&format!("match.all.sync.b32 _|%p, 4, -1; {valid}"), |_| 1);
+    check(&format!("elect.sync _|%p, -1; {valid}"), |lane| u32::from(lane == 0));
+    check("shfl.sync.bfly.b32 %r1|_, %r0, 5, 31, -1;", |lane| lane ^ 5);
+    check(
+        &sides("elect.sync _|%p, -1;", "shl.b32 %r4, %r0, 1; elect.sync _|%p, -1;")
+            .replace("END:", &format!("END: {valid}")),
+        |lane| u32::from(lane == 0),
+    );
+}
+
+#[test]
 fn diverged_lanes_use_the_mask_of_their_branch() {
     let body = "
         mov.u32 %r1, 0; setp.ge.u32 %p, %r0, 16; @%p bra REST;
