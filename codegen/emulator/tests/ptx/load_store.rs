@@ -219,6 +219,8 @@ fn initial_values_are_constant_expressions() {
     assert_eq!(values(".const .align 8 .f32 table[2] = {1.5*2.0, -(2.5)};", pair), floats);
     let half = 0.5f64.to_bits();
     assert_eq!(values(".const .align 8 .f64 table = 0f3F000000;", pair), [half as u32, (half >> 32) as u32]);
+    let bits = [1.5f32.to_bits(), 1f32.to_bits()];
+    assert_eq!(values(".const .align 8 .b32 table[2] = {1.5, 0f3F800000};", pair), bits);
     // The size follows from the values.
     let last =
         "mov.u64 %x1, table; ld.global.v2.u32 {%r0, %r1}, [%x1+8]; st.global.v2.u32 [%x0], {%r0, %r1};";

@@ -375,11 +375,13 @@ fn constant_expressions() {
     );
     finds(
         ".version 7.0\n.target sm_80\n.address_size 64\n.global .u64 a[2];\n.global .u64 b = a+1.5;\n.global .f32 c = 1;\n\
-         .global .u32 d[2] = {1+, 2};\n",
+         .global .u32 d[2] = {1.5, 2};\n.global .f32 e[2] = {0, 1.5};\n.global .u32 f[2] = {1+, 2};\n",
         expect![[r#"
             5:20 operand: an offset must be an integer
             6:18 operand: the initial value of a float must be a float
-            7:24 syntax: expected a constant, found `,`
+            7:22 operand: a float is no initial value of this type
+            8:22 operand: the initial value of a float must be a float
+            9:24 syntax: expected a constant, found `,`
         "#]],
     );
     finds(

@@ -169,15 +169,17 @@ impl Parser<'_> {
         let place = self.here();
         let mismatch = |message: &str| Err(ParseError::new(ParseErrorKind::Operand, place, message));
         let bits = match self.constant()? {
-            Operand::Int(value) if matches!(ty, Ty::F32 | Ty::F64) && value != 0 => {
+            Operand::Int(_) if matches!(ty, Ty::F32 | Ty::F64) => {
                 return mismatch("the initial value of a float must be a float");
             }
             Operand::Int(value) => value,
+            Operand::F32(bits) if matches!(ty, Ty::F32 | Ty::B32) => u64::from(bits),
             Operand::F32(bits) if ty == Ty::F64 => f64::from(f32::from_bits(bits)).to_bits(),
-            Operand::F32(bits) => u64::from(bits),
-            Operand::F64(bits) if ty == Ty::F32 => u64::from((f64::from_bits(bits) as f32).to_bits()),
-            Operand::F64(bits) => bits,
-            _ => return mismatch("expected a constant"),
+            Operand::F64(bits) if matches!(ty, Ty::F32 | Ty::B32) => {
+                u64::from((f64::from_bits(bits) as f32).to_bits())
+            }
+            Operand::F64(bits) if matches!(ty, Ty::F64 | Ty::B64) => bits,
+            _ => return mismatch("a float is no initial value of this type"),
         };
         if self.peek() == Token::Punct('(') {
             let message = "the emulator does not support single bytes of an address as initial values";
