@@ -217,6 +217,12 @@ fn write(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>], collective: Colle
             cx.set_mask(slots[P], results.p);
         }
     }
+    if cx.launch.numeric.overflow {
+        for party in parties {
+            let writes = cx.launch.program.value_flow[party.pc].writes.iter();
+            writes.for_each(|register| *cx.warp.overflowed_mut(register.slot) &= !party.active);
+        }
+    }
     let Some(tracked) = cx.warp.uninitialised.as_deref_mut() else { return };
     for party in parties {
         for &register in &cx.launch.program.value_flow[party.pc].writes {

@@ -238,6 +238,11 @@ fn members_meet_after_the_branch_of_others() {
     // In round `i`, lanes with a larger count are in the loop.
     let round = |i: u32| (0..32u32).map(|lane| if lane % 4 > i { 1 } else { 100 }).sum::<u32>();
     check(body, |_| (0..4).map(round).sum());
+    // After that, lanes that take turns may leave: those that branch to the end are no members.
+    let leave = "setp.lt.u32 %p, %r0, 8; @%p bra END; bar.warp.sync -1; mov.u32 %r5, 1; END: ret;";
+    let text = kernel("", &format!("mov.u32 %r0, %laneid; {body} {leave}"));
+    launch(&text, LaunchConfig::linear(1, 32), &mut words(32, 0))
+        .unwrap_or_else(|finding| panic!("{finding}"));
     // Members leave the loop and exit.
     let early = body
         .replace("AFTER: redux.sync.add.u32 %r4, 100, -1;", "AFTER:")

@@ -77,3 +77,17 @@ fn indices_that_wrap() {
     // No report: the overflowed register gets a new value.
     assert!(!wraps("mul.lo.u32 %r2, %r0, %r1; ld.global.u32 %r2, [%data];", [1 << 31, 2]));
 }
+
+#[test]
+fn results_that_lanes_exchange_between_two_places_replace_a_wrapped_one() {
+    let body =
+        "mov.u32 %r0, %laneid; mov.u32 %r1, 0x40000000; mul.lo.u32 %r2, %r1, 4; setp.lt.u32 %p, %r0, 16;
+        @%p bra BELOW; redux.sync.min.u32 %r2, %r0, -1; bra END; BELOW: redux.sync.min.u32 %r2, %r0, -1;
+        END: mul.wide.u32 %x0, %r2, 4; add.u64 %x0, %x0, %data; ld.global.u32 %r5, [%x0];";
+    let options = Options { checks: Checks { overflow: true, ..Checks::NONE }, ..Options::default() };
+    let run =
+        |body: &str| launch_with(&kernel("", body), LaunchConfig::linear(1, 32), &mut words(64, 1), &options);
+    assert!(run(body).is_ok());
+    let unused = body.replace("redux.sync.min.u32 %r2", "redux.sync.min.u32 %r3");
+    assert_eq!(run(&unused).expect_err("an address wrapped").kind, FindingKind::WrappedAddress);
+}
