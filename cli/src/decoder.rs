@@ -107,8 +107,9 @@ fn answer(
         let mut cancelled = false;
         for event in scheduler.step().map_err(engine_error)? {
             match event {
-                Event::Prompt { processed, .. } => {
-                    cancelled |= request.on_prompt_token.is_some_and(|call| call(processed).is_break());
+                Event::Prompt { processed, total, .. } => {
+                    let position = processed.min(total - 1);
+                    cancelled |= request.on_prompt_token.is_some_and(|call| call(position).is_break());
                 }
                 Event::Token { token, .. } if !cancelled => cancelled = on_token(&token)?.is_break(),
                 Event::Token { .. } => {}

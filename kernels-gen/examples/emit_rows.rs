@@ -21,9 +21,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let steps = |rows: u32| {
             let params = PlanParams::single(4096).with_slots(rows, rows * 64);
             let decode = params.clone().decode(rows);
-            [decode.clone(), decode.with_arithmetic(Arithmetic::F16), params.clone().verify(rows)]
+            let first_token = params.clone().first_token(rows);
+            [decode.clone(), decode.with_arithmetic(Arithmetic::F16), params.verify(rows), first_token]
         };
         let mut all: Vec<PlanParams> = [2, 4, 8, 16, 32, 64].into_iter().flat_map(steps).collect();
+        all.push(PlanParams::single(4096).first_token(1));
         all.extend(StepKind::Prefill.sizes().iter().map(|&rows| PlanParams::single(4096).prefill(rows)));
         let mut emission = Emission::new().target(target);
         for params in all {

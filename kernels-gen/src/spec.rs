@@ -272,7 +272,7 @@ impl KernelSpec {
         let f32s = |n: u32| u64::from(n) * 4;
         match self {
             KernelSpec::Embed(s) => u64::from(s.tokens) * (s.layout().file_row_bytes() as u64 + f32s(s.cols)),
-            KernelSpec::SelectRows(s) => 2 * f32s(s.tokens * s.cols),
+            KernelSpec::SelectRows(s) => 2 * u64::from(s.tokens) * f32s(s.cols),
             KernelSpec::Gemv(s) => {
                 let outputs = if s.output == Output::Residual { 2 } else { 1 };
                 let norm = if s.normed() && !s.is_prepared() { f32s(s.cols) } else { 0 };

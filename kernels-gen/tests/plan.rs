@@ -42,8 +42,13 @@ fn sampled(context: u32) -> PlanParams {
 fn every_shape_has_a_consistent_plan_for_every_target() {
     for shape in shapes() {
         for target in Target::ALL {
-            for sampling in [Sampling::Greedy, Sampling::Sampled] {
-                let params = PlanParams::single(2048).with_sampling(sampling);
+            let one = PlanParams::single(2048);
+            for params in [one.clone(), one.clone().first_token(1), one.with_slots(64, 64).first_token(64)]
+                .into_iter()
+                .flat_map(|params| {
+                    [Sampling::Greedy, Sampling::Sampled].map(|it| params.clone().with_sampling(it))
+                })
+            {
                 let plan = Plan::new(&shape, target, params).unwrap();
                 plan.check().unwrap_or_else(|error| panic!("{} on {target}: {error}", shape.name));
                 let names: HashSet<_> = plan.kernels.iter().map(|kernel| &kernel.name).collect();
@@ -478,28 +483,30 @@ fn quads_have_tiles_of_gate_and_up_where_that_makes_fewer() {
     }
 }
 
-/// Tile of a CTA, rows × tokens, of each product of layer 0 in a prefill step. The GPU has 132 multiprocessors.
+/// Tile of a CTA, rows × tokens, and number of halved blocks of rows, of each product of layer 0 in a prefill step. The GPU has 132 multiprocessors.
 #[test]
 fn products_of_prompts_have_large_tiles_where_they_fill_the_multiprocessors() {
-    let tiles = |name: &str, rows: u32| -> Vec<[u32; 2]> {
+    let tiles = |name: &str, rows: u32| -> Vec<[u32; 3]> {
         let plan = Plan::new(&shape(name), Target::Sm90, PlanParams::single(4096).prefill(rows)).unwrap();
         let of_layer = plan.launches.iter().filter(|launch| launch.label.layer == Some(0));
         let tile = |launch: &Launch| match &plan.kernels[launch.kernel].spec {
             KernelSpec::Gemm(shape) => {
                 let tiling = &shape.tiling;
-                Some([tiling.warps[0] * tiling.warp_tiles * 16, tiling.warps[1] * tiling.warp_tokens])
+                let tokens = tiling.warps[1] * tiling.warp_tokens;
+                Some([tiling.warps[0] * tiling.warp_tiles * 16, tokens, tiling.halved])
             }
             _ => None,
         };
         of_layer.filter_map(tile).collect()
     };
     for (name, rows, expected) in [
-        ("llama-3.1-8b", 2048, [[128, 256]; 4]),
-        // Attention's output and the down projection have 4,096 rows: 64 tiles of 128 × 256 for 132 multiprocessors.
-        ("llama-3.1-8b", 512, [[128, 256], [128, 128], [128, 256], [128, 128]]),
-        ("llama-3.1-8b", 256, [[128, 128], [64, 128], [128, 256], [64, 128]]),
-        ("llama-3.1-8b", 128, [[64, 128], [64, 64], [128, 128], [64, 64]]),
-        ("llama-3.1-8b", 64, [[64, 64], [64, 32], [128, 64], [64, 32]]),
+        ("llama-3.1-8b", 2048, [[128, 256, 0]; 4]),
+        // Attention's output and the down projection have 4,096 rows: 64 tiles of 128 × 256 for 132 multiprocessors. QKV has 96
+        // such tiles, and 128 of 192 × 128. Gate and up have 448; those that do not fill a wave of CTAs are halved.
+        ("llama-3.1-8b", 512, [[192, 128, 0], [128, 128, 0], [128, 256, 26], [128, 128, 0]]),
+        ("llama-3.1-8b", 256, [[128, 128, 0], [64, 128, 0], [128, 256, 0], [64, 128, 0]]),
+        ("llama-3.1-8b", 128, [[64, 128, 0], [64, 64, 0], [128, 128, 0], [64, 64, 0]]),
+        ("llama-3.1-8b", 64, [[64, 64, 0], [64, 32, 0], [128, 64, 0], [64, 32, 0]]),
     ] {
         assert_eq!(tiles(name, rows), expected, "{name} with {rows} rows");
     }

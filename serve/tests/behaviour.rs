@@ -116,7 +116,7 @@ fn a_client_that_goes_away_before_the_answer_begins_frees_its_pages() {
     let server = start(options(), &Sizes::default());
     // A prompt of 160 tokens is 10 prefill steps of 16.
     server.pace.allow(3);
-    let body = format!(r#"{{"prompt": {:?}, "max_tokens": 50}}"#, vec![7; 161]);
+    let body = format!(r#"{{"prompt": {:?}, "max_tokens": 50}}"#, vec![7; 160]);
     let head = format!(
         "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()

@@ -82,6 +82,7 @@ kinds! {
     sample_keys KernelSpec::SampleKeys(_),
     choose_sampled KernelSpec::ChooseSampled(_),
     read_probe KernelSpec::ReadProbe(_),
+    select_rows KernelSpec::SelectRows(_),
     mma_probe KernelSpec::MmaProbe(_),
 }
 
@@ -115,6 +116,7 @@ fn every_kernel_is_there_for_each_number_of_rows() {
     for spec in selftest::small() {
         let (kind, rows) = match &spec {
             KernelSpec::Embed(s) => ("embed", s.tokens),
+            KernelSpec::SelectRows(s) => ("select_rows", s.tokens),
             KernelSpec::Gemv(s) => ("gemv", s.tokens),
             KernelSpec::NormAdd(s) => ("norm_add", s.tokens),
             KernelSpec::Attention(s) => ("attention", s.tokens),
@@ -126,7 +128,7 @@ fn every_kernel_is_there_for_each_number_of_rows() {
         };
         found.entry(kind).or_default().insert(rows);
     }
-    assert_eq!(found.len(), 7);
+    assert_eq!(found.len(), 8);
     for (kind, found) in found {
         for rows in [1, 2, 4, 8, 16, 32, 64] {
             assert!(found.contains(&rows), "{kind} of {rows} rows");

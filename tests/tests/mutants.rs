@@ -55,6 +55,8 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
                     && s.tiling.warpgroups == warpgroups)
         })
     };
+    let gemm_halved =
+        small(|spec| matches!(spec, KernelSpec::Gemm(s) if s.tiling.halved > 0 && s.product.tokens == 128));
     let attention =
         |copy: CopyEngine| small(|spec| matches!(spec, KernelSpec::Attention(s) if s.copy == copy));
     vec![
@@ -94,6 +96,8 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 44 && s.mixes_segments())),
         ),
         ("prepare", small(|spec| matches!(spec, KernelSpec::Prepare(s) if s.normed))),
+        ("select_rows", small(|spec| matches!(spec, KernelSpec::SelectRows(s) if s.tokens == 4))),
+        ("gemm with halved blocks of tokens", gemm_halved),
         (
             "gemv of 16 tokens, f16",
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.has_halves() && s.cols == 3584)),

@@ -72,7 +72,7 @@ pub struct BenchArgs {
     #[arg(short, long, value_enum, default_value_t = Output::Md)]
     pub output: Output,
     /// Time every kernel alone, launched eagerly, and compare the sum with a graph replay: in a decode step of one row,
-    /// in the steps of --batch, and in the prefill steps of --prompt
+    /// in the steps of --batch, and in the prefill and first-token steps of --prompt
     #[arg(long)]
     pub profile: bool,
     /// Show how the launches of the same steps overlap when their graph is replayed: with kernels that write timestamps

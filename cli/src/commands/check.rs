@@ -51,8 +51,8 @@ pub struct CheckArgs {
     /// Tokens to decode, for a model: at least 1 [default: 3]
     #[arg(long, value_name = "N", value_parser = rules::nonzero)]
     steps: Option<NonZeroU32>,
-    /// Check a prefill step and decode steps of this many sequences, for a model: at most 64 [default: decode steps of
-    /// one sequence]
+    /// Check prefill, first-token and decode steps of this many sequences, for a model: at most 64 [default: decode steps
+    /// of one sequence]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(PlanParams::MAX_ROWS)))]
     rows: Option<u32>,
     /// Type of the KV cache, for a shape or a model: f16 or q8_0 [default: f16]

@@ -63,8 +63,8 @@ fn bench_speculates_with_synthetic_drafts() {
             let is_it = |of_one: &&Value| of_one["rate"] == rate && of_one["length"] == length;
             measured.iter().find(is_it).unwrap()["accepted_per_step"].as_f64().unwrap()
         };
-        // Ten tokens in steps of 2, 2, 2, 2 and 2, or of 3, 3, 3 and 1.
-        assert_eq!([accepted(1.0, 1.into()), accepted(1.0, 2.into())], [5.0 / 5.0, 6.0 / 4.0]);
+        // After the first of ten tokens, steps of 2, 2, 2, 2 and 1, or of 3, 3 and 3.
+        assert_eq!([accepted(1.0, 1.into()), accepted(1.0, 2.into())], [4.0 / 5.0, 6.0 / 3.0]);
         assert_eq!([accepted(0.0, 1.into()), accepted(0.0, 2.into())], [0.0; 2]);
         accepted(1.0, Value::Null);
     }
@@ -90,9 +90,9 @@ fn bench_shows_how_launches_follow_each_other() {
     assert!(!text.contains("Sum of the kernels"), "{text}");
     let events: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let events = events["traceEvents"].as_array().unwrap();
-    // One process for each of the three steps.
+    // One process for each step: two decode steps, a prefill and a first-token step.
     let processes = events.iter().filter(|event| event["name"] == "process_name").count();
-    assert_eq!(processes, 3);
+    assert_eq!(processes, 4);
     assert!(events.iter().any(|event| event["name"] == "after the wait"), "{events:?}");
 
     let results = json(&[&bench[..], &["--timeline", "-o", "json"]].concat());

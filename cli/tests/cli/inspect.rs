@@ -93,6 +93,13 @@ fn inspect_shows_steps_of_several_rows() {
     for part in ["roofline µs", &line(smallest), &line(most)] {
         assert_eq!(text.matches(part).count(), 1, "{part}\n{text}");
     }
+    // The last layer and the head.
+    let first_token = stats(&["--first-token", "--rows", "3"]);
+    let launches = |stats: &Value| sum(stats, "launches", "ffn_down");
+    assert_eq!((launches(&first_token), launches(&one)), (1, 4));
+    assert_eq!((&first_token[0]["step"], &first_token[0]["rows"]), (&"first_token".into(), &4.into()));
+    let text = output(&["inspect", &model, "--first-token", "--stage", "plan"]);
+    assert!(text.contains("select_rows") && !text.contains("embed_"), "{text}");
     let text = output(&["inspect", &model, "--rows", "8"]);
     assert!(text.contains("llama-q4_k_m for sm_90, a decode step of 8 rows: "), "{text}");
     assert!(text.contains(" launches a step; "), "{text}");

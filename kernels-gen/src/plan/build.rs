@@ -64,14 +64,14 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
     let memory = builder.memory();
     builder.attention_shares(&memory);
     let kind = builder.plan.params.kind;
-    let last = shape.dimensions.layers - 1;
-    let (first, embedding) = match kind {
-        StepKind::FirstToken => (last, builder.select_rows(&memory)),
-        _ => (0, Some(builder.embed(&memory))),
+    let embedding = match kind {
+        StepKind::FirstToken => builder.select_rows(&memory),
+        _ => Some(builder.embed(&memory)),
     };
-    for (index, Layer { attention, feed_forward }) in (0u32..).zip(&shape.layers).skip(first as usize) {
+    for (index, Layer { attention, feed_forward }) in (0u32..).zip(&shape.layers).skip(builder.first_layer())
+    {
         // A prefill step fills the cache, so it ends with the last layer's keys and values.
-        let only_appends = kind == StepKind::Prefill && index == last;
+        let only_appends = kind == StepKind::Prefill && index + 1 == shape.dimensions.layers;
         builder.attention_block(index, attention, only_appends, &memory);
         if !only_appends {
             builder.feed_forward_block(index, feed_forward, &memory);
@@ -84,12 +84,21 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
 }
 
 impl Builder<'_> {
+    /// Index of the first layer of the step.
+    fn first_layer(&self) -> usize {
+        match self.plan.params.kind {
+            StepKind::FirstToken => self.plan.shape.layers.len() - 1,
+            _ => 0,
+        }
+    }
+
     fn memory(&mut self) -> Memory {
         let shape = self.plan.shape.clone();
         let PlanParams { rows, outputs, slots, kind, .. } = self.plan.params;
         let d = &shape.dimensions;
+        let layers = &shape.layers[self.first_layer()..];
         let attention: Vec<AttentionShape> =
-            shape.layers.iter().map(|layer| self.attention(&layer.attention)).collect();
+            layers.iter().map(|layer| self.attention(&layer.attention)).collect();
         let most = |size: fn(&AttentionShape) -> u32| attention.iter().map(size).max().unwrap_or(0);
         // One candidate for each CTA of the head.
         let candidates = self.divided(&Stack::head(&shape, &head_member(&shape))).schedule.grid;

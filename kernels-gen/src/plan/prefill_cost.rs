@@ -34,11 +34,13 @@ const FEW_TOKENS: u32 = 64;
 
 /// Divisions among warpgroups. A warpgroup decodes weights once for all of its tokens, so 64 rows and 256 tokens take half the decoding of
 /// 128 rows and 128 tokens. While one warpgroup decodes, another multiplies: of the same CTA, or of a second one. In steps of few tokens
-/// latency is the limit: a warpgroup decodes 16 columns, multiplies them, and decodes the next ones.
+/// latency is the limit: a warpgroup decodes 16 columns, multiplies them, and decodes the next ones. Three warpgroups with
+/// 192 rows and 128 tokens are fastest where CTAs of two leave multiprocessors idle.
 ///
 /// Times are from the products of Llama-3.1-8B (Q4_K) on an H200, with 64 to 512 tokens; only their ratios matter.
-const WARPGROUPS: [MeasuredDivision; 9] = [
+const WARPGROUPS: [MeasuredDivision; 10] = [
     measured([8, 1], 1, 256, 150, None),
+    measured([12, 1], 1, 128, 124, None),
     measured([8, 1], 1, 128, 88, None),
     measured([8, 1], 1, 64, 69, None),
     measured([4, 2], 1, 64, 63, None),
@@ -51,7 +53,7 @@ const WARPGROUPS: [MeasuredDivision; 9] = [
 
 /// Smallest gain for which blocks of tokens are halved, as a divisor. Of 10 and 8% of the time of gate and up of Llama-3.1-8B and
 /// Qwen2.5-7B that are expected for 512 tokens, 7 and 4% were measured on an H200.
-const HALVES_GAIN: u64 = 16;
+const MIN_GAIN_DIVISOR: u64 = 16;
 
 const fn measured(
     warps: [u32; 2],
@@ -101,7 +103,7 @@ fn among_warpgroups(gpu: &Gpu, product: &GemvShape) -> Option<GemmShape> {
         .filter(|measured| measured.division.block_tokens() <= product.tokens)
         .filter_map(|measured| Some((measured, measured.fastest(gpu, product)?)))
         .min_by_key(|(_, (time, _))| *time)
-        .map(|(measured, (time, shape))| measured.with_halves(gpu, &shape, time).unwrap_or(shape))
+        .map(|(measured, (time, shape))| measured.halved_if_faster(gpu, &shape, time).unwrap_or(shape))
 }
 
 /// The shape with the first of `stages` that leaves room for `resident` CTAs.
@@ -156,8 +158,8 @@ impl MeasuredDivision {
     }
 
     /// The shape with halves of those blocks of rows that do not fill a wave of CTAs, if its expected time is less than `time` by the
-    /// share [`HALVES_GAIN`], and a division with half of the tokens was measured.
-    fn with_halves(&self, gpu: &Gpu, shape: &GemmShape, time: u64) -> Option<GemmShape> {
+    /// share [`MIN_GAIN_DIVISOR`], and a division with half of the tokens was measured.
+    fn halved_if_faster(&self, gpu: &Gpu, shape: &GemmShape, time: u64) -> Option<GemmShape> {
         let Division { warps, tiles, tokens } = self.division;
         let is_half = |it: Division| (it.warps, it.tiles, 2 * it.tokens) == (warps, tiles, tokens);
         let half = WARPGROUPS.iter().find(|half| is_half(half.division))?;
@@ -171,7 +173,7 @@ impl MeasuredDivision {
         let of_halves = u64::from(ctas.div_ceil(gpu.multiprocessors)) * half.one_cta;
         let with_halves = u64::from(waves) * self.one_cta + of_halves;
         let tiling = Tiling { halved, ..shape.tiling };
-        let is_faster = HALVES_GAIN * with_halves < (HALVES_GAIN - 1) * time;
+        let is_faster = MIN_GAIN_DIVISOR * with_halves < (MIN_GAIN_DIVISOR - 1) * time;
         (waves > 0 && halved > 0 && is_faster).then(|| GemmShape { tiling, ..shape.clone() })
     }
 

@@ -41,7 +41,7 @@ impl KernelSpec {
                 layout(s.ty, s.vocab, s.cols).map(|_| ())
             }
             KernelSpec::SelectRows(s) => within(&[
-                ("tokens", s.tokens, TOKENS),
+                ("tokens", s.tokens, PRODUCT_TOKENS),
                 ("cols", s.cols, WIDTH),
                 ("threads", s.threads, THREADS),
             ]),

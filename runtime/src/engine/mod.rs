@@ -47,6 +47,7 @@ pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
 pub use sampling::{SamplingError, SamplingParams};
 pub use slots::Slots;
 pub use start::check_prompt;
+pub(crate) use start::prefilled_tokens;
 use step::Step;
 
 /// Options for loading and running a model.
@@ -82,8 +83,8 @@ pub struct EngineOptions {
     pub kv_share: u32,
     /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,
-    /// Operands of the products of [`Slots`]' decode and verify steps; the steps of one row of [`Engine`] itself always multiply
-    /// integers.
+    /// Operands of the products of [`Slots`]' decode, verify and first-token steps; the steps of one row of [`Engine`] itself always
+    /// multiply integers.
     pub arithmetic: Arithmetic,
     /// Time after which a step that is not complete counts as hung. The default is [`STEP_LIMIT`].
     pub step_limit: Option<Duration>,
@@ -172,7 +173,7 @@ pub struct Engine {
     own_pages: bool,
     /// The sequence's prompt; empty if the cache does not hold the tokens of a sequence.
     prompt: Vec<u32>,
-    /// Number of the sequence's first positions that prefill steps have processed.
+    /// Number of the sequence's first positions whose keys and values are those of prefill steps in all layers.
     prefilled: u32,
 }
 

@@ -185,18 +185,13 @@ impl Steps for Slots<'_> {
         }
         match self.engine.step_for(StepKind::Prefill, records.len() as u32) {
             Some(index) => {
-                self.wait_for_steps()?;
-                self.engine.write_prompt_rows(records, self.engine.plan_of(index).params.rows)?;
                 let count = choosing.len() as u32;
                 let first_token = self.engine.first_token_step_for(count).filter(|_| count > 0);
-                if let Some(step) = first_token {
-                    let size = self.engine.plan_of(step).params.rows;
-                    self.engine.write_rows(choosing.into_iter(), size)?;
-                } else if count > 0 {
+                if first_token.is_none() && count > 0 {
                     return Err(EngineError::NoStep { rows: count });
                 }
-                self.engine.enqueue_step(index)?;
-                first_token.map_or(Ok(()), |step| self.engine.enqueue_step(step))
+                self.wait_for_steps()?;
+                self.engine.enqueue_prompt(index, records, first_token, choosing)
             }
             None if self.engine.step_for(StepKind::Prefill, 1).is_some() => {
                 Err(EngineError::NoStep { rows: records.len() as u32 })

@@ -1,6 +1,5 @@
 //! Start of a sequence: from an empty cache, from a prefix that the cache holds, or at a depth for timing.
 
-use std::iter;
 use std::ops::ControlFlow;
 
 use bespoke_kernels::kernels::attention::PAGE;
@@ -23,7 +22,7 @@ impl Engine {
     ///
     /// Logits have the same bits as after [`Engine::start`]: a step reads the cache only at positions up to its own, and
     /// the keys and values of a position depend only on the tokens up to it and on the kind of step. In an engine with
-    /// prefill steps, only positions that such steps have processed are reused.
+    /// prefill steps, only positions within a prompt, before its last token, are reused.
     pub fn start_from_cache(&mut self, prompt: &[u32]) -> Result<u32, EngineError> {
         let mut cached = self.cached_tokens()?;
         if self.step_for(StepKind::Prefill, 1).is_some() {
@@ -137,10 +136,11 @@ impl Engine {
     }
 
     /// Prefill step for the tokens of a prompt from `first` on, and how many of them it processes. None if the engine has
-    /// no prefill steps, or no token is left.
+    /// no prefill steps, no token is left, or the prompt is a single token ([`prefilled_tokens`]).
     pub(super) fn prefill_step(&self, first: u32, prompt: u32) -> Option<(usize, u32)> {
         let largest = self.step_params().filter(|params| params.kind == StepKind::Prefill);
-        let count = prompt.saturating_sub(first).min(largest.map(|params| params.rows).max()?);
+        let count =
+            prefilled_tokens(prompt).saturating_sub(first).min(largest.map(|params| params.rows).max()?);
         let step = self.step_for(StepKind::Prefill, count)?;
         (count > 0).then_some((step, count))
     }
@@ -153,9 +153,10 @@ impl Engine {
         on_prompt_token: Option<&OnPromptToken<'_>>,
     ) -> Result<ControlFlow<()>, EngineError> {
         let prompt = self.cursor.prompt;
-        let started = self.started.get() && self.cursor.enqueued == self.cursor.read;
         let mut flow = ControlFlow::Continue(());
-        if !started || self.prefill_step(self.cursor.enqueued, prompt).is_none() {
+        // A start at a depth has no prompt.
+        let is_at_prompt = !self.prompt.is_empty() && self.cursor.enqueued == self.cursor.read;
+        if !self.started.get() || !is_at_prompt {
             return Ok(flow);
         }
         while let Some((index, count)) = self.prefill_step(self.cursor.enqueued, prompt) {
@@ -163,34 +164,27 @@ impl Engine {
                 break;
             }
             let first = self.cursor.enqueued;
-            let size = self.step_params().nth(index).map_or(count, |params| params.rows);
-            let row = |position| Row { position, prompt, ..Row::default() };
-            let rows = (first..first + count).map(|position| Some(row(position)));
-            self.write_prompt_rows(rows.collect(), size)?;
             let end = first + count;
-            // Written before the prefill step starts: an upload waits for steps in flight.
+            let row = |position| Row { position, prompt, ..Row::default() };
+            let rows = (first..end).map(|position| Some(row(position))).collect();
             let last = Row { chooses: true, source: count - 1, ..row(end - 1) };
             // One sequence decodes in steps of one row, which multiply integers.
-            let first_token = if end == prompt { self.step_for(StepKind::FirstToken, 1) } else { None };
-            match first_token {
-                Some(_) => self.write_rows(iter::once(last), 1)?,
-                None => self.write_row(end, prompt)?,
+            let first_token = self.step_for(StepKind::FirstToken, 1).filter(|_| end == prompt);
+            if first_token.is_none() {
+                self.write_row(end, prompt)?;
             }
-            self.enqueue_step(index)?;
-            if let Some(step) = first_token {
-                self.enqueue_step(step)?;
-            }
-            let known = end.min(prompt - 1);
+            self.enqueue_prompt(index, rows, first_token, vec![last])?;
+            let last_read = end.min(prompt - 1);
             if self.prefilled == first {
-                self.prefilled = known;
+                self.prefilled = last_read;
             }
             self.cursor.enqueued = end;
             if first_token.is_none() || on_prompt_token.is_some() {
-                self.wait_for_steps(1)?;
+                self.wait_for_steps(2)?;
             }
-            self.cursor.read = known;
+            self.cursor.read = last_read;
             if let Some(on_prompt_token) = on_prompt_token {
-                for position in first + 1..=known {
+                for position in first + 1..=last_read {
                     if flow.is_continue() {
                         flow = on_prompt_token(position);
                     }
@@ -199,6 +193,12 @@ impl Engine {
         }
         Ok(flow)
     }
+}
+
+/// Number of tokens of a prompt that prefill steps process. A decode step processes a prompt of one token: it is faster than a prefill
+/// step and a first-token step.
+pub(crate) fn prefilled_tokens(prompt: u32) -> u32 {
+    if prompt == 1 { 0 } else { prompt }
 }
 
 /// Checks that a prompt has tokens, all of them below `vocab`.

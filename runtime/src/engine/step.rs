@@ -222,6 +222,24 @@ impl Engine {
         self.write_records(self.buffers.state(), rows.map(Some).collect(), size)
     }
 
+    /// Enqueues the prefill step `prefill` for `rows`, of which some do not exist, and the step `first_token`, if there is one, for the
+    /// rows `choosing`. Loads both and writes both records before: a load and an upload wait for steps in flight.
+    pub(super) fn enqueue_prompt(
+        &mut self,
+        prefill: usize,
+        rows: Vec<Option<Row>>,
+        first_token: Option<usize>,
+        choosing: Vec<Row>,
+    ) -> Result<(), EngineError> {
+        self.load_steps([prefill].into_iter().chain(first_token))?;
+        self.write_prompt_rows(rows, self.steps[prefill].params().rows)?;
+        if let Some(step) = first_token {
+            self.write_rows(choosing.into_iter(), self.steps[step].params().rows)?;
+        }
+        self.enqueue_step(prefill)?;
+        first_token.map_or(Ok(()), |step| self.enqueue_step(step))
+    }
+
     /// Writes the records of a prefill step with `size` rows, of which some do not exist.
     pub(super) fn write_prompt_rows(&self, records: Vec<Option<Row>>, size: u32) -> Result<(), EngineError> {
         let records_of_prompts = self.buffers.prompt_state().ok_or(EngineError::NoStep { rows: size })?;

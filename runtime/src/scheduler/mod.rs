@@ -1,16 +1,16 @@
 //! Scheduler of sequences: many requests at once over one engine.
 //!
-//! A request becomes a sequence ([`Scheduler::add`]). It waits until a slot and pages for its prompt are free; its prompt
-//! but for the last token is then processed in chunks, together with the prompts of other sequences, and each decode step
-//! after that chooses a token for every sequence whose prompt is done. [`Scheduler::step`] enqueues steps, waits for the next tokens, and
-//! returns events. Tokens are the same as those of the sequence alone.
+//! A request becomes a sequence ([`Scheduler::add`]). It waits until a slot and pages for its prompt are free; its prompt is
+//! then processed in chunks, together with the prompts of other sequences. The last chunk chooses the sequence's first
+//! token, and each decode step after that another one. [`Scheduler::step`] enqueues steps, waits for the next tokens, and returns
+//! events. Tokens are the same as those of the sequence alone.
 //!
 //! - **Policy**: a decode step, then a chunk of prompts, and so on. Prompts are processed in the order of arrival. Up to
 //!   [`MAX_STEPS_AHEAD`] steps are in flight; fewer while sequences wait for a slot, so that slots become free sooner.
 //! - **Pages**: the keys and values of a sequence are in pages of [`PAGE`] positions. Sequences whose prompts begin with the
 //!   same tokens share the full pages of these tokens. Pages of ended sequences are kept for prompts that begin with the
-//!   same tokens, until other sequences need them. Pages with other tokens than those of prefill steps are not shared,
-//!   since prefill steps give keys and values other bits than decode steps.
+//!   same tokens, until other sequences need them. Pages with chosen tokens or the
+//!   last token of a prompt are not shared, since decode and first-token steps give keys and values other bits than prefill steps.
 //! - **Out of pages**: a sequence that needs a page when none can be had pauses until another sequence ends. If all
 //!   sequences pause, the youngest gives its slot and its pages back and waits for new ones. Its prompt is then processed
 //!   again in prefill steps, and the tokens that were chosen in decode steps, so that it goes on with the same bits. A

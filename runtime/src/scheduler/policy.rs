@@ -130,7 +130,7 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(drafts.into_iter().map(|(.., draft)| draft).collect())
     }
 
-    /// Enqueues a decode step with a row for each sequence whose prompt is done, that may have another token, and that has a
+    /// Enqueues a decode step with a row for each sequence whose prompt prefill steps have processed, that may have another token, and that has a
     /// page for it; or a verify step with several rows of some.
     fn enqueue_decode(&mut self) -> Result<bool, EngineError> {
         let mut since = Instant::now();
@@ -216,7 +216,7 @@ impl<S: Steps> Scheduler<'_, S> {
         let decodes = |id| {
             let Some(sequence) = self.sequences.get(id) else { return false };
             let slot = sequence.slot.and_then(|index| self.slots[index as usize].as_ref());
-            slot.is_some_and(|slot| slot.enqueued >= sequence.prompt)
+            slot.is_some_and(|slot| slot.enqueued >= sequence.prefill_tokens())
         };
         let sizes = &self.limits.prefill;
         let most = if self.running.iter().any(decodes) { PREFILL_BETWEEN_DECODES } else { u32::MAX };
@@ -239,7 +239,7 @@ impl<S: Steps> Scheduler<'_, S> {
             if sequence.is_new() {
                 sequence.answer.reused += reused;
             }
-            let count = left.min(sequence.prompt.saturating_sub(slot.enqueued));
+            let count = left.min(sequence.prefill_tokens().saturating_sub(slot.enqueued));
             if count == 0 {
                 continue;
             }
@@ -316,13 +316,13 @@ impl<S: Steps> Scheduler<'_, S> {
     }
 }
 
-/// Whether the next decode step may have a row of a sequence: its prompt is done, and another token may follow.
+/// Whether the next decode step may have a row of a sequence: prefill steps have processed its prompt, and another token may follow.
 fn may_decode(sequence: &Sequence<'_>, slot: &Slot) -> bool {
     // Tokens of steps in flight.
     let unread = (slot.enqueued + 1).saturating_sub(sequence.tokens.len() as u32);
     let may_follow = unread < sequence.answer.tokens_left()
         && sequence.next_token(slot, slot.enqueued) != NextToken::Earlier;
-    slot.enqueued >= sequence.prompt && may_follow
+    slot.enqueued >= sequence.prefill_tokens() && may_follow
 }
 
 /// What the grammars of sequences allow in the next step: masks of tokens, and tokens without a choice.

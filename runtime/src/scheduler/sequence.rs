@@ -4,7 +4,7 @@ use super::SequenceId;
 use super::history::{Chain, Miss};
 use super::pages::{PagePool, Prefix};
 use super::steps::{PAGE, PageEntry, StepRow};
-use crate::engine::SamplingParams;
+use crate::engine::{SamplingParams, prefilled_tokens};
 use crate::generation::{Answer, Guide, MissedPages};
 use crate::speculation::{Offer, Proposal, Speculator};
 
@@ -38,6 +38,11 @@ pub(super) enum NextToken {
 }
 
 impl Sequence<'_> {
+    /// Number of prompt tokens that prefill steps process.
+    pub fn prefill_tokens(&self) -> u32 {
+        prefilled_tokens(self.prompt)
+    }
+
     /// Whether the sequence has no chosen token yet.
     pub fn is_new(&self) -> bool {
         self.tokens.len() as u32 == self.prompt
@@ -151,7 +156,7 @@ impl Slot {
         self.enqueued - before
     }
 
-    /// Adds the pages that are full of `tokens`, those that prefill steps process, to the pool's index. Returns why they
+    /// Adds the pages that are full of `tokens`, see [`Sequence::prefilled`], to the pool's index. Returns why they
     /// were not in the index.
     pub fn publish(&mut self, tokens: &[u32], pool: &mut PagePool) -> MissedPages {
         let full = (self.enqueued as usize).min(tokens.len()) / PAGE as usize;

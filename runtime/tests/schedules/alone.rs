@@ -49,11 +49,13 @@ impl<'e> Reference<'e> {
         engine.set_pages(&pages.collect::<Vec<_>>()).unwrap();
         let row =
             |position: u32| StepRow { slot: 0, position, given: prompt, chooses: position + 1 >= prompt };
-        let prefilled: Vec<StepRow> = (0..prompt).map(row).collect();
-        prefilled.chunks(CHUNK).for_each(|rows| engine.prefill(rows).unwrap());
+        // A decode step processes a prompt of one token.
+        let prefilled = if prompt == 1 { 0 } else { prompt };
+        let rows: Vec<StepRow> = (0..prefilled).map(row).collect();
+        rows.chunks(CHUNK).for_each(|rows| engine.prefill(rows).unwrap());
         let mut alone = Alone { logits: Vec::new(), tokens: Vec::new() };
         for position in prompt - 1..prompt - 1 + count as u32 {
-            if position >= prompt {
+            if position >= prefilled {
                 engine.decode(&[row(position)]).unwrap();
             }
             alone.logits.push(engine.logits(0).unwrap().into_iter().map(f32::to_bits).collect());

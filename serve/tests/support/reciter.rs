@@ -130,7 +130,7 @@ impl Reciter {
                 tokens.push(self.text[(row.position + 1 - row.given) as usize % self.text.len()]);
             }
         }
-        self.last = rows.to_vec();
+        self.last = rows.iter().filter(|row| row.chooses).copied().collect();
     }
 }
 
@@ -161,7 +161,7 @@ impl Steps for Reciter {
     }
     fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         self.pace.step()?;
-        self.last = rows.to_vec();
+        self.choose(rows);
         Ok(())
     }
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {

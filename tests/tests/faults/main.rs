@@ -289,7 +289,7 @@ fn speculate(target: &mut Engine, draft: &mut Engine) -> Outcome {
     let draft = Box::new(Slots::new(draft)?);
     let mut scheduler = Scheduler::new(Slots::new(target)?, None).with_draft_model(draft);
     let speculation = Speculation { most: 2, always: true, lookup: false };
-    scheduler.add(&Request { max_tokens: 5, speculation, ..Request::new(&PROMPT) })?;
+    scheduler.add(&Request { max_tokens: 6, speculation, ..Request::new(&PROMPT) })?;
     let mut answer = Vec::new();
     while !scheduler.is_idle() {
         for event in scheduler.step()? {

@@ -1,4 +1,4 @@
-//! Check of the steps of several rows of a model: a prefill step and decode steps.
+//! Check of the steps of several rows of a model: prefill, first-token and decode steps.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::report::Report;
 use super::{CheckError, Options};
 
 /// Checks a model's steps of several rows, with their real edges: prefill steps of `rows` sequences, the last of which the
-/// last sequence fills up with a longer prompt, then `steps` decode steps of all sequences.
+/// last sequence fills up with a longer prompt, first-token steps after them, then `steps` decode steps of all sequences.
 ///
 /// # Errors
-/// If the model cannot be loaded, or without a finding gives logits that are not finite.
+/// If the model cannot be loaded, its context is shorter than `steps` and two tokens, or it without a finding gives logits that are not finite.
 pub fn model_rows(
     gguf: &Gguf,
     shape: &ModelShape,
@@ -70,8 +70,12 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
     let size = sizes.iter().find(|&&size| size >= needed).or(sizes.last()).copied().unwrap_or(needed);
     let per_step = size / ROW_GROUP;
     let in_last = (rows - 1) % per_step + 1;
-    let room = limits.context.saturating_sub(steps).max(2);
-    let extra = (size - (in_last - 1) * ROW_GROUP - 2).min(room - 2);
+    let room = limits.context.saturating_sub(steps);
+    if room < SHORTEST {
+        let (needed, context) = (u64::from(steps) + u64::from(SHORTEST), limits.context);
+        return Err(EngineError::ContextFull { needed, context });
+    }
+    let extra = (size - (in_last - 1) * ROW_GROUP - SHORTEST).min(room - SHORTEST);
     let prompts = Prompts { sequences: rows, extra };
     for slot in 0..rows {
         let tokens: Vec<u32> =
@@ -100,17 +104,20 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
     Ok(())
 }
 
+/// Number of tokens of the shortest prompt that has a prefill step.
+const SHORTEST: u32 = 2;
+
 /// Prompts of the sequences.
 struct Prompts {
     sequences: u32,
-    /// Number of tokens of the last sequence's prompt beyond those of the others, which have two.
+    /// Number of tokens of the last sequence's prompt beyond those of the others, which have [`SHORTEST`].
     extra: u32,
 }
 
 impl Prompts {
     /// Number of prompt tokens of a slot.
     fn length(&self, slot: u32) -> u32 {
-        2 + if slot + 1 == self.sequences { self.extra } else { 0 }
+        SHORTEST + if slot + 1 == self.sequences { self.extra } else { 0 }
     }
 
     /// Rows of the prefill step of some slots.

@@ -2,6 +2,7 @@
 
 use bespoke::device::Device;
 use bespoke::engine::{EngineError, target_for};
+use bespoke_kernels::kernels::gemm::{GemmShape, Tiling};
 use bespoke_kernels::kernels::gemv::{GemvShape, Schedule};
 use bespoke_kernels::spec::KernelSpec;
 
@@ -63,21 +64,47 @@ pub fn differing_schedule(
     schedules: &[Schedule],
 ) -> Result<Option<String>, EngineError> {
     let mut runner = Runner::new(device, target_for(device)?);
-    let mut case = cases::matrix::gemv(shape);
+    let specs = schedules.iter().map(|&schedule| KernelSpec::Gemv(GemvShape { schedule, ..shape.clone() }));
+    Ok(differing(&mut runner, cases::matrix::gemv(shape), specs))
+}
+
+/// As [`differing_schedule`], of a product of many tokens with each division; divisions have equal blocks of tokens, since the
+/// inputs are in their order. Some tokens do not exist.
+///
+/// # Errors
+/// If no target runs on the device.
+pub fn differing_tiling(
+    device: &dyn Device,
+    product: &GemvShape,
+    tilings: &[Tiling],
+) -> Result<Option<String>, EngineError> {
+    let mut runner = Runner::new(device, target_for(device)?);
+    let shape = |&tiling: &Tiling| GemmShape { product: product.clone(), tiling };
+    let specs = tilings.iter().map(|tiling| KernelSpec::Gemm(shape(tiling)));
+    let mut cases = cases::matrix::gemm(&shape(&tilings[0])).into_iter();
+    Ok(cases.find_map(|case| differing(&mut runner, case, specs.clone())))
+}
+
+/// Runs a case with each of `specs` as its last launch, and describes the first output whose bits differ from those with the
+/// first one.
+fn differing(
+    runner: &mut Runner<'_>,
+    mut case: Case,
+    specs: impl Iterator<Item = KernelSpec>,
+) -> Option<String> {
     let y = case.buffer_named("y");
     let mut first: Option<Vec<u8>> = None;
-    for &schedule in schedules {
-        let spec = KernelSpec::Gemv(GemvShape { schedule, ..shape.clone() });
+    for spec in specs {
         let name = spec.name();
-        case.launches[0].0 = spec;
+        case.launches.last_mut().expect("a case has a launch").0 = spec;
         let found = match runner.outputs(&case) {
             Ok(mut buffers) => buffers.swap_remove(y),
-            Err(failure) => return Ok(Some(format!("{name}: {failure}"))),
+            Err(failure) => return Some(format!("{name}: {failure}")),
         };
         let expected = first.get_or_insert_with(|| found.clone());
         if let Some(at) = found.chunks(4).zip(expected.chunks(4)).position(|(a, b)| a != b) {
-            return Ok(Some(format!("{name}: output {at} has other bits")));
+            return Some(format!("{name}: output {at} has other bits"));
         }
     }
-    Ok(None)
+    None
 }

@@ -252,8 +252,11 @@ fn many_tokens() -> Vec<KernelSpec> {
     // Of the last block of tokens, only the first half exists.
     let halved = Tiling { halved: 2, ..tilings[5] };
     add(300, 512, &[(Q4_K, 200), (Q4_K, 200)], normed, Output::Glu(Activation::Silu), halved);
+    let three = Tiling { warps: [12, 1], warp_tokens: 128, stage_cols: 128, ..tilings[5] };
+    add(130, 512, &[(Q4_K, 250), (Q6_K, 70)], normed, Output::Store, three);
     let halved = Tiling { warp_tokens: 32, halved: 1, ..tilings[4] };
     add(60, 160, &[(Q8_0, 150)], Input::Plain, Output::Residual, halved);
+    add(128, 160, &[(Q8_0, 150)], Input::Plain, Output::Residual, halved);
     specs
 }
 

@@ -1,12 +1,13 @@
 //! The bits of a matrix product's outputs do not depend on how the work is divided.
 
 use bespoke::device::{self, Selector};
+use bespoke_kernels::kernels::gemm::Tiling;
 use bespoke_kernels::kernels::gemv::{
     Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment, TokenSchedule,
 };
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::weights::WeightType;
-use bespoke_selftest::{differing_schedule, differing_token};
+use bespoke_selftest::{differing_schedule, differing_tiling, differing_token};
 
 fn shape(cols: u32, segments: &[(WeightType, u32)], input: Input, output: Output) -> GemvShape {
     GemvShape {
@@ -225,5 +226,37 @@ fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
     for (tokens, schedule, one) in cases {
         let many = GemvShape { tokens, schedule, ..one.clone() };
         assert_eq!(differing_token(&*device, &many, &one).expect("the device has a target"), None);
+    }
+}
+
+/// Prompts by warpgroups: two and three of them, and blocks of tokens that two CTAs divide, of all blocks of rows or of the last ones.
+#[test]
+fn outputs_of_prompts_do_not_depend_on_the_tiling() {
+    use WeightType::{Q4_K, Q8_0};
+    let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
+    let tiling = |warps, warp_tokens, halved| Tiling {
+        warps: [warps, 1],
+        warp_tiles: 1,
+        warp_tokens,
+        halved,
+        stages: [2, 2],
+        stage_cols: 64,
+        copy: CopyEngine::Bulk,
+        warpgroups: true,
+    };
+    let gated = shape(256, &[(Q4_K, 150), (Q4_K, 150)], Input::Plain, Output::Glu(Activation::Silu));
+    for (tokens, product, tilings) in [
+        (256, &gated, [(8, 256, 0), (8, 256, 1), (8, 256, 3)]),
+        (300, &gated, [(8, 256, 0), (8, 256, 2), (4, 256, 0)]),
+        (
+            128,
+            &shape(288, &[(Q8_0, 250)], Input::Plain, Output::Residual),
+            [(8, 64, 0), (12, 64, 0), (8, 64, 1)],
+        ),
+    ] {
+        let product = GemvShape { tokens, ..product.clone() };
+        let tilings = tilings.map(|(warps, tokens, halved)| tiling(warps, tokens, halved));
+        let differing = differing_tiling(&*device, &product, &tilings);
+        assert_eq!(differing.expect("the device has a target"), None);
     }
 }

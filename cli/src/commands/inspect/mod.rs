@@ -88,14 +88,14 @@ pub struct InspectArgs {
     /// Show the plan that samples, instead of the greedy one
     #[arg(long)]
     sampled: bool,
-    /// Show the decode step of this many sequences, or with --prefill the step of this many prompt tokens. Several
+    /// Show the decode (or first-token) step of this many sequences, or with --prefill the step of this many prompt tokens. Several
     /// numbers are compared in a table [default: 1, with --prefill the most]
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Vec<u32>,
     /// Show the prefill step, which processes prompts
     #[arg(long)]
     prefill: bool,
-    /// Show the step after a prefill step that chooses the first tokens of this many sequences' answers
+    /// Show the first-token step, which follows a prefill step and chooses the first tokens of answers
     #[arg(long, conflicts_with = "prefill")]
     first_token: bool,
     /// Type of the KV cache: f16 or q8_0 [default: f16]

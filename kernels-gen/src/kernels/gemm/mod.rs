@@ -74,7 +74,7 @@ pub fn gemm(
     let blocks = s.blocks_of_rows();
     // Blocks of rows with halved blocks of tokens are the last ones.
     let mut token = block_index() * s.block_tokens();
-    if let Some(halved) = blocks.iter().find(|block| block.parts > 1) {
+    if let Some(halved) = blocks.iter().find(|block| block.ctas > 1) {
         token = select(block_index_y() >= halved.first, first_token(halved, s), token);
     }
     // Of tokens that are used, the first one exists. There is no record of tokens past the last one.
@@ -153,21 +153,21 @@ fn finish(sums: &Sums, operands: &Operands, block: &BlockOfRows, s: &GemmShape) 
 #[device]
 fn first_tile(block: &BlockOfRows, s: &GemmShape) -> Val<u32> {
     let within = block_index_y() - block.first;
-    let within = if block.parts == 1 { within } else { within / block.parts };
-    (within + block.before) * s.tiles_of_matrix()
+    let within = if block.ctas == 1 { within } else { within / block.ctas };
+    (within + block.row_blocks_before) * s.tiles_of_matrix()
 }
 
 /// Index of the CTA's first token.
 #[device]
 fn first_token(block: &BlockOfRows, s: &GemmShape) -> Val<u32> {
     let of_block = block_index() * s.block_tokens();
-    if block.parts == 1 { of_block } else { of_block + part_of_tokens(block) * block.tokens(s) }
+    if block.ctas == 1 { of_block } else { of_block + half_of_tokens(block) * block.tokens(s) }
 }
 
 /// Index of the CTA among those that divide its block of tokens.
 #[device]
-fn part_of_tokens(block: &BlockOfRows) -> Val<u32> {
-    (block_index_y() - block.first) % block.parts
+fn half_of_tokens(block: &BlockOfRows) -> Val<u32> {
+    (block_index_y() - block.first) % block.ctas
 }
 
 /// Addresses of the CTA's tiles.
@@ -209,9 +209,9 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     let tiles = tiles(operands, block, s);
     let inputs = s.convert();
     let input_bytes = s.stage_cols(layout.ty) / 32 * inputs.chunk_bytes();
-    let copy = |stage: &mut Producer, from| match block.parts {
+    let copy = |stage: &mut Producer, from| match block.ctas {
         1 => stage.copy(0, from, input_bytes, None),
-        _ => copy_part(stage, from, block, s),
+        _ => copy_half(stage, from, block, s),
     };
     let mut input = operands.x.byte_add(inputs.form_offset(layout.ty));
     input = input.byte_add(mul_wide(block_index(), inputs.chunks() * inputs.chunk_bytes()));
@@ -229,7 +229,7 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
             load_weights(&mut weight_stage, &tiles, column, block, s);
         }
         for _ in 0..layout.ty.block_cols() / s.stage_cols(layout.ty) {
-            input_stage.acquire(input_bytes / block.parts);
+            input_stage.acquire(input_bytes / block.ctas);
             copy(&mut input_stage, input);
             input_stage.commit();
             input_stage.advance();
@@ -240,11 +240,11 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
 }
 
 /// Copies the inputs of a part of the block of tokens, in the order of core matrices, from a stage's inputs of the whole block.
-fn copy_part(stage: &mut Producer, from: Ptr<Global, u8>, block: &BlockOfRows, s: &GemmShape) {
+fn copy_half(stage: &mut Producer, from: Ptr<Global, u8>, block: &BlockOfRows, s: &GemmShape) {
     let bytes = block.tokens(s) * 16;
-    let from = from.byte_add(part_of_tokens(block) * bytes);
+    let from = from.byte_add(half_of_tokens(block) * bytes);
     for matrix in 0..s.stage_cols(block.layouts[0].ty) / 8 {
-        stage.copy(matrix * bytes, from.byte_add(matrix * (block.parts * bytes)), bytes, None);
+        stage.copy(matrix * bytes, from.byte_add(matrix * (block.ctas * bytes)), bytes, None);
     }
 }
 

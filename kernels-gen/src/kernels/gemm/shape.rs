@@ -66,9 +66,9 @@ pub(super) struct BlockOfRows {
     /// Number of blocks.
     pub count: u32,
     /// Number of CTAs that divide a block of tokens: 1 or 2, which are consecutive along y.
-    pub parts: u32,
+    pub ctas: u32,
     /// Number of the matrix's blocks of rows before the first one.
-    pub before: u32,
+    pub row_blocks_before: u32,
     /// Layout of the matrix, or of gate and up.
     pub layouts: Vec<Layout>,
     /// Offset of each.
@@ -85,17 +85,17 @@ impl BlockOfRows {
 
     /// Number of indices along y of the grid.
     pub fn height(&self) -> u32 {
-        self.count * self.parts
+        self.count * self.ctas
     }
 
     /// Tokens of a warp.
     pub fn warp_tokens(&self, s: &GemmShape) -> u32 {
-        s.tiling.warp_tokens / self.parts
+        s.tiling.warp_tokens / self.ctas
     }
 
     /// Tokens of a CTA.
     pub fn tokens(&self, s: &GemmShape) -> u32 {
-        s.block_tokens() / self.parts
+        s.block_tokens() / self.ctas
     }
 
     /// Type of the weights of a warp's tile.
@@ -239,11 +239,11 @@ impl GemmShape {
         let count = |layout: &Layout| self.row_blocks(layout.rows);
         if self.product.is_gated() || self.tiling.halved > 0 {
             let whole = count(&layouts[0]) - self.tiling.halved;
-            let block = |first, count, parts| BlockOfRows {
+            let block = |first, count, ctas| BlockOfRows {
                 first,
                 count,
-                parts,
-                before: first,
+                ctas,
+                row_blocks_before: first,
                 layouts: layouts.clone(),
                 offsets: offsets.segments.clone(),
                 first_row: 0,
@@ -258,8 +258,8 @@ impl GemmShape {
             blocks.push(BlockOfRows {
                 first,
                 count,
-                parts: 1,
-                before: 0,
+                ctas: 1,
+                row_blocks_before: 0,
                 layouts: vec![layout],
                 offsets: vec![offset],
                 first_row,

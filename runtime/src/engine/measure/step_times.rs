@@ -23,11 +23,9 @@ pub enum StepRows {
         /// Positions in the cache before the step.
         depth: u32,
     },
-    /// The last tokens of the prompts of `sequences` sequences, in a first-token step.
+    /// The last token of a prompt, in a first-token step.
     FirstToken {
-        /// Number of sequences.
-        sequences: u32,
-        /// Positions in each sequence's cache before the last token.
+        /// Positions in the cache before the token.
         depth: u32,
     },
 }
@@ -36,8 +34,9 @@ impl StepRows {
     /// Number of rows that exist: tokens that the step processes.
     pub fn count(self) -> u32 {
         match self {
-            StepRows::Decode { sequences, .. } | StepRows::FirstToken { sequences, .. } => sequences,
+            StepRows::Decode { sequences, .. } => sequences,
             StepRows::Prompt { tokens, .. } => tokens,
+            StepRows::FirstToken { .. } => 1,
         }
     }
 
@@ -46,7 +45,7 @@ impl StepRows {
         match self {
             StepRows::Decode { depth, .. }
             | StepRows::Prompt { depth, .. }
-            | StepRows::FirstToken { depth, .. } => depth,
+            | StepRows::FirstToken { depth } => depth,
         }
     }
 }
@@ -80,7 +79,7 @@ impl Engine {
             depth += tokens;
         }
         if !steps.is_empty() {
-            steps.push(StepRows::FirstToken { sequences: 1, depth: length - 1 });
+            steps.push(StepRows::FirstToken { depth: length - 1 });
         }
         steps
     }
@@ -112,7 +111,8 @@ impl Engine {
                 None => (sequences == 1).then_some(Which::OneRow),
             },
             StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens).map(Which::Other),
-            StepRows::FirstToken { sequences, .. } => self.first_token_step_for(sequences).map(Which::Other),
+            // As one sequence's, which multiplies integers.
+            StepRows::FirstToken { .. } => self.step_for(StepKind::FirstToken, 1).map(Which::Other),
         };
         found.ok_or(EngineError::NoStep { rows: rows.count() })
     }
@@ -162,14 +162,13 @@ impl Engine {
                 let row = |position| Row { position, prompt: depth + tokens, ..Row::default() };
                 self.write_prompt_rows((depth..depth + tokens).map(|at| Some(row(at))).collect(), size)?;
             }
-            StepRows::FirstToken { sequences, .. } => {
+            StepRows::FirstToken { .. } => {
                 let residual = self.plan.buffer(BufferName::PromptResidual);
-                let residual = residual.ok_or(EngineError::NoStep { rows: sequences })?;
+                let residual = residual.ok_or(EngineError::NoStep { rows: 1 })?;
                 let (to, bytes) = (self.buffers.addresses()[residual], self.plan.buffers[residual].bytes);
                 // As f32, 0x3C3C3C3C is 0.011.
                 self.keep(self.device.fill(to, bytes, 0x3C))?;
-                let row = |slot| Row { source: slot, ..self.row(slot, depth, depth + 1, false) };
-                self.write_rows((0..sequences).map(row), size)?;
+                self.write_rows([self.row(0, depth, depth + 1, false)].into_iter(), size)?;
             }
         }
         Ok(step)
@@ -181,7 +180,8 @@ impl Engine {
         let vocab = self.plan.shape.dimensions.vocab;
         let stride = u64::from(self.plan.params.slot_tokens());
         let (slots, count) = match rows {
-            StepRows::Decode { sequences, .. } | StepRows::FirstToken { sequences, .. } => (sequences, 1),
+            StepRows::Decode { sequences, .. } => (sequences, 1),
+            StepRows::FirstToken { .. } => (1, 1),
             StepRows::Prompt { tokens, .. } => (1, tokens),
         };
         for slot in 0..slots {
