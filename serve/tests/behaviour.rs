@@ -169,7 +169,7 @@ fn a_request_ends_when_its_time_is_over() {
 #[test]
 fn a_waiting_stream_gets_comments() {
     let server = start(Options { keep_alive: Duration::from_millis(20), ..options() }, &Sizes::default());
-    server.pace.allow(1);
+    server.pace.allow(0);
     let mut stream = server.stream(COMPLETIONS, LONG);
     assert_eq!(stream.line().as_deref(), Some(": keep-alive"));
     server.pace.open();

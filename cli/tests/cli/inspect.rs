@@ -95,7 +95,7 @@ fn inspect_shows_steps_of_several_rows() {
     }
     // The last layer and the head.
     let first_token = stats(&["--first-token", "--rows", "3"]);
-    let launches = |stats: &Value| sum(stats, "launches", "ffn_down");
+    let launches = |stats: &Value| sum(stats, "launches", "ffn_gate_up");
     assert_eq!((launches(&first_token), launches(&one)), (1, 4));
     assert_eq!((&first_token[0]["step"], &first_token[0]["rows"]), (&"first_token".into(), &4.into()));
     let text = output(&["inspect", &model, "--first-token", "--stage", "plan"]);
