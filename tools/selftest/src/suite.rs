@@ -256,6 +256,7 @@ fn many_tokens() -> Vec<KernelSpec> {
     add(130, 512, &[(Q4_K, 250), (Q6_K, 70)], normed, Output::Store, three);
     let halved = Tiling { warp_tokens: 32, halved: 1, ..tilings[4] };
     add(60, 160, &[(Q8_0, 150)], Input::Plain, Output::Residual, halved);
+    let halved = Tiling { halved: 2, ..halved };
     add(128, 160, &[(Q8_0, 150)], Input::Plain, Output::Residual, halved);
     specs
 }

@@ -164,7 +164,7 @@ fn first_token(block: &BlockOfRows, s: &GemmShape) -> Val<u32> {
     if block.ctas == 1 { of_block } else { of_block + half_of_tokens(block) * block.tokens(s) }
 }
 
-/// Index of the CTA among those that divide its block of tokens.
+/// Index of the half of its block of tokens that the CTA has.
 #[device]
 fn half_of_tokens(block: &BlockOfRows) -> Val<u32> {
     (block_index_y() - block.first) % block.ctas
@@ -239,7 +239,7 @@ fn load(operands: &Operands, rings: Rings, block: &BlockOfRows, s: &GemmShape) {
     }
 }
 
-/// Copies the inputs of a part of the block of tokens, in the order of core matrices, from a stage's inputs of the whole block.
+/// Copies the inputs of the CTA's half of the block of tokens, in the order of core matrices, from a stage's inputs of the block.
 fn copy_half(stage: &mut Producer, from: Ptr<Global, u8>, block: &BlockOfRows, s: &GemmShape) {
     let bytes = block.tokens(s) * 16;
     let from = from.byte_add(half_of_tokens(block) * bytes);
