@@ -40,8 +40,6 @@ impl DeferredArrival {
 pub(crate) struct GroupedCopies {
     /// Copies in flight.
     pub(crate) in_flight: Vec<AsyncCopy>,
-    /// Bulk copies that have read their sources, and whose writes nothing has waited for; only if races are checked.
-    pub(crate) read: Vec<AsyncCopy>,
     /// Number of copies issued so far.
     pub(crate) issued: u64,
     /// Number of groups that each lane has committed; also the number of the lane's open group, counted from 0.
@@ -54,15 +52,6 @@ impl GroupedCopies {
         let signal = Signal::Group(self.committed[copy.lanes.trailing_zeros() as usize]);
         self.in_flight.push(AsyncCopy { sequence: self.issued, signal, ..copy });
         self.issued += 1;
-    }
-
-    /// Removes the copies from `read` that are in groups numbered below the limit of their lane.
-    pub(crate) fn take_written(&mut self, limits: &[u32; LANES]) -> Vec<AsyncCopy> {
-        let is_below = |copy: &mut AsyncCopy| match copy.signal {
-            Signal::Group(group) => group < limits[copy.lanes.trailing_zeros() as usize % LANES],
-            Signal::Mbarrier(_) => false,
-        };
-        self.read.extract_if(.., is_below).collect()
     }
 
     /// Completes the parts of each copy that belong to the lanes of the mask returned by `done`.

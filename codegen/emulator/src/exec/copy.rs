@@ -166,7 +166,7 @@ fn wait_group(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if cx.cluster.races.is_some() {
         match i.imm & READ {
             0 => races::complete_groups(cx, bulk, &limits),
-            _ => races::complete_reads(cx),
+            _ => races::complete_reads(cx, &limits),
         }
     }
     Flow::Next

@@ -316,8 +316,9 @@ fn cluster_barrier_lanes(cx: &ExecutionContext<'_>) -> u32 {
 /// Checks a bulk copy that `lane` issues; returns false if a check reports a finding.
 pub(crate) fn issue_bulk(cx: &mut ExecutionContext<'_>, lane: usize, copy: &BulkCopy) -> bool {
     let accessor = accessor(cx, 1 << lane);
+    let group = cx.cluster.asynchronous.groups(cx.warp.index, true).committed[lane];
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
-    match races.issue_bulk(accessor, copy) {
+    match races.issue_bulk(accessor, group, copy) {
         Ok(()) => cx.cluster.read_only.is_none() || read_only::issue_bulk(cx, lane, copy),
         Err(conflict) => {
             report::bulk_copy(cx, lane as u32, conflict, copy);
@@ -380,22 +381,20 @@ pub(crate) fn complete_copies(cx: &mut ExecutionContext<'_>, mbarrier: Option<u6
 }
 
 /// Passes to the detector that lanes of the current warp have waited for copies in groups below `limits`: copies that completed
-/// since the last call, and bulk copies that had only read their sources.
+/// since the last call, and for bulk copies the writes of global memory.
 pub(crate) fn complete_groups(cx: &mut ExecutionContext<'_>, bulk: bool, limits: &[u32; LANES]) {
     complete_copies(cx, None);
-    let written = cx.cluster.asynchronous.groups(cx.warp.index, bulk).take_written(limits);
-    if let Some(races) = cx.cluster.races.as_deref_mut() {
-        written.iter().for_each(|copy| races.complete_write(copy));
+    if bulk && let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.complete_writes(cx.warp.index, limits);
     }
 }
 
-/// Passes to the detector the bulk copies of the current warp that have read their sources since the last call.
-pub(crate) fn complete_reads(cx: &mut ExecutionContext<'_>) {
+/// Passes to the detector that lanes of the current warp have waited, with `.read`, for bulk copies in groups below `limits`.
+pub(crate) fn complete_reads(cx: &mut ExecutionContext<'_>, limits: &[u32; LANES]) {
     let read = std::mem::take(&mut cx.cluster.completed);
     if let Some(races) = cx.cluster.races.as_deref_mut() {
-        races.complete_reads(&read);
+        races.complete_reads(&read, cx.warp.index, limits);
     }
-    cx.cluster.asynchronous.groups(cx.warp.index, true).read.extend(read);
 }
 
 /// Ends a cluster and checks its accesses for conflicts with other clusters. The error is a warp's index and its fault.

@@ -263,6 +263,54 @@ fn a_wait_for_the_reads_of_bulk_copies_is_no_wait_for_their_writes() {
     assert_eq!(finding(&body(&two(16))).kind, FindingKind::Race);
 }
 
+/// Reductions into the same bytes by one instruction, of which the last is awaited or not.
+#[test]
+fn reductions_whose_sources_have_been_read_are_in_flight_until_the_last_is_awaited() {
+    let body = |wait: &str| {
+        format!(
+            ".shared .align 16 .b32 tile[4];
+            mov.u32 %r0, 1; mov.u32 %r2, 0; st.shared.v4.u32 [tile], {{%r0, %r0, %r0, %r0}}; fence.proxy.async.shared::cta;
+            LOOP: cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%data], [tile], 16;
+            cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;
+            add.u32 %r2, %r2, 1; setp.lt.u32 %p, %r2, 5; @%p bra LOOP;
+            {wait}
+            ld.global.u32 %r1, [%data+4]; st.global.u32 [%data+64], %r1;"
+        )
+    };
+    let outcome = |wait: &str| {
+        let mut data = words(32, 0);
+        launch(&kernel("", &body(wait)), THREAD, &mut data).map(|_| data[16]).map_err(|finding| finding.kind)
+    };
+    assert_eq!(outcome("cp.async.bulk.wait_group 0;"), Ok(5));
+    assert_eq!(outcome("cp.async.bulk.wait_group 1;"), Err(FindingKind::Race));
+    assert_eq!(outcome(""), Err(FindingKind::Race));
+    // Another reduction may add to the same bytes, an atomic operation too.
+    assert_eq!(outcome("red.global.add.u32 [%data+4], 1; cp.async.bulk.wait_group 0;"), Ok(6));
+}
+
+/// Each lane stores 16 bytes by a bulk copy; only some lanes wait for their writes.
+#[test]
+fn lanes_wait_for_their_own_bulk_copies() {
+    let body = |reader: u32| {
+        format!(
+            ".shared .align 16 .b32 tile[128];
+            mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 16, %r1; mad.wide.u32 %x0, %r0, 16, %data;
+            st.shared.v4.u32 [%r1], {{%r0, %r0, %r0, %r0}}; fence.proxy.async.shared::cta;
+            cp.async.bulk.global.shared::cta.bulk_group [%x0], [%r1], 16;
+            cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;
+            setp.lt.u32 %p, %r0, 16; @%p cp.async.bulk.wait_group 0;
+            setp.eq.u32 %q, %r0, {reader}; @%q ld.global.u32 %r2, [%x0+4];"
+        )
+    };
+    let outcome = |reader: u32| {
+        launch(&kernel("", &body(reader)), LaunchConfig::linear(1, 32), &mut words(128, 0))
+            .map(drop)
+            .map_err(|finding| finding.kind)
+    };
+    assert_eq!(outcome(3), Ok(()));
+    assert_eq!(outcome(20), Err(FindingKind::Race));
+}
+
 /// A CTA stores 16 bytes by a bulk copy and releases a flag; another CTA acquires it and loads the bytes.
 #[test]
 fn other_ctas_see_the_writes_of_bulk_copies_after_a_whole_wait() {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::copy_targets::CopyTargets;
+use super::ranges::{Ranges, overlap};
 use super::shadow::Conflict;
 use super::stamp::{COPY, GRANULE, Stamp};
 use super::sync::SyncState;
@@ -39,41 +41,22 @@ impl CopySource {
     }
 }
 
-/// A range of global memory that a bulk copy in flight writes.
-pub(super) struct CopyTarget {
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-    /// Stamp of the copy's issue.
-    pub(super) issued: Stamp,
-    /// Address of the source in shared memory.
-    pub(super) shared: u64,
-    /// Whether the copy is a reduction, each of whose elements is updated atomically.
-    pub(super) is_atomic: bool,
-    /// Whether the source has been read, by a wait with `.read`. The write is still in flight.
-    pub(super) is_read: bool,
-    /// The parts of the range that are copied, if not all of it is.
-    pub(super) parts: Option<Arc<[(u64, u64)]>>,
-}
-
-impl CopyTarget {
-    /// Whether a copy of one lane to global memory writes this range.
-    pub(super) fn is_of(&self, copy: &AsyncCopy) -> bool {
-        (self.issued.warp(), self.issued.pc as usize, self.shared) == (copy.warp, copy.pc, copy.shared)
-            && copy.lanes >> self.issued.lane() & 1 != 0
-    }
-}
-
 /// Ranges of global memory that copies of a cluster read and write.
 #[derive(Default)]
 pub(super) struct CopiesInFlight {
     pub(super) sources: Vec<CopySource>,
-    pub(super) targets: Vec<CopyTarget>,
+    pub(super) targets: CopyTargets,
 }
 
 impl CopiesInFlight {
     /// Whether an access of global memory may conflict with a copy.
     pub(super) fn may_conflict(&self, access: Access) -> bool {
         !self.targets.is_empty() || access != Access::Load && !self.sources.is_empty()
+    }
+
+    /// Whether an access of a range of global memory may conflict with a copy.
+    pub(super) fn may_conflict_in(&self, access: Access, range: (u64, u64)) -> bool {
+        self.targets.may_overlap(range) || access != Access::Load && !self.sources.is_empty()
     }
 
     /// Whether a bulk copy to global memory is the same as one that an instruction of the warp has issued for another lane, and that
@@ -84,9 +67,10 @@ impl CopiesInFlight {
         else {
             return false;
         };
-        self.targets.iter().any(|target| {
+        let ranges = copy.ranges((Space::Global, to));
+        let Some(&(first, _)) = ranges.as_slice().first() else { return false };
+        self.targets.has_unread(first, |target| {
             (target.issued.warp(), target.issued.pc, target.shared) == (warp, pc, from)
-                && !target.is_read
                 && copy.span(to) == Some((target.address, target.bytes))
                 && copy.parts == target.parts
         })
@@ -109,13 +93,8 @@ impl CopiesInFlight {
             let stamp = Stamp { origin: issued.origin | COPY, ..issued };
             Conflict { stamp, writes, address: range.0 / GRANULE * GRANULE, lane }
         };
-        let is_met = |target: &&CopyTarget| {
-            !(target.is_atomic && access == Access::Atomic)
-                && meets(range, (target.address, target.bytes), target.parts.as_deref())
-        };
-        let target = self.targets.iter().find(is_met);
-        if let Some(target) = target {
-            return Some(conflict(target.issued, true));
+        if let Some(issued) = self.targets.find_conflict(range, access == Access::Atomic) {
+            return Some(conflict(issued, true));
         }
         if access == Access::Load {
             return None;
@@ -135,16 +114,12 @@ impl CopiesInFlight {
             })
         };
         let is_early = |source: &&CopySource| {
-            meets(range, (source.address, source.bytes), source.parts.as_deref())
+            overlap(range, (source.address, source.bytes))
+                && source.parts.as_ref().is_none_or(|parts| parts.iter().any(|&part| overlap(range, part)))
                 && !source.completed.is_some_and(|completed| happened_before(source, completed))
         };
         self.sources.iter().find(is_early).map(|source| conflict(source.issued, false))
     }
-}
-
-/// Whether two ranges (address and size in bytes) have a byte in common.
-fn overlap((a, a_bytes): (u64, u64), (b, b_bytes): (u64, u64)) -> bool {
-    a < b + b_bytes && b < a + a_bytes
 }
 
 /// A bulk copy or asynchronous store of a lane.
@@ -183,24 +158,4 @@ impl BulkCopy {
         let end = parts.iter().map(|&(start, bytes)| start + bytes).max()?;
         Some((start, end - start))
     }
-}
-
-/// Ranges of memory: address and size.
-pub(super) enum Ranges<'a> {
-    One((u64, u64)),
-    Parts(&'a [(u64, u64)]),
-}
-
-impl Ranges<'_> {
-    pub(super) fn as_slice(&self) -> &[(u64, u64)] {
-        match self {
-            Ranges::One(range) => std::slice::from_ref(range),
-            Ranges::Parts(parts) => parts,
-        }
-    }
-}
-
-/// Whether a range meets a copy's span and, if the copy has parts, one of these.
-fn meets(range: (u64, u64), span: (u64, u64), parts: Option<&[(u64, u64)]>) -> bool {
-    overlap(range, span) && parts.is_none_or(|parts| parts.iter().any(|&part| overlap(range, part)))
 }

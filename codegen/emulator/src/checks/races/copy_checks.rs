@@ -3,15 +3,17 @@
 //! A copy accesses its source and target from its issue until its completion. The completion of a copy that signals an
 //! mbarrier is part of the mbarrier's phase: the completion happened before all accesses that follow a wait for the
 //! phase. A `cp.async` that several deferred arrivals wait for completes with one of them; the phases of the others'
-//! mbarriers also happen after the completion. The accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the
-//! wait.
+//! mbarriers also happen after the completion. The accesses of a grouped copy are attributed to the thread that waited
+//! for the group, at the time of the wait.
 
-use super::copies::{BulkCopy, CopySource, CopyTarget, Ranges};
+use super::copies::{BulkCopy, CopySource};
+use super::copy_targets::CopyTarget;
 use super::detector::{Accessor, RaceDetector};
 use super::lane_map::{LaneMap, LaneMapKind};
 use super::line_access::{LineAccess, lines_of};
 use super::pages::{BLOCKS, PAGE};
 use super::race::{EarlierAccess, Race};
+use super::ranges::Ranges;
 use super::shadow::LastOrdered;
 use super::stamp::{COPY, IN_ASYNC_PROXY, STRONG_IN_CLUSTER, STRONG_IN_GRID, Stamp};
 use super::unit::{BLOCK, Unit};
@@ -46,8 +48,13 @@ pub(crate) struct CopyRace {
 }
 
 impl RaceDetector {
-    /// Checks a bulk copy that a lane issues, and records the copy as in flight.
-    pub(crate) fn issue_bulk(&mut self, accessor: Accessor, copy: &BulkCopy) -> Result<(), BulkCopyConflict> {
+    /// Checks a bulk copy that a lane issues, and records the copy as in flight. `group` is the number of the lane's open group.
+    pub(crate) fn issue_bulk(
+        &mut self,
+        accessor: Accessor,
+        group: u32,
+        copy: &BulkCopy,
+    ) -> Result<(), BulkCopyConflict> {
         let Accessor { warp, lanes, pc, .. } = accessor;
         if self.copies.is_repeated(warp, pc, copy) {
             return Ok(());
@@ -74,12 +81,12 @@ impl RaceDetector {
                     address,
                     bytes,
                     issued,
+                    group,
                     shared,
                     is_atomic: copy.is_atomic,
-                    is_read: false,
                     parts: parts(),
                 });
-                self.copies.targets.extend(target);
+                target.into_iter().for_each(|target| self.copies.targets.add(target));
             }
             _ => {}
         }
@@ -165,10 +172,7 @@ impl RaceDetector {
                     let stamp = Stamp { origin: stamp.origin | strength, ..stamp };
                     self.record_copy_write(copy.shared, copy.bytes as u64, stamp);
                 }
-                false => {
-                    self.record_grouped_copy(copy);
-                    self.complete_write(copy);
-                }
+                false => self.record_grouped_copy(copy),
             }
         }
     }
@@ -297,29 +301,29 @@ impl RaceDetector {
         self.record(accessor, Space::Shared, copy.into_shared);
     }
 
-    /// Records the write of a bulk copy to global memory whose thread has waited for it.
-    pub(crate) fn complete_write(&mut self, copy: &AsyncCopy) {
-        if let Some(index) = self.copies.targets.iter().position(|target| target.is_of(copy)) {
-            let target = self.copies.targets.remove(index);
-            self.record_target(&target);
+    /// Records the writes to global memory by bulk copies for which lanes of a warp have waited: those in groups below the limit
+    /// of the lane.
+    pub(crate) fn complete_writes(&mut self, warp: usize, limits: &[u32; LANES]) {
+        for (lane, &limit) in limits.iter().enumerate().filter(|(_, limit)| **limit != 0) {
+            for target in self.copies.targets.take_written(warp * LANES + lane, limit) {
+                self.record_target(&target);
+            }
         }
     }
 
-    /// Records that a thread has waited, with `.read`, for bulk copies to global memory: the copies have read their sources.
-    pub(crate) fn complete_reads(&mut self, copies: &[AsyncCopy]) {
-        for copy in copies {
-            self.record_grouped_copy(copy);
-            let mut targets = self.copies.targets.iter_mut();
-            if let Some(target) = targets.find(|target| !target.is_read && target.is_of(copy)) {
-                target.is_read = true;
-            }
+    /// Records that lanes of a warp have waited, with `.read`, for bulk copies in groups below the limit of the lane: the copies
+    /// have read their sources. `copies` are those that no wait has covered before.
+    pub(crate) fn complete_reads(&mut self, copies: &[AsyncCopy], warp: usize, limits: &[u32; LANES]) {
+        copies.iter().for_each(|copy| self.record_grouped_copy(copy));
+        for (lane, &limit) in limits.iter().enumerate().filter(|(_, limit)| **limit != 0) {
+            self.copies.targets.mark_read(warp * LANES + lane, limit);
         }
     }
 
     /// Records the writes to global memory that nothing has waited for, at the end of the cluster: nothing in the launch is
     /// ordered after them.
     pub(super) fn record_unawaited_writes(&mut self) {
-        for target in std::mem::take(&mut self.copies.targets) {
+        for target in self.copies.targets.take_all() {
             self.record_target(&target);
         }
     }
@@ -332,8 +336,7 @@ impl RaceDetector {
             strength: IN_ASYNC_PROXY | strong,
             ..Accessor::new(warp, lanes, target.issued.pc as usize)
         };
-        let whole = [(target.address, target.bytes)];
-        for &(address, bytes) in target.parts.as_deref().unwrap_or(&whole) {
+        for &(address, bytes) in target.ranges().as_slice() {
             self.lines.set_range(lanes, address, bytes);
             self.locate_lines(Space::Global);
             self.record(accessor, Space::Global, true);

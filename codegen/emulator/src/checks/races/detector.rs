@@ -379,7 +379,13 @@ impl RaceDetector {
         addresses: &[u64; LANES],
         bytes: u64,
     ) -> Option<Conflict> {
-        lanes_of(accessor.lanes).find_map(|lane| {
+        let lanes = || lanes_of(accessor.lanes);
+        let first = lanes().map(|lane| addresses[lane]).min()?;
+        let last = lanes().map(|lane| addresses[lane]).max()?;
+        if !self.copies.may_conflict_in(access, (first, last - first + bytes)) {
+            return None;
+        }
+        lanes().find_map(|lane| {
             let thread = (accessor.warp, lane as u32);
             self.copies.find_conflict(&self.sync, thread, access, (addresses[lane], bytes))
         })
