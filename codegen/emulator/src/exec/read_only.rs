@@ -6,9 +6,10 @@ use crate::checks::read_only::{AccessedBy, ReadOnlyConflict};
 use crate::code::access::{Access, FLAG_NON_COHERENT};
 use crate::context::cluster::ClusterState;
 use crate::context::fault::Fault;
-use crate::context::{ExecutionContext, Launch};
+use crate::context::warp::Warp;
+use crate::context::{ExecutionContext, Launch, Worker};
 use crate::finding::{FindingKind, Space};
-use crate::lanes::{LANES, lanes_of};
+use crate::lanes::LANES;
 
 /// Checks and records an access by an instruction with these flags; returns false if a check reports a finding.
 #[cold]
@@ -18,8 +19,13 @@ pub(super) fn access(cx: &mut ExecutionContext<'_>, flags: u32, what: &MemoryAcc
     if what.space != Space::Global || !writes && !is_non_coherent {
         return true;
     }
-    let addresses = what.addresses.to_array(what.bytes);
-    lanes_of(cx.active).all(|lane| record(cx, lane, (addresses[lane], what.bytes), writes))
+    let Some(accesses) = &mut cx.cluster.read_only else { return true };
+    let thread = threads_of((cx.cluster.index, cx.warp));
+    report(
+        cx.launch,
+        cx.worker,
+        accesses.record_lanes(cx.active, (&what.addresses, what.bytes), writes, thread),
+    )
 }
 
 /// Checks and records the write of a bulk copy to global memory; returns false if a check reports a finding.
@@ -28,16 +34,23 @@ pub(super) fn issue_bulk(cx: &mut ExecutionContext<'_>, lane: usize, copy: &Bulk
     if copy.target.0 != Space::Global {
         return true;
     }
-    copy.target_ranges().iter().all(|&range| record(cx, lane, range, true))
+    let Some(accesses) = &mut cx.cluster.read_only else { return true };
+    let by = threads_of((cx.cluster.index, cx.warp))(lane);
+    let ranges = copy.target_ranges();
+    let conflict = ranges.iter().find_map(|&range| accesses.record(range, true, |_| by));
+    report(cx.launch, cx.worker, conflict)
 }
 
-/// Checks and records an access of a range by a lane.
-fn record(cx: &mut ExecutionContext<'_>, lane: usize, range: (u64, u64), writes: bool) -> bool {
-    let thread = (cx.warp.index * LANES + lane) as u32;
-    let by = AccessedBy { cluster: cx.cluster.index, thread, pc: cx.warp.pc as u32 };
-    let Some(accesses) = &mut cx.cluster.read_only else { return true };
-    let Some(conflict) = accesses.record(range, writes, by) else { return true };
-    cx.worker.fault = Some(Box::new(fault(cx.launch, conflict)));
+/// The access of a lane by the current instruction of its warp.
+fn threads_of((cluster, warp): (u64, &Warp)) -> impl Fn(usize) -> AccessedBy {
+    let (first, pc) = (warp.index * LANES, warp.pc as u32);
+    move |lane| AccessedBy { cluster, thread: (first + lane) as u32, pc }
+}
+
+/// Sets the fault of a conflict; returns false if there is one.
+fn report(launch: &Launch<'_>, worker: &mut Worker, conflict: Option<ReadOnlyConflict>) -> bool {
+    let Some(conflict) = conflict else { return true };
+    worker.fault = Some(Box::new(fault(launch, conflict)));
     false
 }
 

@@ -44,6 +44,7 @@ pub(crate) use copy_checks::{BulkCopyConflict, CopyRace};
 pub(crate) use detector::{Accessor, LaneAddresses, MemoryAccess, RaceDetector};
 pub(crate) use fence_op::FenceOp;
 pub(crate) use grid::GridDetector;
+pub(crate) use pages::PageMap;
 pub(crate) use peer_checks::LatePeerAccess;
 pub(crate) use race::{ClusterRace, EarlierAccess, Race};
 pub(crate) use strong::LocationLock;

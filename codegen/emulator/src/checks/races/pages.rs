@@ -10,12 +10,12 @@ pub(super) const PAGE: u64 = 4096;
 /// Number of blocks per page.
 pub(super) const BLOCKS: u64 = PAGE / BLOCK;
 
-/// A table by page number. The emulator chooses the addresses, so the hash need not resist an attacker.
-pub(super) type PageMap<T> = HashMap<u64, T, BuildHasherDefault<PageHasher>>;
+/// A table by the number of a page or block. The emulator chooses the addresses, so the hash need not resist an attacker.
+pub(crate) type PageMap<T> = HashMap<u64, T, BuildHasherDefault<PageHasher>>;
 
 /// A fast hash of one number.
 #[derive(Default)]
-pub(super) struct PageHasher(u64);
+pub(crate) struct PageHasher(u64);
 
 impl Hasher for PageHasher {
     fn finish(&self) -> u64 {
