@@ -6,12 +6,13 @@
 //! then on no two groups share a reconvergence point: groups run in turn, and join only at instructions that their lanes
 //! must execute together. Within a group, branches diverge and reconverge as before.
 //!
-//! Lanes that wait at an instruction with a member mask may also meet lanes that wait at the reconvergence point of a branch, at
-//! a later instruction. So a warp is scheduled independently before the wait becomes a finding. It is a finding if a member
-//! exits before it has executed the instruction, or if the warp deadlocks ([`Warp::unmet_by`]).
+//! Lanes may also wait at an instruction with a member mask for lanes that are at the reconvergence point of a branch, and
+//! that execute a later instruction of the same kind. So a warp is scheduled independently before such a wait becomes a
+//! finding. It is a finding if a lane exits while others wait for it, or if the warp deadlocks
+//! ([`Warp::fault_of_wait_for`]).
 
 use super::fault::{Fault, Missing};
-use super::warp::{Group, LaneWait, NEVER, Unmet, Waited, Warp};
+use super::warp::{Group, LaneWait, MemberWait, NEVER, Waited, Warp};
 
 impl Warp {
     /// Called by the current lanes at an instruction with a member mask, if [`Warp::wait_for_lanes`] cannot help in a warp that
@@ -21,31 +22,31 @@ impl Warp {
             return Waited::No;
         }
         self.turn_over = false;
-        self.awaits_members = true;
+        self.waits_for_members = true;
         self.wait_for_lanes(missing)
     }
 
     /// Records that the lanes of `lanes` wait at an instruction with a member mask. `fault` is the finding if the lanes of
     /// `missing` never execute the instruction.
-    pub(crate) fn record_unmet(&mut self, lanes: u32, missing: u32, fault: Box<Fault>) {
-        if !self.awaits_members {
+    pub(crate) fn record_member_wait(&mut self, lanes: u32, missing: u32, fault: Box<Fault>) {
+        if !self.waits_for_members {
             return;
         }
-        let unmet = Unmet { lanes, missing, fault };
-        match self.unmet.iter_mut().find(|known| known.lanes & lanes != 0) {
-            Some(known) => *known = unmet,
-            None => self.unmet.push(unmet),
+        let wait = MemberWait { lanes, missing, fault };
+        match self.member_waits.iter_mut().find(|known| known.lanes & lanes != 0) {
+            Some(known) => *known = wait,
+            None => self.member_waits.push(wait),
         }
     }
 
-    /// Forgets waits of lanes that no longer wait.
-    pub(super) fn forget_unmet(&mut self, lanes: u32) {
-        self.unmet.retain(|unmet| unmet.lanes & lanes == 0);
+    /// Removes the recorded waits of lanes that no longer wait for members.
+    pub(super) fn forget_member_waits(&mut self, lanes: u32) {
+        self.member_waits.retain(|wait| wait.lanes & lanes == 0);
     }
 
-    /// The finding if lanes of `lanes` end, and others wait for them at an instruction with a member mask.
-    pub(crate) fn unmet_by(&self, lanes: u32) -> Option<Box<Fault>> {
-        self.unmet.iter().find(|unmet| unmet.missing & lanes != 0).map(|unmet| unmet.fault.clone())
+    /// The finding of a wait for members among `lanes`, which exit or cannot run any more; `None` if no lane waits for them.
+    pub(crate) fn fault_of_wait_for(&self, lanes: u32) -> Option<Box<Fault>> {
+        self.member_waits.iter().find(|wait| wait.missing & lanes != 0).map(|wait| wait.fault.clone())
     }
 
     /// Schedules the warp's groups independently from now on, if the warp has diverged. Returns whether this call
@@ -107,7 +108,7 @@ impl Warp {
         });
         self.lane_wait = None;
         if self.mask != before {
-            self.forget_unmet(self.mask);
+            self.forget_member_waits(self.mask);
             return Waited::Joined;
         }
         self.lane_wait = Some(LaneWait { pc, lane: before.trailing_zeros(), missing: missing.lanes });

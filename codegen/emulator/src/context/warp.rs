@@ -41,9 +41,11 @@ pub(crate) struct LaneWait {
     pub(super) missing: u32,
 }
 
-/// Lanes that wait for others at an instruction with a member mask.
-pub(super) struct Unmet {
+/// A wait for other members at an instruction with a member mask.
+pub(super) struct MemberWait {
+    /// The lanes that wait.
     pub(super) lanes: u32,
+    /// The members that they wait for.
     pub(super) missing: u32,
     /// The finding if the missing lanes never execute the instruction.
     pub(super) fault: Box<Fault>,
@@ -119,10 +121,10 @@ pub(crate) struct Warp {
     pub(crate) independent: bool,
     /// The groups that are not running, the next one first. Their lanes have not exited.
     pub(super) groups: VecDeque<Group>,
-    /// Whether a wait for members of an instruction has made the groups independent: no member may exit during a wait.
-    pub(super) awaits_members: bool,
-    /// Waits for members since then.
-    pub(super) unmet: Vec<Unmet>,
+    /// Whether a wait for members has made the groups independent; then no lane may exit while others wait for it.
+    pub(super) waits_for_members: bool,
+    /// Current waits for members, if `waits_for_members`.
+    pub(super) member_waits: Vec<MemberWait>,
     /// Whether the turn of the current group is over: the warp continues with the next group.
     pub(super) turn_over: bool,
     /// The last wait of a group for other lanes of the warp.
@@ -163,8 +165,8 @@ impl Warp {
             stack: Vec::new(),
             independent: false,
             groups: VecDeque::new(),
-            awaits_members: false,
-            unmet: Vec::new(),
+            waits_for_members: false,
+            member_waits: Vec::new(),
             turn_over: false,
             lane_wait: None,
             waiting: false,
@@ -191,9 +193,9 @@ impl Warp {
         self.reconvergence = NEVER;
         self.stack.clear();
         self.groups.clear();
-        self.unmet.clear();
+        self.member_waits.clear();
         (self.independent, self.turn_over, self.lane_wait) = (false, false, None);
-        self.awaits_members = false;
+        self.waits_for_members = false;
         self.waiting = false;
         self.stalled = None;
         self.polled = None;
@@ -328,7 +330,7 @@ impl Warp {
     /// Lets waiting lanes that are among `lanes` continue after the instruction at which they wait.
     pub(crate) fn advance_waiting(&mut self, lanes: u32) {
         self.lane_wait = None;
-        self.forget_unmet(lanes);
+        self.forget_member_waits(lanes);
         let live = self.live;
         for side in self.stack.iter_mut().filter(|side| side.waits && side.mask & live & lanes != 0) {
             (side.pc, side.waits) = (side.pc + 1, false);

@@ -20,7 +20,7 @@ fn branch(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 fn exit(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
-    if let Some(fault) = cx.warp.unmet_by(cx.active) {
+    if let Some(fault) = cx.warp.fault_of_wait_for(cx.active) {
         cx.worker.fault = Some(fault);
         return Flow::Fault;
     }

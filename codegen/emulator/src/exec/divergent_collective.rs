@@ -1,11 +1,11 @@
-//! Execution of an instruction with a member mask by members that are at different places of the program.
+//! Execution of an instruction with a member mask by a diverged warp, whose members are at different instructions.
 //!
 //! Since sm_70, `shfl.sync`, `vote.sync`, `match.sync`, `redux.sync`, `elect.sync` and `bar.warp.sync` wait until all members
 //! that have not exited have executed an instruction of the same opcode with the same qualifiers and the same member mask. It
 //! need not be one instruction of the text: each side of a branch may have its own, with operands of its own.
 //!
-//! Lanes that come first wait ([`Warp::waiting`](crate::context::warp::Warp::waiting)). The lanes that come last execute
-//! the instruction for all of them here.
+//! The lanes that reach their instruction first wait ([`Warp::waiting`](crate::context::warp::Warp::waiting)). The lanes
+//! that reach theirs last call [`execute_together`], which executes the instruction for all members.
 
 use super::collective::{
     BALLOT, MATCH_64, MATCH_ALL, MEMBERS, P, REDUCTIONS, equal_lanes, from_inactive, sources, verdict,
@@ -19,13 +19,13 @@ use crate::context::uninitialised::mask_of;
 use crate::context::{ExecutionContext, Flow, Inst};
 use crate::lanes::{LANES, Pod, lanes_of};
 
-/// Lanes that execute one instruction.
-struct Party<'i> {
+/// Members that are at the same instruction.
+struct Participant<'i> {
     inst: &'i Inst,
     pc: usize,
     /// The lanes that execute the instruction.
     active: u32,
-    /// The lanes that are at the instruction, of which the guard holds in those of `active`.
+    /// All lanes at the instruction; the guard holds in those of `active`.
     lanes: u32,
 }
 
@@ -39,16 +39,16 @@ struct Results {
     uninitialised: [u64; LANES],
 }
 
-/// Executes the current instruction together with lanes that wait at other instructions, if all members are there then.
-/// Returns `None` if they are not: nothing has changed.
+/// Executes the current instruction together with lanes that wait at other instructions. Returns `None`, and changes
+/// nothing, if members are missing.
 #[cold]
-pub(crate) fn meet(cx: &mut ExecutionContext<'_>) -> Option<Flow> {
-    let parties = parties(cx)?;
+pub(crate) fn execute_together(cx: &mut ExecutionContext<'_>) -> Option<Flow> {
+    let participants = participants(cx)?;
     let (own, pc) = (cx.active, cx.warp.pc);
-    let all = parties.iter().fold(0, |all, party| all | party.active);
-    count(cx, &parties[1..]);
+    let all = participants.iter().fold(0, |all, participant| all | participant.active);
+    count(cx, &participants[1..]);
     cx.active = all;
-    let flow = execute(cx, &parties);
+    let flow = execute(cx, &participants);
     (cx.active, cx.warp.pc) = (own, pc);
     if flow == Flow::Next {
         cx.warp.advance_waiting(all);
@@ -56,8 +56,8 @@ pub(crate) fn meet(cx: &mut ExecutionContext<'_>) -> Option<Flow> {
     Some(flow)
 }
 
-/// The current lanes, and those that wait at other instructions for them, if they are all members of the instruction.
-fn parties<'a>(cx: &ExecutionContext<'a>) -> Option<Vec<Party<'a>>> {
+/// The current lanes, and those that wait for them at other instructions; `None` if members are missing.
+fn participants<'a>(cx: &ExecutionContext<'a>) -> Option<Vec<Participant<'a>>> {
     let launch = cx.launch;
     let collective = *launch.program.collectives.get(&cx.warp.pc)?;
     let own = &launch.insts[cx.warp.pc];
@@ -67,7 +67,8 @@ fn parties<'a>(cx: &ExecutionContext<'a>) -> Option<Vec<Party<'a>>> {
         lanes_of(active).all(|lane| masks[lane] == mask).then_some(mask)
     };
     let mask = member_mask(own, cx.active)?;
-    let mut parties = vec![Party { inst: own, pc: cx.warp.pc, active: cx.active, lanes: cx.warp.mask }];
+    let mut participants =
+        vec![Participant { inst: own, pc: cx.warp.pc, active: cx.active, lanes: cx.warp.mask }];
     for (lanes, pc) in cx.warp.waiting() {
         let inst = &launch.insts[pc];
         let active = if inst.guard == NONE { lanes } else { lanes & cx.mask(inst.guard) };
@@ -77,30 +78,30 @@ fn parties<'a>(cx: &ExecutionContext<'a>) -> Option<Vec<Party<'a>>> {
             if pc == cx.warp.pc {
                 return None;
             }
-            parties.push(Party { inst, pc, active, lanes });
+            participants.push(Participant { inst, pc, active, lanes });
         }
     }
-    let all = parties.iter().fold(0, |all, party| all | party.active);
-    (parties.len() > 1 && all == mask & cx.warp.live).then_some(parties)
+    let all = participants.iter().fold(0, |all, participant| all | participant.active);
+    (participants.len() > 1 && all == mask & cx.warp.live).then_some(participants)
 }
 
-/// Counts the instruction for parties that have waited: the count was taken back when they began to wait.
-fn count(cx: &mut ExecutionContext<'_>, waited: &[Party<'_>]) {
+/// Counts the instruction for participants that have waited: the count was taken back when they began to wait.
+fn count(cx: &mut ExecutionContext<'_>, waited: &[Participant<'_>]) {
     let current = (cx.warp.pc, cx.warp.mask, cx.active);
-    for party in waited {
-        (cx.warp.pc, cx.warp.mask, cx.active) = (party.pc, party.lanes, party.active);
+    for participant in waited {
+        (cx.warp.pc, cx.warp.mask, cx.active) = (participant.pc, participant.lanes, participant.active);
         cx.worker.clock += 1;
-        cx.worker.counters.lane_instructions += u64::from(party.active.count_ones());
+        cx.worker.counters.lane_instructions += u64::from(participant.active.count_ones());
         if cx.worker.profile.is_some() {
-            observe(cx, party.inst);
+            observe(cx, participant.inst);
         }
     }
     (cx.warp.pc, cx.warp.mask, cx.active) = current;
 }
 
-/// Executes the instruction; the active lanes are those of all parties.
-fn execute(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>]) -> Flow {
-    let (collective, imm) = (cx.launch.program.collectives[&cx.warp.pc], parties[0].inst.imm);
+/// Executes the instruction; the active lanes are those of all participants.
+fn execute(cx: &mut ExecutionContext<'_>, participants: &[Participant<'_>]) -> Flow {
+    let (collective, imm) = (cx.launch.program.collectives[&cx.warp.pc], participants[0].inst.imm);
     let all = cx.active;
     let results = match collective {
         Collective::Barrier => {
@@ -111,13 +112,13 @@ fn execute(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>]) -> Flow {
             return Flow::Next;
         }
         Collective::Shuffle => {
-            let [values, amounts, controls] = [A, B, C].map(|slot| gather::<u32>(cx, parties, slot));
+            let [values, amounts, controls] = [A, B, C].map(|slot| gather::<u32>(cx, participants, slot));
             let (sources, p) = sources(imm, &amounts, &controls);
             let read = lanes_of(all).fold(0, |read, lane| read | 1 << sources[lane]) & !all;
             if read != 0 && cx.launch.checks.memory {
                 return from_inactive(cx, read);
             }
-            let bits = uninitialised_bits(cx, parties);
+            let bits = uninitialised_bits(cx, participants);
             let source = |lane: usize| sources[lane] as usize % LANES;
             Results {
                 d: std::array::from_fn(|lane| values[source(lane)]),
@@ -126,9 +127,10 @@ fn execute(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>]) -> Flow {
             }
         }
         Collective::Vote => {
-            let of_party = |party: &Party<'_>| cx.mask(party.inst.slots[A]) & party.active;
-            let votes = parties.iter().fold(0, |votes, party| votes | of_party(party));
-            let unknown = mask_of(&uninitialised_bits(cx, parties));
+            let votes_of =
+                |participant: &Participant<'_>| cx.mask(participant.inst.slots[A]) & participant.active;
+            let votes = participants.iter().fold(0, |votes, participant| votes | votes_of(participant));
+            let unknown = mask_of(&uninitialised_bits(cx, participants));
             match imm {
                 BALLOT => Results { d: [votes; LANES], p: 0, uninitialised: [u64::from(unknown); LANES] },
                 mode => {
@@ -138,10 +140,10 @@ fn execute(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>]) -> Flow {
         }
         Collective::Match => {
             let values = match imm & MATCH_64 {
-                0 => gather::<u32>(cx, parties, A).map(u64::from),
-                _ => gather::<u64>(cx, parties, A),
+                0 => gather::<u32>(cx, participants, A).map(u64::from),
+                _ => gather::<u64>(cx, participants, A),
             };
-            let uninitialised = whole(mask_of(&uninitialised_bits(cx, parties)));
+            let uninitialised = whole(mask_of(&uninitialised_bits(cx, participants)));
             let equal = equal_lanes(&values, all);
             if imm & MATCH_ALL == 0 {
                 Results { d: equal, p: 0, uninitialised }
@@ -152,10 +154,10 @@ fn execute(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>]) -> Flow {
             }
         }
         Collective::Reduce => {
-            let values = gather::<u32>(cx, parties, A);
+            let values = gather::<u32>(cx, participants, A);
             let (_, _, combine) = REDUCTIONS[imm as usize % REDUCTIONS.len()];
             let d = lanes_of(all).map(|lane| values[lane]).reduce(combine).unwrap_or_default();
-            let uninitialised = whole(mask_of(&uninitialised_bits(cx, parties)));
+            let uninitialised = whole(mask_of(&uninitialised_bits(cx, participants)));
             Results { d: [d; LANES], p: 0, uninitialised }
         }
         Collective::Elect => {
@@ -163,16 +165,16 @@ fn execute(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>]) -> Flow {
             Results { d: [leader; LANES], p: 1 << leader, ..Results::default() }
         }
     };
-    write(cx, parties, collective, &results);
+    write(cx, participants, collective, &results);
     Flow::Next
 }
 
 /// The value of an operand in each lane, from the registers of the lane's instruction.
-fn gather<T: Pod>(cx: &ExecutionContext<'_>, parties: &[Party<'_>], slot: usize) -> [T; LANES] {
+fn gather<T: Pod>(cx: &ExecutionContext<'_>, participants: &[Participant<'_>], slot: usize) -> [T; LANES] {
     let mut values = [T::default(); LANES];
-    for party in parties {
-        let from = cx.warp.regs.lanes::<T>(party.inst.slots[slot]);
-        lanes_of(party.active).for_each(|lane| values[lane] = from[lane]);
+    for participant in participants {
+        let from = cx.warp.regs.lanes::<T>(participant.inst.slots[slot]);
+        lanes_of(participant.active).for_each(|lane| values[lane] = from[lane]);
     }
     values
 }
@@ -182,35 +184,40 @@ fn whole(uninitialised: u32) -> [u64; LANES] {
     [if uninitialised == 0 { 0 } else { u64::MAX }; LANES]
 }
 
-/// The register that is operand `A` of a party; `None` if it is a constant.
-fn operand(cx: &ExecutionContext<'_>, party: &Party<'_>) -> Option<RegisterSlot> {
-    let slot = party.inst.slots[A] & !NEGATED;
-    cx.launch.program.value_flow[party.pc].reads.iter().copied().find(|read| read.slot == slot)
+/// The register that is operand `A` of a participant; `None` if it is a constant.
+fn operand(cx: &ExecutionContext<'_>, participant: &Participant<'_>) -> Option<RegisterSlot> {
+    let slot = participant.inst.slots[A] & !NEGATED;
+    cx.launch.program.value_flow[participant.pc].reads.iter().copied().find(|read| read.slot == slot)
 }
 
 /// The uninitialised bits of operand `A` in each lane.
-fn uninitialised_bits(cx: &ExecutionContext<'_>, parties: &[Party<'_>]) -> [u64; LANES] {
+fn uninitialised_bits(cx: &ExecutionContext<'_>, participants: &[Participant<'_>]) -> [u64; LANES] {
     let mut bits = [0; LANES];
     let Some(tracked) = cx.warp.uninitialised.as_deref() else { return bits };
-    for party in parties {
-        let Some(register) = operand(cx, party) else { continue };
+    for participant in participants {
+        let Some(register) = operand(cx, participant) else { continue };
         let from = tracked.lanes(register);
-        lanes_of(party.active & tracked.mask(register)).for_each(|lane| bits[lane] = from[lane]);
+        lanes_of(participant.active & tracked.mask(register)).for_each(|lane| bits[lane] = from[lane]);
     }
     bits
 }
 
-/// Writes the results to the registers of each party, and marks their uninitialised bits.
-fn write(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>], collective: Collective, results: &Results) {
-    let marks = uninitialised_marks(cx, parties);
-    for party in parties {
-        let Inst { slots, imm, .. } = *party.inst;
-        cx.active = party.active;
+/// Writes the results to the registers of each participant, and marks their uninitialised bits.
+fn write(
+    cx: &mut ExecutionContext<'_>,
+    participants: &[Participant<'_>],
+    collective: Collective,
+    results: &Results,
+) {
+    let marks = uninitialised_marks(cx, participants);
+    for participant in participants {
+        let Inst { slots, imm, .. } = *participant.inst;
+        cx.active = participant.active;
         if collective == Collective::Vote && imm != BALLOT {
             cx.set_mask(slots[D], results.p);
             continue;
         }
-        cx.warp.regs.write(slots[D], &results.d, party.active);
+        cx.warp.regs.write(slots[D], &results.d, participant.active);
         if slots[P] != NONE
             && matches!(collective, Collective::Shuffle | Collective::Match | Collective::Elect)
         {
@@ -218,26 +225,27 @@ fn write(cx: &mut ExecutionContext<'_>, parties: &[Party<'_>], collective: Colle
         }
     }
     if cx.launch.numeric.overflow {
-        for party in parties {
-            let writes = cx.launch.program.value_flow[party.pc].writes.iter();
-            writes.for_each(|register| *cx.warp.overflowed_mut(register.slot) &= !party.active);
+        for participant in participants {
+            let writes = cx.launch.program.value_flow[participant.pc].writes.iter();
+            writes.for_each(|register| *cx.warp.overflowed_mut(register.slot) &= !participant.active);
         }
     }
     let Some(tracked) = cx.warp.uninitialised.as_deref_mut() else { return };
-    for party in parties {
-        for &register in &cx.launch.program.value_flow[party.pc].writes {
+    for participant in participants {
+        for &register in &cx.launch.program.value_flow[participant.pc].writes {
             // The predicate of a shuffle depends on operands that must be initialised.
-            let is_valid = collective == Collective::Shuffle && register.slot == party.inst.slots[P];
+            let is_valid = collective == Collective::Shuffle && register.slot == participant.inst.slots[P];
             let bits = if is_valid { [0; LANES] } else { results.uninitialised };
-            tracked.set(register, party.active, &bits, marks);
+            tracked.set(register, participant.active, &bits, marks);
         }
     }
 }
 
 /// The lanes whose uninitialised bits are results of arithmetic, and the origin of the bits.
-fn uninitialised_marks(cx: &ExecutionContext<'_>, parties: &[Party<'_>]) -> (u32, u32) {
+fn uninitialised_marks(cx: &ExecutionContext<'_>, participants: &[Participant<'_>]) -> (u32, u32) {
     let Some(tracked) = cx.warp.uninitialised.as_deref() else { return (0, 0) };
-    let operands = parties.iter().filter_map(|party| Some((operand(cx, party)?, party.active)));
+    let operands =
+        participants.iter().filter_map(|participant| Some((operand(cx, participant)?, participant.active)));
     let mut uninitialised = operands.filter(|&(register, active)| tracked.mask(register) & active != 0);
     let Some((register, active)) = uninitialised.next() else { return (0, 0) };
     let computed = uninitialised.fold(tracked.computed(register.slot), |computed, (register, _)| {

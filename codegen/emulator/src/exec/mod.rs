@@ -29,6 +29,7 @@ pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod convert_packed;
 pub(crate) mod copy;
+pub(crate) mod divergent_collective;
 pub(crate) mod double;
 mod element;
 pub(crate) mod float;
@@ -42,7 +43,6 @@ pub(crate) mod load_store_256;
 pub(crate) mod matrix_move;
 mod matrix_rows;
 pub(crate) mod mbarrier;
-pub(crate) mod meeting;
 pub(crate) mod mma;
 #[cfg(target_arch = "x86_64")]
 mod mma_avx2;

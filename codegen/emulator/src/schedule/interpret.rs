@@ -6,7 +6,7 @@ use crate::context::cluster::ClusterState;
 use crate::context::fault::Fault;
 use crate::context::warp::{Waited, Warp};
 use crate::context::{ExecutionContext, Flow, Inst, Launch, Worker};
-use crate::exec::meeting::meet;
+use crate::exec::divergent_collective::execute_together;
 use crate::exec::observe::{forget, observe};
 use crate::exec::uninitialised;
 use crate::finding::FindingKind;
@@ -63,7 +63,7 @@ pub(super) fn run_warp(
             }
             Flow::Fault => {
                 if cx.worker.missing_lanes().is_some()
-                    && let Some(flow) = meet(&mut cx)
+                    && let Some(flow) = execute_together(&mut cx)
                 {
                     if flow == Flow::Fault {
                         break Flow::Fault;
@@ -111,7 +111,7 @@ fn wait_for_lanes(cx: &mut ExecutionContext<'_>) -> Option<Waited> {
     let fault = cx.worker.fault.take()?;
     if waited == Waited::NextGroup && has_members {
         let fault = Fault { missing: None, ..fault.at(pc) };
-        cx.warp.record_unmet(lanes, missing.lanes, Box::new(fault));
+        cx.warp.record_member_wait(lanes, missing.lanes, Box::new(fault));
     }
     Some(waited)
 }

@@ -39,7 +39,7 @@ impl RunningCluster {
     /// A warp whose lanes wait for each other at different instructions, and the fault.
     fn lanes_hang(&self) -> Option<(usize, Fault)> {
         let mut warps = self.warps.iter().filter(|warp| !warp.waiting);
-        if let Some((index, fault)) = self.members_unmet() {
+        if let Some((index, fault)) = self.member_wait() {
             return Some((index, *fault));
         }
         let (warp, (wait, missing)) = warps.find_map(|warp| Some((warp, warp.lane_wait()?)))?;
@@ -50,10 +50,10 @@ impl RunningCluster {
         Some((warp.index, Fault::new(FindingKind::Deadlock, wait.lane, detail).at(wait.pc)))
     }
 
-    /// A warp in which lanes wait for members of their instruction, and the fault.
-    fn members_unmet(&self) -> Option<(usize, Box<Fault>)> {
+    /// A warp in which lanes wait for members of an instruction, and the fault.
+    fn member_wait(&self) -> Option<(usize, Box<Fault>)> {
         let mut warps = self.warps.iter().filter(|warp| !warp.waiting);
-        warps.find_map(|warp| Some((warp.index, warp.unmet_by(warp.live)?)))
+        warps.find_map(|warp| Some((warp.index, warp.fault_of_wait_for(warp.live)?)))
     }
 
     /// Finding kind and detail for a warp that waits forever at a named barrier of its CTA.
@@ -113,7 +113,7 @@ impl RunningCluster {
     /// Reports a deadlock at mbarriers: every warp waits, some for an mbarrier phase that no operation in flight will
     /// complete.
     pub(super) fn explain_stall(&mut self, worker: &mut Worker) -> usize {
-        if let Some((index, fault)) = self.members_unmet() {
+        if let Some((index, fault)) = self.member_wait() {
             worker.fault = Some(fault);
             return index;
         }
