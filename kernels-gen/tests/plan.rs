@@ -268,7 +268,8 @@ fn products_of_small_models_have_large_stages_and_make_room() {
     assert_eq!(schedules("qwen2.5-0.5b"), expected([[8, 1, 1], [8, 1, 1], [16, 1, 1], [16, 2, 1]]));
 }
 
-/// Stages of the output projection of layer 0, stages in flight, CTAs that a multiprocessor has room for, and when the next launch starts.
+/// Stages of the output projection of layer 0, stages in flight, CTAs that a multiprocessor has room for, and when the next
+/// launch starts.
 #[test]
 fn the_output_projection_leaves_room_for_the_next_launch_where_its_weights_fit() {
     let projection = |name: &str, mix: &str| {
@@ -296,8 +297,8 @@ fn the_output_projection_leaves_room_for_the_next_launch_where_its_weights_fit()
     }
 }
 
-/// An output projection with several tiles per CTA and without a reserve fits on a multiprocessor twice, and once beside a CTA of gate and up
-/// with eight warps in two groups. A CTA needs 1 KiB more for the system, and up to 1 KiB for barriers.
+/// An output projection with several tiles per CTA and without a reserve fits on a multiprocessor twice, and once beside a
+/// CTA of gate and up with eight warps in two groups. A CTA needs 1 KiB more for the system, and up to 1 KiB for barriers.
 #[test]
 fn a_launch_that_leaves_room_fits_beside_another() {
     let [mut twice, mut beside_next] = [0; 2];
@@ -385,8 +386,8 @@ fn splits_of_all_kv_heads_fill_a_gpu_but_a_head_has_at_most_32() {
     }
 }
 
-/// Warps and buffers of slices of the down projection of layer 0 with four rows: of models whose CTAs read prepared inputs, and of one
-/// whose CTAs quantise them.
+/// Warps and buffers of slices of the down projection of layer 0 with four rows: of models whose CTAs read prepared inputs,
+/// and of one whose CTAs quantise them.
 #[test]
 fn down_projections_of_four_rows_have_the_divisions_that_were_measured() {
     let division = |name: &str| -> [u32; 2] {
@@ -483,7 +484,8 @@ fn quads_have_tiles_of_gate_and_up_where_that_makes_fewer() {
     }
 }
 
-/// Tile of a CTA, rows × tokens, and number of halved blocks of rows, of each product of layer 0 in a prefill step. The GPU has 132 multiprocessors.
+/// Tile of a CTA, rows × tokens, and number of halved blocks of rows, of each product of layer 0 in a prefill step. The GPU
+/// has 132 multiprocessors.
 #[test]
 fn products_of_prompts_have_large_tiles_where_they_fill_the_multiprocessors() {
     let tiles = |name: &str, rows: u32| -> Vec<[u32; 3]> {

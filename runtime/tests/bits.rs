@@ -172,8 +172,8 @@ fn logits_have_the_same_bits_on_every_gpu() {
     }
 }
 
-/// f16: warps multiply two rows; 20 rows are those of warpgroups where a CTA has enough tiles, and two CTAs of a cluster divide the
-/// columns of down.
+/// f16: warps multiply two rows; 20 rows are those of warpgroups where a CTA has enough tiles, and two CTAs of a cluster
+/// divide the columns of down.
 #[test]
 fn logits_by_f16_have_the_same_bits_for_all_numbers_of_rows() {
     let sequence = Sequence { tokens: vec![5, 210, 17], prefilled: 0, done: 0 };

@@ -1,8 +1,8 @@
 //! Mutation tests of the shipped kernels: which mutants the emulator's checks find, and which give a wrong result.
 //!
-//! An operator changes one instruction of a kernel's PTX. With `--ignored`, every operator is applied to every kernel below at two
-//! of its sites: the first and the middle one. Otherwise a part of these mutants is tried. Equivalent mutants are in `operators/equal.rs` with the reason; no other survives. A
-//! survivor is listed with the line of the kernel's source.
+//! An operator changes one instruction of a kernel's PTX. With `--ignored`, every operator is applied to every kernel below
+//! at two of its sites: the first and the middle one. Otherwise a part of these mutants is tried. Equivalent mutants are in
+//! `operators/equal.rs` with the reason; no other survives. A survivor is listed with the line of the kernel's source.
 
 mod hooked;
 mod operators;

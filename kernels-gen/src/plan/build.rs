@@ -32,7 +32,8 @@ struct Memory {
     qkv: View,
     partial: View,
     counters: View,
-    /// Tables of shares of the CTAs of attention, where they are divided by the lengths of the rows' contexts: one for each shape.
+    /// Tables of shares of the CTAs of attention, where they are divided by the lengths of the rows' contexts: one for each
+    /// shape.
     shares: Vec<(SharesShape, View)>,
     /// Prepared queries, in prefill steps.
     queries: Option<View>,

@@ -76,16 +76,16 @@ pub enum StepKind {
     /// verify a draft. Every row chooses, with the bits of a decode step. The rows of a sequence are in the order of their
     /// positions. A launch of its own appends the keys and values of all rows before attention.
     Verify,
-    /// The rest of a prefill step for the last tokens of prompts: the last layer from its inputs on, the LM head, and the choice of
-    /// the first tokens of the answers. Every row is the last prompt token of another sequence, which the prefill step just before
-    /// has processed. Its kernels are those of a decode step.
+    /// The rest of a prefill step for the last tokens of prompts: the last layer from its inputs on, the LM head, and the
+    /// choice of the first tokens of the answers. Every row is the last prompt token of another sequence, which the prefill
+    /// step just before has processed. Its kernels are those of a decode step.
     FirstToken,
 }
 
 impl StepKind {
-    /// Numbers of rows of an engine's steps of this kind, in ascending order. An engine has the decode steps up to the first
-    /// one that holds all of its slots, as many first-token steps, and the prefill steps up to the first one that holds its context, or 512 rows if it has
-    /// several slots.
+    /// Numbers of rows of an engine's steps of this kind, in ascending order. An engine has the decode steps up to the
+    /// first one that holds all of its slots, as many first-token steps, and the prefill steps up to the first one that
+    /// holds its context, or 512 rows if it has several slots.
     pub fn sizes(self) -> &'static [u32] {
         match self {
             StepKind::Decode | StepKind::FirstToken => &[1, 2, 4, 8, 16, 32, 64],
@@ -458,7 +458,8 @@ impl Plan {
     }
 
     /// Bytes that a step must read: rows of the embedding, all other weights, and the keys and values to which each row
-    /// attends, after `length` positions of its sequence (in a prefill step, one sequence). An embedding that serves as the output matrix is also read as a whole.
+    /// attends, after `length` positions of its sequence (in a prefill step, one sequence). An embedding that serves as the
+    /// output matrix is also read as a whole.
     pub fn bytes_per_token(&self, length: u64) -> u64 {
         let bytes = |spec: &KernelSpec| match spec {
             KernelSpec::Gemv(s) => s.file_bytes(),

@@ -32,10 +32,10 @@ const MANY: Division = Division { warps: [4, 2], tiles: 2, tokens: 64 };
 /// Largest number of tokens of [`FEW`].
 const FEW_TOKENS: u32 = 64;
 
-/// Divisions among warpgroups. A warpgroup decodes weights once for all of its tokens, so 64 rows and 256 tokens take half the decoding of
-/// 128 rows and 128 tokens. While one warpgroup decodes, another multiplies: of the same CTA, or of a second one. In steps of few tokens
-/// latency is the limit: a warpgroup decodes 16 columns, multiplies them, and decodes the next ones. Three warpgroups with
-/// 192 rows and 128 tokens are fastest where CTAs of two leave multiprocessors idle.
+/// Divisions among warpgroups. A warpgroup decodes weights once for all of its tokens, so 64 rows and 256 tokens take half
+/// the decoding of 128 rows and 128 tokens. While one warpgroup decodes, another multiplies: of the same CTA, or of a
+/// second one. In steps of few tokens latency is the limit: a warpgroup decodes 16 columns, multiplies them, and decodes
+/// the next ones. Three warpgroups with 192 rows and 128 tokens are fastest where CTAs of two leave multiprocessors idle.
 ///
 /// Times are from the products of Llama-3.1-8B (Q4_K) on an H200, with 64 to 512 tokens; only their ratios matter.
 const WARPGROUPS: [MeasuredDivision; 10] = [
@@ -69,9 +69,9 @@ const fn measured(
 const STAGES: [(u32, [u32; 2]); 5] =
     [(128, [3, 3]), (128, [2, 3]), (128, [2, 2]), (64, [2, 2]), (32, [2, 2])];
 
-/// As [`STAGES`], for [`WARPGROUPS`]. There are no stages of 64 columns: with them, two CTAs of 128 × 128 fit for Q6_K and would be
-/// chosen, but CTAs of 64 × 128 with 128 columns are faster. The down projection (Q6_K) of Llama-3.1-8B for 512 tokens takes 167 µs
-/// with the former; it took 111 µs with the latter.
+/// As [`STAGES`], for [`WARPGROUPS`]. There are no stages of 64 columns: with them, two CTAs of 128 × 128 fit for Q6_K and
+/// would be chosen, but CTAs of 64 × 128 with 128 columns are faster. The down projection (Q6_K) of Llama-3.1-8B for 512
+/// tokens takes 167 µs with the former; it took 111 µs with the latter.
 const STAGES_OF_WARPGROUPS: [(u32, [u32; 2]); 3] = [(128, [4, 4]), (128, [3, 3]), (128, [2, 2])];
 
 /// Divides a product of a prefill step.
@@ -157,8 +157,8 @@ impl MeasuredDivision {
             .min_by_key(|(time, _)| *time)
     }
 
-    /// The shape with halves of those blocks of rows that do not fill a wave of CTAs, if its expected time is less than `time` by the
-    /// share [`MIN_GAIN_DIVISOR`], and a division with half of the tokens was measured.
+    /// The shape with halves of those blocks of rows that do not fill a wave of CTAs, if its expected time is less than
+    /// `time` by the share [`MIN_GAIN_DIVISOR`], and a division with half of the tokens was measured.
     fn halved_if_faster(&self, gpu: &Gpu, shape: &GemmShape, time: u64) -> Option<GemmShape> {
         let Division { warps, tiles, tokens } = self.division;
         let is_half = |it: Division| (it.warps, it.tiles, 2 * it.tokens) == (warps, tiles, tokens);

@@ -195,8 +195,8 @@ impl Engine {
     }
 }
 
-/// Number of tokens of a prompt that prefill steps process. A decode step processes a prompt of one token: it is faster than a prefill
-/// step and a first-token step.
+/// Number of tokens of a prompt that prefill steps process. A decode step processes a prompt of one token: it is faster
+/// than a prefill step and a first-token step.
 pub(crate) fn prefilled_tokens(prompt: u32) -> u32 {
     if prompt == 1 { 0 } else { prompt }
 }

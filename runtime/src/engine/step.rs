@@ -92,7 +92,8 @@ pub(super) fn plans(
     Ok((merged, steps))
 }
 
-/// Rows of the largest prefill step of an engine with several slots, unless a context is longer or all contexts together are shorter.
+/// Rows of the largest prefill step of an engine with several slots, unless a context is longer or all contexts together
+/// are shorter.
 const ROWS_OF_SEVERAL: u32 = 512;
 
 /// Numbers of rows of an engine's prefill steps: up to the first that holds a slot's context, and with several slots their
@@ -222,8 +223,9 @@ impl Engine {
         self.write_records(self.buffers.state(), rows.map(Some).collect(), size)
     }
 
-    /// Enqueues the prefill step `prefill` for `rows`, of which some do not exist, and the step `first_token`, if there is one, for the
-    /// rows `choosing`. Loads both and writes both records before: a load and an upload wait for steps in flight.
+    /// Enqueues the prefill step `prefill` for `rows`, of which some do not exist, and the step `first_token`, if there is
+    /// one, for the rows `choosing`. Loads both and writes both records before: a load and an upload wait for steps in
+    /// flight.
     pub(super) fn enqueue_prompt(
         &mut self,
         prefill: usize,

@@ -130,8 +130,8 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(drafts.into_iter().map(|(.., draft)| draft).collect())
     }
 
-    /// Enqueues a decode step with a row for each sequence whose prompt prefill steps have processed, that may have another token, and that has a
-    /// page for it; or a verify step with several rows of some.
+    /// Enqueues a decode step with a row for each sequence whose prompt prefill steps have processed, that may have another
+    /// token, and that has a page for it; or a verify step with several rows of some.
     fn enqueue_decode(&mut self) -> Result<bool, EngineError> {
         let mut since = Instant::now();
         let Some(further) = self.further_rows() else { return Ok(false) };
@@ -316,7 +316,8 @@ impl<S: Steps> Scheduler<'_, S> {
     }
 }
 
-/// Whether the next decode step may have a row of a sequence: prefill steps have processed its prompt, and another token may follow.
+/// Whether the next decode step may have a row of a sequence: prefill steps have processed its prompt, and another token
+/// may follow.
 fn may_decode(sequence: &Sequence<'_>, slot: &Slot) -> bool {
     // Tokens of steps in flight.
     let unread = (slot.enqueued + 1).saturating_sub(sequence.tokens.len() as u32);

@@ -17,7 +17,8 @@ use super::{CheckError, Options};
 /// last sequence fills up with a longer prompt, first-token steps after them, then `steps` decode steps of all sequences.
 ///
 /// # Errors
-/// If the model cannot be loaded, its context is shorter than `steps` and two tokens, or it without a finding gives logits that are not finite.
+/// If the model cannot be loaded, its context has no room for two prompt tokens and `steps` more, or its logits are not finite
+/// although there is no finding.
 pub fn model_rows(
     gguf: &Gguf,
     shape: &ModelShape,

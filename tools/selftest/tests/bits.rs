@@ -180,8 +180,8 @@ fn outputs_of_warpgroups_equal_those_of_one_token() {
     }
 }
 
-/// f16: every type by warps, with inputs that each CTA converts and with prepared inputs, and by warpgroups; tokens that do not fill
-/// a pair of groups; parts with one group.
+/// f16: every type by warps, with inputs that each CTA converts and with prepared inputs, and by warpgroups; tokens that do
+/// not fill a pair of groups; parts with one group.
 #[test]
 fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
     let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
@@ -229,7 +229,8 @@ fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
     }
 }
 
-/// Prompts by warpgroups: two and three of them, and blocks of tokens that two CTAs divide, of all blocks of rows or of the last ones.
+/// Prompts by warpgroups: two and three of them, and blocks of tokens that two CTAs divide, of all blocks of rows or of the
+/// last ones.
 #[test]
 fn outputs_of_prompts_do_not_depend_on_the_tiling() {
     use WeightType::{Q4_K, Q8_0};

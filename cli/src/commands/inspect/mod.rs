@@ -88,8 +88,8 @@ pub struct InspectArgs {
     /// Show the plan that samples, instead of the greedy one
     #[arg(long)]
     sampled: bool,
-    /// Show the decode (or first-token) step of this many sequences, or with --prefill the step of this many prompt tokens. Several
-    /// numbers are compared in a table [default: 1, with --prefill the most]
+    /// Show the decode (or first-token) step of this many sequences, or with --prefill the step of this many prompt tokens.
+    /// Several numbers are compared in a table [default: 1, with --prefill the most]
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Vec<u32>,
     /// Show the prefill step, which processes prompts

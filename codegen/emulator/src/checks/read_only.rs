@@ -40,8 +40,8 @@ struct Block {
 }
 
 impl Block {
-    /// Adds accesses of the bytes of a mask; `by` is the access of its first byte. Returns the first byte, with the earlier access,
-    /// that is both read and written.
+    /// Adds accesses of the bytes of a mask; `by` is the access of its first byte. Returns the first byte, with the earlier
+    /// access, that is both read and written.
     fn add(
         &mut self,
         bytes: u128,

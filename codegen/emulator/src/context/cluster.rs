@@ -205,8 +205,8 @@ impl ClusterState {
         })
     }
 
-    /// Completes the barriers of a CTA that wait only for warps that have exited, and adds the waiting warps to `released`. `live`
-    /// warps of the CTA have not exited.
+    /// Completes the barriers of a CTA that wait only for warps that have exited, and adds the waiting warps to `released`.
+    /// `live` warps of the CTA have not exited.
     pub(crate) fn complete_without_exited(&mut self, rank: usize, live: usize) {
         for index in rank * BARRIERS..(rank + 1) * BARRIERS {
             if self.barriers[index].waits_for_exited(live) {

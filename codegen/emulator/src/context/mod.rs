@@ -224,8 +224,8 @@ impl ExecutionContext<'_> {
         lanes_of(self.active)
     }
 
-    /// Sets the worker's fault: the lanes of `missing` do not execute the instruction together with the active lanes. `missing` is
-    /// empty if these lanes have exited.
+    /// Sets the worker's fault: the lanes of `missing` do not execute the instruction together with the active lanes.
+    /// `missing` is empty if these lanes have exited.
     #[cold]
     pub(crate) fn fault_of_missing(
         &mut self,
@@ -239,8 +239,8 @@ impl ExecutionContext<'_> {
         Flow::Fault
     }
 
-    /// Exits the lanes whose next instruction ends the thread. They have left the code that the active lanes execute, and a device
-    /// does not wait for them.
+    /// Exits the lanes whose next instruction ends the thread. They have left the code that the active lanes execute, and a
+    /// device does not wait for them.
     #[cold]
     pub(crate) fn exit_waiting_lanes(&mut self) {
         let exits = &self.launch.program.exits;

@@ -282,10 +282,11 @@ impl Warp {
 
     /// Called by the current lanes at an instruction that the lanes of `missing` must execute with them.
     ///
-    /// The sides of a branch may meet before their reconvergence point: a compiler lets several blocks branch to a common one. So
-    /// if `missing` has lanes of another side, that side runs first, and the current lanes wait on the stack. When it comes to this
-    /// instruction, its lanes join those that wait there. When it comes to the reconvergence point instead, the waiting lanes
-    /// continue, and find nobody to wait for. Each side waits at most once at an instruction, so this ends.
+    /// The sides of a branch may meet before their reconvergence point: a compiler lets several blocks branch to a common
+    /// one. So if `missing` has lanes of another side, that side runs first, and the current lanes wait on the stack. When
+    /// it comes to this instruction, its lanes join those that wait there. When it comes to the reconvergence point
+    /// instead, the waiting lanes continue, and find nobody to wait for. Each side waits at most once at an instruction, so
+    /// this ends.
     ///
     /// Only sides with the reconvergence point of the current lanes are considered.
     pub(super) fn wait_for_other_side(&mut self, missing: Missing) -> Waited {

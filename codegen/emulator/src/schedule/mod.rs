@@ -211,8 +211,8 @@ impl RunningCluster {
         self.failed_rounds > FAILED_ROUNDS
     }
 
-    /// Called at the end of a turn. Schedules the lanes of diverged warps independently after more than [`IDLE_TURNS`] consecutive turns
-    /// with `launch_waits`: all CTAs of the launch wait.
+    /// Called at the end of a turn. Schedules the lanes of diverged warps independently after more than [`IDLE_TURNS`]
+    /// consecutive turns with `launch_waits`: all CTAs of the launch wait.
     pub(crate) fn count_turn(&mut self, launch_waits: bool) {
         self.idle_turns = if launch_waits { self.idle_turns + 1 } else { 0 };
         if self.idle_turns > IDLE_TURNS {
@@ -248,8 +248,8 @@ impl RunningCluster {
         }
     }
 
-    /// Releases warps that wait at barriers of all threads of their CTA only for warps that have exited (PTX ISA, "exit"). Returns
-    /// whether there were any.
+    /// Releases warps that wait at barriers of all threads of their CTA only for warps that have exited (PTX ISA, "exit").
+    /// Returns whether there were any.
     fn release_without_exited(&mut self) -> bool {
         for (rank, warps) in self.warps.chunks(self.state.warps).enumerate() {
             let live = warps.iter().filter(|warp| warp.live != 0).count();

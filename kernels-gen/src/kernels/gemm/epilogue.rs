@@ -110,8 +110,9 @@ impl Epilogue<'_> {
     }
 }
 
-/// Writes the outputs of gate and up whose sums are in different warps. A pair of warps has the same rows and tokens. They exchange sums through
-/// shared memory, which the rings no longer use: the warp of gate then writes the first half of the tokens, the warp of up the second.
+/// Writes the outputs of gate and up whose sums are in different warps. A pair of warps has the same rows and tokens. They
+/// exchange sums through shared memory, which the rings no longer use: the warp of gate then writes the first half of the
+/// tokens, the warp of up the second.
 #[device]
 fn join_gate_and_up(epilogue: &Epilogue<'_>, row: Val<u32>, pair: Val<u32>, all: &Part<'_>) {
     let s = epilogue.s;

@@ -25,8 +25,8 @@ use crate::kernels::state;
 use epilogue::Epilogue;
 use shape::{BlockOfRows, GROUP};
 
-/// Registers of a producer thread and of a consumer thread with `setmaxnreg`. The CTA starts with 168 registers for each of its 384 threads,
-/// as many as (56 + 2 · 224) · 128.
+/// Registers of a producer thread and of a consumer thread with `setmaxnreg`. The CTA starts with 168 registers for each of
+/// its 384 threads, as many as (56 + 2 · 224) · 128.
 const PRODUCER_REGISTERS: u32 = 56;
 const CONSUMER_REGISTERS: u32 = 224;
 

@@ -16,8 +16,8 @@ pub(super) const GROUP: u32 = 8;
 pub struct Tiling {
     /// Consumer warps of a CTA: along rows, and along tokens.
     pub warps: [u32; 2],
-    /// Tiles of 16 rows of a warp: 1 or 2. With a gated output and 2, a warp has one of gate and one of up. With a gated output and 1, the
-    /// first half of the warps along rows has tiles of gate, the second half tiles of up.
+    /// Tiles of 16 rows of a warp: 1 or 2. With a gated output and 2, a warp has one of gate and one of up. With a gated
+    /// output and 1, the first half of the warps along rows has tiles of gate, the second half tiles of up.
     #[serde(default = "two", skip_serializing_if = "is_two")]
     pub warp_tiles: u32,
     /// Tokens of a warp, a multiple of 8.
@@ -28,12 +28,12 @@ pub struct Tiling {
     pub stage_cols: u32,
     /// The instruction that copies data to shared memory.
     pub copy: CopyEngine,
-    /// Blocks of rows at the end whose blocks of tokens are divided between two CTAs each, so that the last CTAs of a launch occupy more
-    /// multiprocessors. Only for one matrix, or gate and up.
+    /// Blocks of rows at the end whose blocks of tokens are divided between two CTAs each, so that the last CTAs of a
+    /// launch occupy more multiprocessors. Only for one matrix, or gate and up.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub halved: u32,
-    /// Whether warpgroups multiply, with `wgmma`, instead of warps: on devices of compute capability 9.0 only. The warps along rows
-    /// are then a multiple of four.
+    /// Whether warpgroups multiply, with `wgmma`, instead of warps: on devices of compute capability 9.0 only. The warps
+    /// along rows are then a multiple of four.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warpgroups: bool,
 }
@@ -135,12 +135,14 @@ impl GemmShape {
         self.tiling.warps[0] * self.tiling.warps[1]
     }
 
-    /// Threads of a CTA: the consumer warps and one producer warp, or a producer warpgroup with `setmaxnreg`, which applies to warpgroups.
+    /// Threads of a CTA: the consumer warps and one producer warp, or a producer warpgroup with `setmaxnreg`, which applies
+    /// to warpgroups.
     pub fn threads(&self) -> u32 {
         (self.warps() + if self.gives_registers() { 4 } else { 1 }) * WARP
     }
 
-    /// Whether consumers take registers from the producers (`setmaxnreg`): two consumer warpgroups with at least 128 sums a thread.
+    /// Whether consumers take registers from the producers (`setmaxnreg`): two consumer warpgroups with at least 128 sums a
+    /// thread.
     pub(super) fn gives_registers(&self) -> bool {
         let sums = self.tiling.warp_tiles * self.tiling.warp_tokens / 2;
         self.tiling.warpgroups && self.warps() == 8 && sums >= 128

@@ -120,7 +120,8 @@ impl Builder<'_> {
         Some(memory.attended)
     }
 
-    /// Adds the launches of attention in a decode, verify or first-token step, with `inputs` as the first arguments, before the product
+    /// Adds the launches of attention in a decode, verify or first-token step, with `inputs` as the first arguments, before
+    /// the product
     /// `output`. Returns attention's output, quantised if that product reads prepared inputs and attention can prepare them.
     fn attend(
         &mut self,

@@ -39,12 +39,12 @@ macro_rules! rule {
             /// The only number of multiprocessors that the rule applies to.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub multiprocessors: Option<u32>,
-            /// The only number of rows that the rule applies to, of all steps but prefill steps. If absent, the rule's trigger and
-            /// knobs of attention apply to steps with any number of rows, its other knobs to steps of one row.
+            /// The only number of rows that the rule applies to, of all steps but prefill steps. If absent, the rule's
+            /// trigger and knobs of attention apply to steps with any number of rows, its other knobs to steps of one row.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub rows: Option<u32>,
-            /// The only arithmetic that the rule applies to: that of products in steps of several rows. Products of one row multiply
-            /// integers.
+            /// The only arithmetic that the rule applies to: that of products in steps of several rows. Products of one row
+            /// multiply integers.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub arithmetic: Option<Arithmetic>,
             /// The role that the rule applies to.

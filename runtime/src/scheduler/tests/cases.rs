@@ -222,6 +222,20 @@ fn steps_of_prompts_are_small_while_sequences_decode() {
 }
 
 #[test]
+fn a_grammar_that_lets_nothing_follow_ends_with_the_prompt() {
+    let grammar = Toy { length: 0 };
+    let mut scheduler = scheduler(fake());
+    let neighbour = add(&mut scheduler, &prompt(0, 5), 9);
+    let tokens = prompt(9, 70);
+    let empty = scheduler.add(&Request { grammar: Some(&grammar), ..Request::new(&tokens) }).unwrap();
+    let mut summaries = finish(&mut scheduler);
+    summaries.sort_by_key(|(id, _)| *id);
+    let found: Vec<_> = summaries.iter().map(|(id, it)| (*id, it.reason, it.tokens.len())).collect();
+    assert_eq!(found, [(neighbour, FinishReason::MaxTokens, 9), (empty, FinishReason::Complete, 0)]);
+    assert_eq!(scheduler.pages().used, 0);
+}
+
+#[test]
 fn a_grammar_decides_among_tokens_and_certain_tokens_do_not_wait() {
     let grammar = Toy { length: 40 };
     for (neighbours, logprobs) in [(0, None), (3, None), (0, Some(1))] {

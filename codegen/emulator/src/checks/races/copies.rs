@@ -59,8 +59,8 @@ impl CopiesInFlight {
         self.targets.may_overlap(range) || access != Access::Load && !self.sources.is_empty()
     }
 
-    /// Whether a bulk copy to global memory is the same as one that an instruction of the warp has issued for another lane, and that
-    /// is in flight: its source has not changed, so both write the same bytes. A whole warp may issue one store.
+    /// Whether a bulk copy to global memory is the same as one that an instruction of the warp has issued for another lane,
+    /// and that is in flight: its source has not changed, so both write the same bytes. A whole warp may issue one store.
     pub(super) fn is_repeated(&self, warp: usize, pc: u32, copy: &BulkCopy) -> bool {
         let (Some((Space::Shared, from)), (Space::Global, to), false) =
             (copy.source, copy.target, copy.is_atomic)

@@ -1,8 +1,8 @@
 //! Ranges of global memory that bulk copies in flight write.
 //!
-//! A write is in flight until its thread has waited for the copy's group. Many kernels never do: they wait with `.read` before they
-//! write the source again, and otherwise rely on the end of the kernel. So a cluster may have thousands of writes in flight, and
-//! they are found by address.
+//! A write is in flight until its thread has waited for the copy's group. Many kernels never do: they wait with `.read`
+//! before they write the source again, and otherwise rely on the end of the kernel. So a cluster may have thousands of
+//! writes in flight, and they are found by address.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Parser: converts tokens to an [`Ast`].
 //!
 //! This file parses module-level directives. [`header`] parses `.version` and `.target`, [`variable`] and [`function`]
-//! declarations, [`body`] the statements of a function body, [`instruction`] its instructions, and [`expression`] constant expressions.
+//! declarations, [`body`] the statements of a function body, [`instruction`] its instructions, and [`expression`] constant
+//! expressions.
 
 mod body;
 mod expression;

@@ -123,7 +123,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the initial value after `=` to bytes. Unsupported and unsuitable values are reported and skipped, and count as zeros.
+    /// Parses the initial value after `=` to bytes. Unsupported and unsuitable values are reported and skipped, and count
+    /// as zeros.
     fn initial_bytes(&mut self, ty: Ty, bytes: u64) -> Result<Initial, ParseError> {
         let error = match self.initialiser(ty, bytes) {
             Err(error) if error.kind != ParseErrorKind::Syntax => error,
