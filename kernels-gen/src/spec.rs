@@ -405,12 +405,13 @@ fn several_name(s: &GemvShape) -> String {
     let several = &s.schedule.several;
     let slices =
         if several.prepared { format!("_c{}_b{}", several.slice, several.buffers) } else { String::new() };
+    let held = if several.holds { "_h" } else { "" };
     let warpgroups = if s.has_warpgroups() {
         format!("_g{}x{}", several.warpgroups, several.blocks)
     } else {
         String::new()
     };
-    format!("{halves}_n{}{slices}_p{}_t{}{warpgroups}", s.tokens, several.parts, several.tiles)
+    format!("{halves}_n{}{slices}{held}_p{}_t{}{warpgroups}", s.tokens, several.parts, several.tiles)
 }
 
 /// Name of a preparation: inputs, tokens, and the forms in which products need the inputs.

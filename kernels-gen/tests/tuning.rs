@@ -185,9 +185,25 @@ fn rules_override_the_division_of_four_rows() {
         let down = products(&plan, LaunchRole::FfnDown)[0].schedule;
         [down.warps, down.groups, down.several.buffers]
     };
-    assert_eq!(down("trigger = 'after_wait'"), [16, 8, 3]);
-    assert_eq!(down("groups = 12"), [12, 12, 2]);
+    assert_eq!(down("trigger = 'after_wait'"), [16, 16, 3]);
+    assert_eq!(down("groups = 12"), [12, 12, 4]);
     assert_eq!(down("warps = 8\nbuffers = 2"), [8, 8, 2]);
+}
+
+/// The cost model holds the sums of the down projection of eight rows, and not those of the head; rules decide otherwise.
+#[test]
+fn rules_decide_which_sums_are_held() {
+    let holds = |role: LaunchRole, rule: &str| {
+        let params = PlanParams::single(128).decode(8);
+        let tuning = Tuning::parse(&format!("version = 1\n{rule}")).unwrap();
+        let plan = Plan::tuned(&shape(), Target::Sm90, params, &tuning).unwrap();
+        products(&plan, role)[0].schedule.several.holds
+    };
+    let rule = |role: &str, value: u32| format!("[[rule]]\nrows = 8\nrole = '{role}'\nholds = {value}");
+    assert!(holds(LaunchRole::FfnDown, ""));
+    assert!(!holds(LaunchRole::FfnDown, &rule("ffn_down", 0)));
+    assert!(!holds(LaunchRole::Output, ""));
+    assert!(holds(LaunchRole::Output, &rule("output", 1)));
 }
 
 /// A kernel that does not wait has a full edge before it.
@@ -257,7 +273,7 @@ fn malformed_tunings_are_errors() {
         (
             "version = 1\n[[rule]]\nrole = 'ffn_down'\nrows = 8\nresident = 2",
             "ffn_down with 8 rows: resident = 2: the knobs of a matrix product of several rows are grid, warps, groups, stages, \
-             in_flight, slice, buffers, parts, tiles, warpgroups, blocks, trigger",
+             in_flight, slice, buffers, parts, tiles, holds, warpgroups, blocks, trigger",
         ),
         (
             "version = 1\n[[rule]]\nrole = 'attention'\nrows = 8\nsplits = 4",

@@ -84,6 +84,11 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 16 && s.cols == 3584)),
         ),
         (
+            "gemv of 8 tokens with held sums",
+            // The rings of weights and of inputs wrap.
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 8 && s.schedule.several.holds)),
+        ),
+        (
             "gemv by warpgroups",
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 40 && s.has_warpgroups())),
         ),

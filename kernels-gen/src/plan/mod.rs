@@ -17,6 +17,7 @@ pub mod occupancy;
 mod prefill_cost;
 mod sampling;
 mod token_cost;
+mod token_time;
 pub mod tuning;
 mod warpgroup_cost;
 mod weights;

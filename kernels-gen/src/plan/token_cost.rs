@@ -1,15 +1,10 @@
 //! Cost model of products of several tokens: divides the inputs into slices, the tiles into batches, and the tokens among
-//! warps.
-//!
-//! The time of a CTA is estimated for each division that fits in shared memory, in cycles of a multiprocessor: the longest
-//! of the times of its warps' instructions, of its loads from the L2 cache, and of its loads of weights from device memory,
-//! and a part of the others, since they overlap incompletely. The constants are rough; they rank divisions of one product
-//! ([`Constants`]).
+//! warps. Of the divisions that fit in shared memory, the one with the shortest estimated time (`token_time`) is taken.
 
 use super::gpu::Gpu;
+use super::token_time::{time, usual_warps, waits_decide, without_barriers};
 use super::tuning::Rule;
 use crate::kernels::gemv::{FEW, GemvShape, Output, TokenSchedule};
-use crate::weights::{Layout, WeightType};
 
 /// Largest number of inputs of all tokens that each CTA quantises itself. With more, a launch that quantises them once costs
 /// less. Measured on an H100: with 4 tokens, the down projections of Llama-3.1-8B (57,344 inputs) and Qwen2.5-7B (75,776) take 4
@@ -23,98 +18,17 @@ const HELD_INPUTS: u32 = 48 << 10;
 const WARPS_OF_FEW: u32 = 16;
 const BUFFERS_OF_FEW: u32 = 3;
 
-/// Another number of consumer warps to try ([`tries_more_warps`]); each has two stages of the ring. Steps of 8 tokens at a depth of
+/// Other numbers of consumer warps to try ([`tries_more_warps`]); each has two stages of the ring. Steps of 8 tokens at a depth of
 /// 128 on an H200, 14 warps against 8 or 12: Llama-3.1-8B 5.6% faster (f16 4%), Qwen2.5-7B 2.4% (2.9%), Qwen3-4B 1% (1%), but
 /// Llama-3.2-1B, whose tiles have eight units, 3% slower. Steps of 4 tokens in f16: 2, 4.3, 0.5 and −1.3%. With 16 tokens the model
 /// would choose slices of 256 columns, with which the 8B is 9% slower; in the LM head slices of 512, 1 to 2% slower.
-const MORE_WARPS: u32 = 14;
+///
+/// 16 warps are tried only where sums are held or each CTA quantises the inputs. Steps of 8 tokens of the 8B with 16 warps in gate and
+/// up, against 14, sums held in both: f16 1% faster, integers 0.4% slower.
+const MORE_WARPS: [u32; 2] = [14, 16];
 
 /// Minimum number of columns of a product for which [`MORE_WARPS`] are tried: nine units.
 const MORE_WARPS_COLUMNS: u32 = 9 * 256;
-
-/// Constants of the model, in cycles.
-struct Constants {
-    /// Numbers of consumer warps per CTA to try; of those with equal times, the first wins. With 16, a launch of a few tokens
-    /// is faster by itself, but a step is slower on an H100, probably because too few registers are left for the next launch to
-    /// start early.
-    warps: &'static [u32],
-    /// Fourths of a cycle by which a scheduler's time grows when a warp decodes 32 columns of a tile, and when it multiplies them
-    /// with four tokens, for types whose scaled products are added up as integers.
-    exact: [u64; 2],
-    /// The same for Q6_K: not from times or machine code, but estimated from the operations in the source, or, with few tokens,
-    /// the numbers of `other`.
-    wide: [u64; 2],
-    /// The same for other types.
-    other: [u64; 2],
-    /// The same for products of f16. Of a Q4_K superblock, a warp decodes 16 rows with about 230 instructions and multiplies them with
-    /// eight tokens with 60 (machine code for sm_90).
-    halves: [u64; 2],
-    /// Time of a stage besides its instructions: a warp waits for weights, decodes them, and multiplies the first
-    /// group.
-    stage: u64,
-    /// Time until the first stage arrives, per KiB of the stage; no warp of its group can start earlier.
-    first_stage: u64,
-    /// Time of a slice's barriers.
-    slice: u64,
-    /// Time of a slice if warps add to totals of their own, without barriers: the wait for the slice's inputs.
-    accumulated_slice: u64,
-    /// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
-    l2_bytes: u64,
-    /// Part of the shorter of two overlapping times that is added to the longer one, in fourths: for instructions and L2 loads,
-    /// and for instructions and loads of weights. More than 4 where the instruction time includes waits.
-    exposed: [u64; 2],
-}
-
-/// Largest number of tokens of a product that is [`LATENCY_BOUND`].
-const LATENCY_BOUND_TOKENS: u32 = 16;
-
-/// With few tokens, waits decide: a warp's instructions run beside the waits of others. The constants fit the times of 321 launches
-/// with 8 and 12 warps on an H100 (Llama-3.1-8B with 4 to 64 tokens, Qwen2.5-7B with 4 and Llama-3.2-1B with 8). With 32 and 64
-/// tokens steps were slower than with [`INSTRUCTION_BOUND`].
-const LATENCY_BOUND: Constants = Constants {
-    warps: &[8, 12],
-    exact: [20, 5],
-    wide: [40, 11],
-    other: [40, 11],
-    halves: [30, 2],
-    stage: 310,
-    first_stage: 93,
-    slice: 600,
-    accumulated_slice: 100,
-    l2_bytes: 32,
-    exposed: [0, 6],
-};
-
-/// With many tokens, instructions decide: their numbers are from the machine code for sm_90 (`bespoke inspect --stage sass`),
-/// rounded up so that the order of divisions is that of times on an H200. `l2_bytes` is from times of a down projection.
-const INSTRUCTION_BOUND: Constants = Constants {
-    warps: &[8],
-    exact: [64, 36],
-    wide: [96, 48],
-    other: [128, 68],
-    halves: [120, 6],
-    stage: 500,
-    first_stage: 0,
-    slice: 800,
-    accumulated_slice: 200,
-    l2_bytes: 26,
-    exposed: [1, 0],
-};
-
-impl Constants {
-    fn of(tokens: u32) -> &'static Constants {
-        if tokens <= LATENCY_BOUND_TOKENS { &LATENCY_BOUND } else { &INSTRUCTION_BOUND }
-    }
-}
-
-/// Schedulers of a multiprocessor, each of which issues an instruction per cycle.
-const SCHEDULERS: u64 = 4;
-
-/// Latency of device memory in cycles, as in [`Gpu::bytes_in_flight`].
-const LATENCY: u64 = 1400;
-
-/// Latency of the L2 cache in cycles when all multiprocessors load.
-const L2_LATENCY: u64 = 1500;
 
 /// Largest size of the ring of weights in bytes, unless its stages are larger, and its largest number of stages.
 const RING: u32 = 112 * 1024;
@@ -184,12 +98,20 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Op
     let tiles = tiles.max(1);
     // f16 is multiplied with two groups at once.
     let most_parts = if shape.has_halves() { groups_of_tokens.div_ceil(2) } else { groups_of_tokens };
-    let mut found: Option<(u64, Candidate)> = None;
+    // The best without and with held sums: its time among its kind, and that against the other kind.
+    let mut found: [Option<(u64, u64, Candidate)>; 2] = [None; 2];
     let mut trial = shape.clone();
     for warps in numbers_of_warps(shape, rule, inputs) {
         trial.schedule.warps = warps;
-        for slices in slices(shape, inputs) {
+        for slices in slices(shape, rule, inputs) {
             for batch in batches(tiles, rule) {
+                let is_tried =
+                    warps != MORE_WARPS[1] || !slices.prepared || slices.holds || rule.warps.is_some();
+                trial.schedule.several = TokenSchedule { tiles: batch, ..slices };
+                trial.schedule.stages = 0;
+                if !is_tried || trial.token_bytes() > gpu.shared_budget(shape.schedule.resident) {
+                    continue;
+                }
                 for parts in divisors(warps).filter(|&parts| parts <= most_parts) {
                     // Of equal times, that with the fewest stages and copies wins.
                     for strip in divisors(warps / parts).collect::<Vec<_>>().into_iter().rev() {
@@ -202,15 +124,18 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Op
                             continue;
                         }
                         let time = time(gpu, &trial, tiles, strip);
-                        if found.is_none_or(|(best, _)| time < best) {
-                            found = Some((time, Candidate { warps, groups, stages, several }));
+                        let found = &mut found[usize::from(several.holds)];
+                        if found.is_none_or(|(best, ..)| time < best) {
+                            let candidate = Candidate { warps, groups, stages, several };
+                            *found = Some((time, time + without_barriers(&trial), candidate));
                         }
                     }
                 }
             }
         }
     }
-    found.map(|(_, candidate)| candidate)
+    let best = found.into_iter().flatten().min_by_key(|(_, time, _)| *time);
+    best.map(|(.., candidate)| candidate)
 }
 
 /// The divisors of `n` that are powers of two.
@@ -220,14 +145,14 @@ fn divisors(n: u32) -> impl Iterator<Item = u32> {
 
 /// Numbers of consumer warps to try: that of the rule, or the usual ones and that of `shape`.
 fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Vec<u32> {
-    let (own, usual) = (shape.schedule.warps, Constants::of(shape.tokens).warps);
+    let (own, usual) = (shape.schedule.warps, usual_warps(shape.tokens));
     match rule.warps {
         Some(_) => vec![own],
         None if inputs == PreparedInputs::OfFew => vec![WARPS_OF_FEW],
         None => {
             let own = (!usual.contains(&own)).then_some(own);
-            let more = tries_more_warps(shape).then_some(MORE_WARPS);
-            usual.iter().copied().chain(own).chain(more).collect()
+            let more: &[u32] = if tries_more_warps(shape) { &MORE_WARPS } else { &[] };
+            usual.iter().copied().chain(own).chain(more.iter().copied()).collect()
         }
     }
 }
@@ -239,13 +164,16 @@ fn tries_more_warps(shape: &GemvShape) -> bool {
     (fewest..=8).contains(&shape.tokens) && shape.cols >= MORE_WARPS_COLUMNS && shape.output != Output::Argmax
 }
 
+/// Largest number of slices to try where the sums of all steps are held.
+const MOST_HELD_SLICES: u32 = 16;
+
 /// The divisions of the columns into slices, and the numbers of their buffers.
-fn slices(shape: &GemvShape, inputs: PreparedInputs) -> Vec<TokenSchedule> {
+fn slices(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Vec<TokenSchedule> {
     if inputs == PreparedInputs::None {
         return vec![TokenSchedule { buffers: 0, ..TokenSchedule::ONE }];
     }
     let (least, columns) = (shape.least_slice(), shape.input_layout().granules * 128);
-    let powers = 0..=columns.div_ceil(least).next_power_of_two().ilog2();
+    let units = columns.div_ceil(least);
     let of_size = |slice: u32| {
         let buffers: &[u32] = match (inputs == PreparedInputs::OfFew, slice >= columns) {
             (true, true) => &[],
@@ -257,7 +185,18 @@ fn slices(shape: &GemvShape, inputs: PreparedInputs) -> Vec<TokenSchedule> {
         let several = TokenSchedule { prepared: true, slice, ..TokenSchedule::ONE };
         buffers.iter().map(move |&buffers| TokenSchedule { buffers, ..several })
     };
-    powers.flat_map(|power| of_size(least << power)).collect()
+    let powers = (0..=units.next_power_of_two().ilog2()).map(|power| least << power);
+    let mut found: Vec<TokenSchedule> = powers.flat_map(of_size).collect();
+    // Neither with more tokens nor in the LM head were held sums measured; a rule may ask for them.
+    let is_measured = waits_decide(shape.tokens) && shape.output != Output::Argmax;
+    if is_measured || rule.holds == Some(1) {
+        let held = |slice: u32| of_size(slice).map(|it| TokenSchedule { holds: true, ..it });
+        let mut sizes: Vec<u32> =
+            (2..=units.min(MOST_HELD_SLICES)).map(|count| units.div_ceil(count)).collect();
+        sizes.dedup();
+        found.extend(sizes.into_iter().flat_map(|size| held(size * least)).filter(|it| it.buffers > 1));
+    }
+    found
 }
 
 /// Sizes of batches of a CTA's tiles: all tiles, a half, a fourth and so on, or the size of the rule.
@@ -275,69 +214,9 @@ fn stages(gpu: &Gpu, shape: &mut GemvShape, rule: &Rule) -> Option<u32> {
     let fixed = shape.token_bytes();
     let free = gpu.shared_budget(shape.schedule.resident).checked_sub(fixed)?;
     let fit = free.min(RING.max(groups * shape.stage_bytes())) / shape.stage_bytes();
-    let most = if groups == MORE_WARPS { 2 * groups } else { MAX_STAGES };
+    let most = if MORE_WARPS.contains(&groups) { 2 * groups } else { MAX_STAGES };
     let stages = fit.min(rule.stages.unwrap_or(most)) / groups * groups;
     (stages > 0).then_some(stages)
-}
-
-/// Estimated time of the CTA with the most tiles, in cycles of a multiprocessor.
-fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 {
-    let (schedule, several) = (&shape.schedule, &shape.schedule.several);
-    let layout = shape.input_layout();
-    let segments = if matches!(shape.output, Output::Glu(_)) { 2 } else { 1 };
-    let columns = layout.granules * 128;
-    let slice = if several.prepared { several.slice.min(columns) } else { columns };
-    let slices = u64::from(columns.div_ceil(slice));
-    let batches = tiles.div_ceil(several.tiles);
-    let unit = shape.layouts().iter().map(|layout: &Layout| shape.depth() * layout.ty.block_cols()).max();
-    let unit = unit.unwrap_or(128);
-    let chunks = u64::from(unit.div_ceil(32));
-    let strips = (slice / unit).max(1).div_ceil(strip);
-    let groups_of_tokens = u64::from(layout.groups().div_ceil(several.parts));
-    let constants = Constants::of(shape.tokens);
-    let layouts = shape.layouts();
-    let of_type = |ty: WeightType| match (ty.exact_groups() > 0, ty.has_wide_integers()) {
-        _ if shape.has_halves() => constants.halves,
-        (true, _) => constants.exact,
-        (_, true) => constants.wide,
-        _ => constants.other,
-    };
-    let slowest = layouts.iter().map(|layout| of_type(layout.ty)).max();
-    let [decode, multiply] = slowest.unwrap_or(constants.other);
-    let instructions = u64::from(schedule.warps) * chunks * (decode + multiply * groups_of_tokens);
-    let item = constants.stage + instructions / (4 * SCHEDULERS);
-    let rounds = |tiles: u32| u64::from((tiles * segments * strips).div_ceil(schedule.groups));
-    let last = tiles - (batches - 1) * several.tiles;
-    let rounds = u64::from(batches - 1) * rounds(several.tiles) + rounds(last);
-    let of_slice = if shape.accumulates() { constants.accumulated_slice } else { constants.slice };
-    let compute = slices * (rounds * item + u64::from(batches) * of_slice);
-    let tile_bytes = shape.layouts().iter().map(Layout::tile_bytes).max().unwrap_or(0);
-    let weight_bytes = u64::from(tiles * segments) * u64::from(tile_bytes);
-    let passes = if slices == 1 { 1 } else { u64::from(batches) };
-    let (load, first) = match several.prepared {
-        false => (0, 0),
-        true => {
-            // Slices that are being multiplied are not in flight.
-            let in_flight = u64::from((several.buffers.max(2) - 1) * shape.slice_bytes()).max(1);
-            let inputs = passes * u64::from(layout.bytes());
-            let wait = if slices == 1 { 0 } else { inputs * L2_LATENCY / in_flight };
-            (
-                ((inputs + weight_bytes) / constants.l2_bytes).max(wait),
-                u64::from(shape.slice_bytes()) / constants.l2_bytes,
-            )
-        }
-    };
-    // Stages that are being multiplied are not in flight.
-    let stages = 2 * schedule.stages - schedule.groups;
-    let in_flight = (u64::from(stages * shape.stage_bytes()) / 2).clamp(1, gpu.bytes_in_flight());
-    let weights = weight_bytes * LATENCY / in_flight;
-    // With one stage per group, a group waits for each of its stages; with one buffer, all wait for each slice.
-    let waits = if schedule.stages < 2 * schedule.groups { weights.min(compute) / 2 } else { 0 };
-    let waits = waits + if slices > 1 && several.buffers < 2 { load.min(compute) } else { 0 };
-    let first_stage = u64::from(shape.stage_bytes()) * constants.first_stage / 1024;
-    let [of_load, of_weights] = constants.exposed;
-    let exposed = (compute.min(load) * of_load + compute.min(weights) * of_weights) / 4;
-    (first + compute).max(load + item).max(weights) + waits + first_stage + exposed
 }
 
 #[cfg(test)]
@@ -377,16 +256,17 @@ mod tests {
         KernelSpec::Gemv(cost::gemv(&gpu, GemvShape { tokens, ..product }, trigger, &rule))
     }
 
-    /// 14 tiles of 16 units: with eight units a slice, 14 warps have eight rounds each, and one batch has all tiles.
+    /// The sums of all 14 tiles are held, in one batch, beside a ring with two stages for each of 16 warps.
     #[test]
-    fn gate_and_up_of_8_tokens_are_one_batch_of_14_warps() {
+    fn gate_and_up_of_8_tokens_hold_their_sums() {
         let is_gate_and_up = |product: &&GemvShape| product.rows() == 2 * 14336 && product.cols == 4096;
         let product = products(Target::Sm90).into_iter().find(|product| is_gate_and_up(&product));
         let KernelSpec::Gemv(divided) = divided(Target::Sm90, &product.expect("Llama-3.1-8B"), 8) else {
             panic!("a product")
         };
-        let TokenSchedule { tiles, slice, .. } = divided.schedule.several;
-        assert_eq!((divided.schedule.warps, divided.schedule.stages, tiles, slice), (14, 28, 7, 2048));
+        let TokenSchedule { tiles, slice, holds, .. } = divided.schedule.several;
+        assert_eq!((divided.schedule.warps, divided.schedule.stages, tiles, slice), (16, 32, 7, 1024));
+        assert!(holds);
     }
 
     #[test]

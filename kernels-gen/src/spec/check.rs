@@ -248,9 +248,11 @@ fn tokens(s: &GemvShape) -> Result<(), String> {
         }
     }
     // A unit has at least 32 columns; two matrices have sums at most.
-    let columns = u64::from(if several.prepared { several.slice } else { layout.granules * 128 });
+    let all = u64::from(layout.granules * 128);
+    let columns = if several.prepared { u64::from(several.slice) } else { all };
     let slice = columns / 128 * u64::from(layout.granule_bytes()) * u64::from(several.buffers.max(1));
-    let sums = u64::from(several.tiles) * (columns / 32 + 1) * u64::from(layout.groups()) * 512;
+    let held = if several.holds { all.max(columns) } else { columns };
+    let sums = u64::from(several.tiles) * (held / 32 + 1) * u64::from(layout.groups()) * 512;
     let ring = u64::from(schedule.stages) * u64::from(s.stage_bytes());
     if slice + sums + ring > u64::from(u32::MAX / 4) {
         return Err(format!("`schedule.several` needs {} bytes of shared memory", slice + sums + ring));
@@ -274,6 +276,9 @@ fn warpgroups(s: &GemvShape) -> Result<(), String> {
             "{} warpgroups have four warps and a group each, one part, prepared inputs and bulk copies",
             several.warpgroups
         ));
+    }
+    if several.holds {
+        return Err("warpgroups add to totals: `schedule.several.holds` is for products of warps".to_owned());
     }
     if !s.supports_warpgroups() || several.slice == 0 || !s.cols.is_multiple_of(several.slice) {
         return Err(format!(
@@ -434,6 +439,7 @@ mod tests {
             (TokenSchedule { tiles: 0, ..several }, "`schedule.several.tiles` is 0"),
             (TokenSchedule { blocks: 0, ..several }, "`schedule.several.blocks` is 0"),
             (TokenSchedule { blocks: 2, ..several }, "`schedule.several.blocks` is 2 without warpgroups"),
+            (TokenSchedule { tiles: GRID, slice: 512, holds: true, ..several }, "`schedule.several` needs"),
             (TokenSchedule { warpgroups: 5, ..several }, "`schedule.several.warpgroups` is 5"),
             (TokenSchedule { warpgroups: 2, ..several }, "2 warpgroups have four warps and a group each"),
         ] {
@@ -454,6 +460,7 @@ mod tests {
                 "a CTA of a cluster has slices of 256 columns, not 512",
             ),
             (TokenSchedule { blocks: 9, ..cluster }, "but 64 tokens have 8 blocks of 8"),
+            (TokenSchedule { holds: true, ..cluster }, "warpgroups add to totals"),
             (TokenSchedule::ONE, "`schedule.several.tiles` is 0"),
         ] {
             let error = of_f16(several).expect_err(expected);

@@ -337,7 +337,7 @@ fn stacks() -> Vec<KernelSpec> {
 
 /// Products of several tokens: every type with a few tokens, whose inputs each CTA quantises, and with more, whose inputs are
 /// prepared; every output; stacks of types with several forms of inputs; slices that do not divide the columns, and units
-/// that strips do not divide; tokens divided among warps; batches of tiles; both copy engines.
+/// that strips do not divide; tokens divided among warps; batches of tiles; sums of slices, and of all steps; both copy engines.
 fn several_tokens() -> Vec<KernelSpec> {
     use WeightType::{F16, F32, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_0};
     let bulk = Schedule {
@@ -358,6 +358,7 @@ fn several_tokens() -> Vec<KernelSpec> {
         tiles,
         ..TokenSchedule::ONE
     };
+    let held_sums = |slice, buffers, tiles| TokenSchedule { holds: true, ..sliced(slice, buffers, 1, tiles) };
     let of_warpgroups = |tiles, blocks| TokenSchedule { warpgroups: 2, blocks, ..sliced(256, 2, 1, tiles) };
     let spec = |tokens, cols, segments: &[(WeightType, u32)], output, schedule, several| {
         KernelSpec::Gemv(GemvShape {
@@ -408,6 +409,9 @@ fn several_tokens() -> Vec<KernelSpec> {
         spec(8, 1056, &[(Q8_0, 70)], Output::Argmax, in_turns(2), sliced(512, 1, 2, 2)),
         spec(8, 512 * 5, &[(Q4_K, 20), (Q6_K, 33)], Output::Store, bulk, sliced(1024, 2, 1, 4)),
         spec(32, 1024, &[(Q4_K, 40), (Q4_K, 40)], silu, in_turns(2), sliced(512, 2, 2, 1)),
+        spec(8, 2304, &[(Q4_K, 100)], Output::Residual, in_turns(4), held_sums(512, 3, 4)),
+        spec(7, 1280, &[(Q4_K, 40), (Q6_K, 33)], Output::Store, in_turns(2), held_sums(512, 2, 1)),
+        spec(12, 1536, &[(Q6_K, 70), (Q6_K, 70)], silu, in_turns(4), held_sums(256, 3, 3)),
         spec(40, 768, &[(Q4_K, 72), (Q5_K, 150)], Output::Residual, two_warpgroups, of_warpgroups(4, 1)),
         spec(64, 512, &[(Q4_K, 50), (Q4_K, 50)], silu, two_warpgroups, of_warpgroups(2, 2)),
         spec(24, 768, &[(Q6_K, 150)], Output::Argmax, two_warpgroups, of_warpgroups(4, 1)),

@@ -107,6 +107,7 @@ fn outputs_do_not_depend_on_the_number_of_tokens() {
         for (tokens, several) in [
             (3, Schedule { several: held, groups: 2, ..several }),
             (8, Schedule { several: sliced, ..several }),
+            (8, Schedule { several: TokenSchedule { holds: true, ..sliced }, ..several }),
         ] {
             for (input, output) in
                 [(Input::Normed { eps: 1e-5 }, Output::Store), (Input::Plain, Output::Residual)]
@@ -120,7 +121,8 @@ fn outputs_do_not_depend_on_the_number_of_tokens() {
     }
 }
 
-/// Slices of one unit, whose sums are added to the totals at once; groups of tokens that are not full.
+/// Slices of one unit, whose sums are added to the totals at once, or held; groups of warps that take stages of several slices in
+/// turn; groups of tokens that are not full.
 #[test]
 fn outputs_do_not_depend_on_the_slices() {
     let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
@@ -129,12 +131,15 @@ fn outputs_do_not_depend_on_the_slices() {
     let one = shape(2048, &segments, Input::Normed { eps: 1e-5 }, silu);
     for (slice, buffers, groups, parts) in [(512, 2, 2, 2), (1024, 1, 4, 1), (2048, 1, 1, 1), (1536, 2, 1, 2)]
     {
-        let several = TokenSchedule { prepared: true, slice, buffers, parts, tiles: 1, ..TokenSchedule::ONE };
-        let bulk = Schedule { copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
-        let schedule = Schedule { grid: 1, warps: 4, groups, stages: 4, in_flight: 4, several, ..bulk };
-        let many = GemvShape { tokens: 6, schedule, ..one.clone() };
-        let differing = differing_token(&*device, &many, &one).expect("the device has a target");
-        assert_eq!(differing, None);
+        for holds in [false, true] {
+            let several = TokenSchedule { slice, buffers, parts, holds, ..TokenSchedule::ONE };
+            let several = TokenSchedule { prepared: true, tiles: 1, ..several };
+            let bulk = Schedule { copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
+            let schedule = Schedule { grid: 1, warps: 4, groups, stages: 4, in_flight: 4, several, ..bulk };
+            let many = GemvShape { tokens: 6, schedule, ..one.clone() };
+            let differing = differing_token(&*device, &many, &one).expect("the device has a target");
+            assert_eq!(differing, None);
+        }
     }
 }
 
@@ -204,6 +209,7 @@ fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
         cases.push((20, with(sliced(1024, 2)), one));
         let one = one_of(&shape(cols, &[(ty, 20)], Input::Plain, Output::Residual));
         cases.push((8, with(sliced(1024, 1)), one.clone()));
+        cases.push((8, with(TokenSchedule { holds: true, ..sliced(512, 1) }), one.clone()));
         cases.push((8, with(sliced(1024, 2)), one));
         let one = one_of(&shape(1024, &[(ty, 72)], normed, Output::Store));
         let warpgroups = TokenSchedule { warpgroups: 2, tiles: 4, ..sliced(256, 1) };

@@ -99,6 +99,7 @@ pub fn knobs(role: LaunchRole, rows: u32, quick: bool) -> Vec<Vec<Setting>> {
             some(Knob::Warpgroups, &[0, 2], &[0, 2]),
             some(Knob::Blocks, &[1, 2], &[1, 2]),
             some(Knob::Warps, &[4, 6, 8, 12, 14, 16], &[4, 8, 12, 16]),
+            some(Knob::Holds, &[0, 1], &[0, 1]),
             some(Knob::Slice, &[128, 256, 512, 1024, 2048, 4096], &[256, 512, 1024, 2048]),
             some(Knob::Parts, &[1, 2, 4, 8], &[1, 2, 4]),
             some(Knob::Groups, &[1, 2, 4, 8, 16], &[1, 2, 4, 8]),

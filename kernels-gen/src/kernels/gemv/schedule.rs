@@ -76,6 +76,10 @@ pub struct TokenSchedule {
     pub parts: u32,
     /// Number of tiles of a segment whose sums shared memory has room for.
     pub tiles: u32,
+    /// Whether shared memory has the sums of all steps of these tiles. Otherwise it has those of a slice, which are added to totals
+    /// after each slice.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holds: bool,
     /// Number of consumer warpgroups, which multiply with `wgmma` (`tokens/warpgroup`): on devices of compute capability 9.0
     /// only. 0 if warps multiply.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -101,6 +105,14 @@ fn one() -> u32 {
 
 impl TokenSchedule {
     /// The schedule of a product in the loop of one token, which does not use it.
-    pub const ONE: TokenSchedule =
-        TokenSchedule { prepared: false, slice: 0, buffers: 0, parts: 1, tiles: 0, warpgroups: 0, blocks: 1 };
+    pub const ONE: TokenSchedule = TokenSchedule {
+        prepared: false,
+        slice: 0,
+        buffers: 0,
+        parts: 1,
+        tiles: 0,
+        holds: false,
+        warpgroups: 0,
+        blocks: 1,
+    };
 }

@@ -122,6 +122,8 @@ rule! {
     Parts parts 1..=MAX_WARPS,
     /// Tiles whose sums shared memory has room for, in a product of several rows.
     Tiles tiles 1..=MAX_CTAS,
+    /// 1 if shared memory has the sums of all steps of these tiles, 0 if those of a slice, in a product of several rows.
+    Holds holds 0..=1,
     /// Consumer warpgroups of a product of several rows, or 0 if warps multiply.
     Warpgroups warpgroups 0..=MAX_WARPGROUPS,
     /// Blocks into which the rows of a product are divided among CTAs, with warpgroups.
@@ -148,12 +150,13 @@ impl Knob {
         Knob::Buffers,
         Knob::Parts,
         Knob::Tiles,
+        Knob::Holds,
         Knob::Warpgroups,
         Knob::Blocks,
     ];
 
     /// Knobs that only a product in slices has.
-    const OF_SLICES: &[Knob] = &[Knob::Slice, Knob::Buffers, Knob::Parts, Knob::Tiles];
+    const OF_SLICES: &[Knob] = &[Knob::Slice, Knob::Buffers, Knob::Parts, Knob::Tiles, Knob::Holds];
 
     /// Knobs of attention.
     pub const OF_ATTENTION: &[Knob] = &[Knob::Splits, Knob::MinPages, Knob::Stages];
@@ -190,6 +193,7 @@ impl Knob {
             Knob::Buffers if shape.is_prepared() => Some(several.buffers),
             Knob::Parts if shape.is_sliced() => Some(several.parts),
             Knob::Tiles if shape.is_sliced() => Some(several.tiles),
+            Knob::Holds if shape.is_prepared() => Some(u32::from(several.holds)),
             Knob::Warpgroups if shape.tokens > 1 => Some(several.warpgroups),
             Knob::Blocks if shape.tokens > 1 => Some(several.blocks),
             _ => None,

@@ -16,6 +16,8 @@ use crate::weights::{Layout, TILE_ROWS};
 /// Computes the outputs of a CTA. A thread has one row of a tile and one token at a time; with warpgroups two rows and two tokens.
 pub(super) struct TokenEpilogue<'a> {
     operands: Operands,
+    /// The residuals of this thread's outputs, if they are loaded before the products.
+    early: Option<Vec<Val<f32>>>,
     s: &'a GemvShape,
 }
 
@@ -27,7 +29,19 @@ const TILE_PAIR: u32 = 2 * TILE_GROUP;
 
 impl<'a> TokenEpilogue<'a> {
     pub fn new(operands: Operands, s: &'a GemvShape) -> TokenEpilogue<'a> {
-        TokenEpilogue { operands, s }
+        TokenEpilogue { operands, early: None, s }
+    }
+
+    /// With the residuals of `tiles`, all tiles of the CTA, loaded now if a thread has few outputs. Earlier launches write them; these
+    /// must have completed.
+    pub fn with_residual(self, tiles: [Val<u32>; 2]) -> TokenEpilogue<'a> {
+        let (operands, s) = (&self.operands, self.s);
+        let early = s.loads_residual_early().then(|| {
+            let rows = Rows { layout: s.layouts()[0], first: 0, place: 0 };
+            let lanes = if s.has_warpgroups() { OUTPUTS_AT_ONCE } else { 1 };
+            residuals(&elements(thread_index() * lanes, &rows, tiles, s), &rows, operands, s)
+        });
+        TokenEpilogue { early, ..self }
     }
 
     /// Computes the factors 1 / √(mean(x²) + ε) of normalised inputs, and initialises the largest outputs. The inputs must
@@ -57,7 +71,7 @@ impl<'a> TokenEpilogue<'a> {
         let batch: Vec<Rows> = (0..batch.len()).map(rows).collect();
         let batch: Vec<&Rows> = batch.iter().collect();
         if s.output != Output::Argmax {
-            finish_rows(&batch, tiles, &self.operands, s);
+            finish_rows(&batch, tiles, self.early.as_deref(), &self.operands, s);
         } else if s.has_warpgroups() {
             finish_lane_logits(batch[0], tiles, &self.operands, s);
         } else {
@@ -111,7 +125,7 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
     let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
     let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
     let steps = super::units_in(slice, layout, s) * s.unit_steps(layout.ty);
-    let most = s.most_slice_steps();
+    let most = s.held_steps();
     let partial = shared.byte_add(map.partial).cast::<f32>().at(place * held * most * of_tile);
     let totals = shared.byte_add(map.totals).cast::<f32>().at(place * held * of_tile);
     for part in 0..s.column_parts() {
@@ -175,7 +189,7 @@ fn sum(rows: &Rows, at: &Element, s: &GemvShape) -> Val<f32> {
         let parts = (0..s.column_parts()).map(|part| own.at(part * s.totals()).load());
         return parts.reduce(|sum, part| sum + part).expect("one part or two");
     }
-    let (most, of_tile) = (s.most_slice_steps(), s.tile_sums());
+    let (most, of_tile) = (s.held_steps(), s.tile_sums());
     let tile = (at.tile + rows.place * s.schedule.several.tiles) * (most * of_tile);
     let from = dynamic_shared::<u8>().byte_add(s.token_map().partial).cast::<f32>().at(tile + at.index);
     let borders = [0, s.first_part(&rows.layout), s.steps(&rows.layout)];
@@ -287,9 +301,52 @@ fn result(at: &Element, batch: &[&Rows], sums: &[Val<f32>], operands: &Operands,
 /// [`Element::of_lane`].
 const OUTPUTS_AT_ONCE: u32 = 4;
 
+/// The outputs that a thread has at once, from index `first` of a range of tiles on.
+fn elements(first: Val<u32>, rows: &Rows, tiles: [Val<u32>; 2], s: &GemvShape) -> Vec<Element> {
+    let of_tile = s.tile_sums();
+    if s.has_warpgroups() {
+        let within = first % of_tile;
+        let lane = within % TILE_PAIR / OUTPUTS_AT_ONCE;
+        return Element::of_lane(first / of_tile, within / TILE_PAIR, lane, rows, tiles, s);
+    }
+    let element = |pass: u32| {
+        let index = first + pass * s.consumers();
+        let within = index % of_tile;
+        Element::of_group(index / of_tile, within / TILE_GROUP, within % TILE_GROUP, rows, tiles, s)
+    };
+    (0..s.outputs_at_once()).map(element).collect()
+}
+
+/// The residuals of some outputs.
+fn residuals(some: &[Element], rows: &Rows, operands: &Operands, s: &GemvShape) -> Vec<Val<f32>> {
+    some.iter().map(|at| load_if(at.output(rows, operands, s), val(0u32), at.inside)).collect()
+}
+
+impl GemvShape {
+    /// Number of outputs that a thread has at once.
+    fn outputs_at_once(&self) -> u32 {
+        OUTPUTS_AT_ONCE.min((self.schedule.several.tiles * self.tile_sums()).div_ceil(self.consumers()))
+    }
+
+    /// Whether the residuals are loaded before the products: if a thread has all of its outputs at once.
+    fn loads_residual_early(&self) -> bool {
+        let tiles = self.schedule.several.tiles;
+        self.output == Output::Residual
+            && self.cluster() == 1
+            && self.most_tiles() <= tiles
+            && tiles * self.tile_sums() <= OUTPUTS_AT_ONCE * self.consumers()
+    }
+}
+
 /// Writes the outputs of a range of tiles: of one segment, or of gate and up.
 #[device]
-fn finish_rows(batch: &[&Rows], tiles: [Val<u32>; 2], operands: &Operands, s: &GemvShape) {
+fn finish_rows(
+    batch: &[&Rows],
+    tiles: [Val<u32>; 2],
+    early: Option<&[Val<f32>]>,
+    operands: &Operands,
+    s: &GemvShape,
+) {
     let (of_tile, rows) = (s.tile_sums(), batch[0]);
     let mut end = (tiles[1] - tiles[0]) * of_tile;
     let mut first = thread_index() * if s.has_warpgroups() { OUTPUTS_AT_ONCE } else { 1 };
@@ -300,30 +357,13 @@ fn finish_rows(batch: &[&Rows], tiles: [Val<u32>; 2], operands: &Operands, s: &G
         end = half + cluster_rank() * half;
     }
     while first < end {
-        let element = |pass: u32| {
-            let index = first + pass * s.consumers();
-            let within = index % of_tile;
-            Element::of_group(index / of_tile, within / TILE_GROUP, within % TILE_GROUP, rows, tiles, s)
-        };
-        let some: Vec<Element> = if s.has_warpgroups() {
-            let within = first % of_tile;
-            Element::of_lane(
-                first / of_tile,
-                within / TILE_PAIR,
-                within % TILE_PAIR / OUTPUTS_AT_ONCE,
-                rows,
-                tiles,
-                s,
-            )
-        } else {
-            (0..OUTPUTS_AT_ONCE).map(element).collect()
-        };
+        let some = elements(first, rows, tiles, s);
         let of_lane: Option<Vec<_>> =
             s.has_warpgroups().then(|| batch.iter().map(|rows| lane_sums(rows, &some[0], s)).collect());
-        let before: Vec<Val<f32>> = if s.output == Output::Residual {
-            some.iter().map(|at| load_if(at.output(rows, operands, s), val(0u32), at.inside)).collect()
-        } else {
-            Vec::new()
+        let before: Vec<Val<f32>> = match (early, s.output) {
+            (Some(early), _) => early.to_vec(),
+            (None, Output::Residual) => residuals(&some, rows, operands, s),
+            _ => Vec::new(),
         };
         for (pass, at) in some.iter().enumerate() {
             if at.inside {

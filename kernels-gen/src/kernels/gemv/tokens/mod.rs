@@ -8,11 +8,12 @@
 //!   tokens each CTA quantises all inputs. Beyond that, a launch of [`prepare()`] quantises them once, and a second producer
 //!   warp streams them through a ring of *slices* of the columns.
 //! - A CTA goes over its tiles in *batches*. For each slice of the columns it goes over all tiles of the batch. Sums of
-//!   steps, and totals over slices, are in shared memory, and the epilogue starts after the last slice.
+//!   steps are in shared memory, and the epilogue starts after the last slice.
 //! - A stage of the ring of weights has a *strip*: consecutive units of a tile in a slice. The groups of warps take the
 //!   stages in turn, and a warp of a group multiplies one unit of the strip with a part of the tokens.
-//! - If a slice has one unit of each tile, a warp always has the same tiles and tokens, and adds to their totals without a
-//!   barrier.
+//! - Shared memory has the sums of all steps of a batch ([`TokenSchedule::holds`](super::TokenSchedule::holds)), or those of a
+//!   slice, which are added to totals after the slice, between two barriers. If such a slice has one unit of each tile, a warp
+//!   always has the same tiles and tokens, and adds to their totals without a barrier.
 
 mod epilogue;
 mod inputs;
@@ -141,7 +142,10 @@ fn stream_slice(
         from = from.byte_add(layout.tile_bytes());
         tile += 1;
     }
-    // Each group of warps gets the same number of stages.
+    if !s.accumulates() {
+        return;
+    }
+    // Each group of warps gets the same number of stages, so that a warp always has the same tiles.
     let mut stage = (tiles[1] - tiles[0]) * ((bytes + (strip - 1)) / strip) % s.schedule.groups;
     if stage > 0 {
         while stage < s.schedule.groups {
@@ -195,17 +199,19 @@ pub(super) fn load_inputs(operands: &Operands, rings: Rings, tiles: &[[Val<u32>;
 #[device]
 pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]], s: &GemvShape) {
     let (shared, map, layouts) = (dynamic_shared::<u8>(), s.token_map(), s.layouts());
-    let epilogue = TokenEpilogue::new(*operands, s);
     if s.is_prepared() {
         s.schedule.trigger.wait();
     } else {
         fill(operands, s);
         named_barrier(CONSUMER_BARRIER, s.consumers());
     }
+    let epilogue = TokenEpilogue::new(*operands, s).with_residual(tiles[0]);
     epilogue.compute_factors();
     let lane_map = LaneMap::new();
     let mut stage = rings.weights.consumer();
-    stage.advance_by(warp_index() / s.warps_per_stage());
+    let group = warp_index() / s.warps_per_stage();
+    stage.advance_by(group);
+    let mut next = group;
     let mut turns = Turns::new();
     // Without a ring of inputs, its consumer is not used.
     let mut inputs = rings.inputs.unwrap_or(rings.weights).consumer();
@@ -236,18 +242,16 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                     if s.has_warpgroups() {
                         warpgroup::dot_slice(&run, partial, &lane_map, &mut stage, &mut turns, s);
                     } else {
-                        dot_slice(&run, partial, &lane_map, &mut stage, s);
+                        dot_slice(&run, partial, &lane_map, &mut stage, &mut next, s);
                     }
-                    partial = partial.at(s.schedule.several.tiles * s.most_slice_steps() * s.tile_sums());
+                    partial = partial.at(s.schedule.several.tiles * s.held_steps() * s.tile_sums());
                 }
                 if s.slices() > 1 {
                     inputs.release();
                     inputs.advance();
                 }
-                if !s.accumulates() {
+                if s.adds_slices() {
                     named_barrier(CONSUMER_BARRIER, s.consumers());
-                }
-                if s.slices() > 1 && !s.accumulates() {
                     for (place, &segment) in (0u32..).zip(&batch) {
                         epilogue.add_slice(place, &layouts[segment], last - first, slice);
                     }
@@ -257,7 +261,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
             }
             // The CTAs of a cluster have one batch, which `join_parts` ends.
             if s.cluster() == 1 {
-                if s.accumulates() {
+                if !s.adds_slices() {
                     named_barrier(CONSUMER_BARRIER, s.consumers());
                 }
                 epilogue.finish(&batch, [first, last]);
@@ -301,14 +305,15 @@ struct SliceRun<'a> {
 /// Multiplies this warp's units of a slice, and stores their sums in `partial`; see [`TokenMap`](shape::TokenMap). With one
 /// unit per slice, adds them to the sums of the earlier slices there.
 ///
-/// The groups of warps take the stages in turn, and each has the same number of them: the last ones may be empty. `stage` is
-/// that of the warp's group.
+/// The groups of warps take the stages in turn. `stage` is that of the warp's group, and `next` its index among those of the
+/// slice.
 #[device]
 fn dot_slice(
     run: &SliceRun<'_>,
     partial: Ptr<Shared, f32>,
     lane_map: &LaneMap,
     stage: &mut Consumer,
+    next: &mut Val<u32>,
     s: &GemvShape,
 ) {
     let (layout, groups) = (run.layout, s.schedule.groups);
@@ -321,14 +326,22 @@ fn dot_slice(
     let per_part = input_layout.groups().div_ceil(s.schedule.several.parts);
     let strips = (units + (strip - 1)) / strip;
     let stages = (run.tiles[1] - run.tiles[0]) * strips;
-    let end = (stages + (groups - 1)) / groups * groups;
-    let mut index = warp_index() / s.warps_per_stage();
+    let mut end = stages;
+    if s.accumulates() {
+        // The last stages may be empty.
+        end = (stages + (groups - 1)) / groups * groups;
+    }
+    let mut index = *next;
+    // The stage's tile, and its strip of the tile. Dividing by the number of strips, which the last slice may have fewer of, takes
+    // long.
+    let [mut tile, mut place] = [index / strips, index % strips];
+    let [tiles_on, strips_on] = [val(groups) / strips, val(groups) % strips];
     while index < end {
         stage.wait();
-        let (tile, unit) = (index / strips, index % strips * strip + own);
+        let unit = place * strip + own;
         if (index < stages) & (unit < units) {
             let block = stage.data().byte_add(own * unit_bytes);
-            let sums = partial.at(tile * (s.most_slice_steps() * s.tile_sums())).at(lane());
+            let sums = partial.at(tile * (s.held_steps() * s.tile_sums())).at(lane());
             let steps = s.unit_steps(ty);
             for step in 0..steps {
                 let blocks = s.step(ty);
@@ -345,10 +358,13 @@ fn dot_slice(
                 }
                 let column = unit * s.unit_cols(layout) + step * blocks * ty.block_cols();
                 let records = run.inputs.byte_add(column / GRANULE * input_layout.granule_bytes());
-                let place = unit * s.unit_steps(ty) + step;
                 let (mut is_first, mut sums) = ((run.slice == 0) & (step == 0), sums);
                 if !s.accumulates() {
-                    sums = sums.at(place * s.tile_sums());
+                    let mut first = unit;
+                    if s.schedule.several.holds {
+                        first += run.slice * s.slice_units(layout);
+                    }
+                    sums = sums.at((first * s.unit_steps(ty) + step) * s.tile_sums());
                 } else if s.column_parts() > 1 {
                     let (at, second) = (run.slice * s.unit_steps(ty) + step, s.first_part(layout));
                     is_first = (at == 0) | (at == second);
@@ -363,7 +379,14 @@ fn dot_slice(
         }
         stage.advance_by(groups);
         index += groups;
+        tile += tiles_on;
+        place += strips_on;
+        if place >= strips {
+            place -= strips;
+            tile += 1;
+        }
     }
+    *next = index - end;
 }
 
 /// The weights of a step, and the inputs that they are multiplied with.

@@ -21,7 +21,8 @@ pub(crate) struct TokenMap {
     pub squares: u32,
     /// Offset of the factors of a normalised input, f32 `[token]`.
     pub factors: u32,
-    /// Offset of the sums of steps of a slice, unless they are added to the totals at once, f32 `[segment of a batch][tile][step][group of tokens][16][4]`.
+    /// Offset of the sums of steps of a slice, or of all slices, unless they are added to the totals at once, f32
+    /// `[segment of a batch][tile][step][group of tokens][16][4]`.
     pub partial: u32,
     /// Offset of the sums of the slices so far, f32 `[part of the columns][segment of a batch][tile][group of tokens][16][4]`. With
     /// warpgroups, `[segment of a batch][tile][pair of groups][lane][4]`: lane 4g + t has rows g and g + 8, each for token t of both
@@ -122,25 +123,34 @@ impl GemvShape {
         }
     }
 
-    /// Largest number of steps per tile and slice whose sums are in shared memory side by side.
-    pub(super) fn most_slice_steps(&self) -> u32 {
+    /// Largest number of steps per tile whose sums are in shared memory side by side.
+    pub(super) fn held_steps(&self) -> u32 {
         if self.accumulates() {
             return 1;
         }
-        let steps = |layout: &Layout| self.slice_units(layout) * self.unit_steps(layout.ty);
+        let holds = self.schedule.several.holds;
+        let steps = |layout: &Layout| {
+            let units = if holds { self.units(layout) } else { self.slice_units(layout) };
+            units * self.unit_steps(layout.ty)
+        };
         self.layouts().iter().map(steps).max().unwrap_or(1)
+    }
+
+    /// Whether the sums of a slice are added to totals after the slice.
+    pub(crate) fn adds_slices(&self) -> bool {
+        self.has_totals() && !self.accumulates()
     }
 
     /// Whether a warp adds the sums of its unit to the totals: a slice has one unit of each tile, or the warp is part of a
     /// warpgroup.
     pub(crate) fn accumulates(&self) -> bool {
-        self.has_warpgroups()
-            || self.slices() > 1 && self.layouts().iter().all(|layout| self.slice_units(layout) == 1)
+        let is_unit = |layout: &Layout| self.slice_units(layout) == 1;
+        self.has_warpgroups() || self.has_totals() && self.layouts().iter().all(is_unit)
     }
 
     /// Whether shared memory has totals, which sums of steps are added to.
     pub(super) fn has_totals(&self) -> bool {
-        self.slices() > 1 || self.has_warpgroups()
+        self.slices() > 1 && !self.schedule.several.holds || self.has_warpgroups()
     }
 
     /// Number of warps that share a stage of the ring.
@@ -225,7 +235,7 @@ impl GemvShape {
         let squares = place(if has_squares { tokens * layout.squares() * 4 } else { 0 });
         let factors = place(if self.normed() { tokens * 4 } else { 0 });
         let sums = self.totals() * 4;
-        let partial = place(if self.accumulates() { 0 } else { sums * self.most_slice_steps() });
+        let partial = place(if self.accumulates() { 0 } else { sums * self.held_steps() });
         let parts = self.column_parts() / self.cluster();
         let totals = place(if self.has_totals() { sums * parts } else { 0 });
         let best = place(if self.output == Output::Argmax { self.schedule.warps * tokens * 8 } else { 0 });
