@@ -2,7 +2,7 @@
 //! warps. Of the divisions that fit in shared memory, the one with the shortest estimated time (`token_time`) is taken.
 
 use super::gpu::Gpu;
-use super::token_time::{time, usual_warps, waits_decide, without_barriers};
+use super::token_time::{penalty_against_held, time, usual_warps, waits_decide};
 use super::tuning::Rule;
 use crate::kernels::gemv::{FEW, GemvShape, Output, TokenSchedule};
 
@@ -18,19 +18,22 @@ const HELD_INPUTS: u32 = 48 << 10;
 const WARPS_OF_FEW: u32 = 16;
 const BUFFERS_OF_FEW: u32 = 3;
 
-/// Other numbers of consumer warps to try ([`tries_more_warps`]); each has two stages of the ring. Steps of 8 tokens at a depth of
+/// Another number of consumer warps to try ([`tries_more_warps`]); each has two stages of the ring. Steps of 8 tokens at a depth of
 /// 128 on an H200, 14 warps against 8 or 12: Llama-3.1-8B 5.6% faster (f16 4%), Qwen2.5-7B 2.4% (2.9%), Qwen3-4B 1% (1%), but
 /// Llama-3.2-1B, whose tiles have eight units, 3% slower. Steps of 4 tokens in f16: 2, 4.3, 0.5 and −1.3%. With 16 tokens the model
 /// would choose slices of 256 columns, with which the 8B is 9% slower; in the LM head slices of 512, 1 to 2% slower.
-///
-/// 16 warps are tried only where sums are held or each CTA quantises the inputs. Steps of 8 tokens of the 8B with 16 warps in gate and
-/// up, against 14, sums held in both: f16 1% faster, integers 0.4% slower.
-const MORE_WARPS: [u32; 2] = [14, 16];
+const MORE_WARPS: u32 = 14;
+
+/// A further number to try where [`MORE_WARPS`] are, if sums are held, or if each CTA quantises the inputs (4 tokens of f16). Steps of 8
+/// tokens of Llama-3.1-8B on an H200 with 16 warps in gate and up, against 14, sums held: f16 1% faster, integers 0.4% slower. Where each
+/// CTA quantises the inputs they were timed with other changes only.
+const HELD_WARPS: u32 = 16;
 
 /// Minimum number of columns of a product for which [`MORE_WARPS`] are tried: nine units.
 const MORE_WARPS_COLUMNS: u32 = 9 * 256;
 
-/// Largest size of the ring of weights in bytes, unless its stages are larger, and its largest number of stages.
+/// Largest size of the ring of weights in bytes, unless its stages are larger, and its largest number of stages, unless
+/// [`MORE_WARPS`] or [`HELD_WARPS`] have two each.
 const RING: u32 = 112 * 1024;
 const MAX_STAGES: u32 = 24;
 
@@ -98,18 +101,19 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Op
     let tiles = tiles.max(1);
     // f16 is multiplied with two groups at once.
     let most_parts = if shape.has_halves() { groups_of_tokens.div_ceil(2) } else { groups_of_tokens };
-    // The best without and with held sums: its time among its kind, and that against the other kind.
+    // The best division without and with held sums, each with its estimated time and the penalty that counts between the two.
     let mut found: [Option<(u64, u64, Candidate)>; 2] = [None; 2];
     let mut trial = shape.clone();
     for warps in numbers_of_warps(shape, rule, inputs) {
         trial.schedule.warps = warps;
         for slices in slices(shape, rule, inputs) {
             for batch in batches(tiles, rule) {
-                let is_tried =
-                    warps != MORE_WARPS[1] || !slices.prepared || slices.holds || rule.warps.is_some();
+                let is_for_held =
+                    warps == HELD_WARPS && inputs == PreparedInputs::OfAny && rule.warps.is_none();
                 trial.schedule.several = TokenSchedule { tiles: batch, ..slices };
                 trial.schedule.stages = 0;
-                if !is_tried || trial.token_bytes() > gpu.shared_budget(shape.schedule.resident) {
+                let fits = trial.token_bytes() <= gpu.shared_budget(shape.schedule.resident);
+                if is_for_held && !slices.holds || !fits {
                     continue;
                 }
                 for parts in divisors(warps).filter(|&parts| parts <= most_parts) {
@@ -127,14 +131,14 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Op
                         let found = &mut found[usize::from(several.holds)];
                         if found.is_none_or(|(best, ..)| time < best) {
                             let candidate = Candidate { warps, groups, stages, several };
-                            *found = Some((time, time + without_barriers(&trial), candidate));
+                            *found = Some((time, penalty_against_held(&trial), candidate));
                         }
                     }
                 }
             }
         }
     }
-    let best = found.into_iter().flatten().min_by_key(|(_, time, _)| *time);
+    let best = found.into_iter().flatten().min_by_key(|(time, penalty, _)| time + penalty);
     best.map(|(.., candidate)| candidate)
 }
 
@@ -151,7 +155,7 @@ fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> V
         None if inputs == PreparedInputs::OfFew => vec![WARPS_OF_FEW],
         None => {
             let own = (!usual.contains(&own)).then_some(own);
-            let more: &[u32] = if tries_more_warps(shape) { &MORE_WARPS } else { &[] };
+            let more: &[u32] = if tries_more_warps(shape) { &[MORE_WARPS, HELD_WARPS] } else { &[] };
             usual.iter().copied().chain(own).chain(more.iter().copied()).collect()
         }
     }
@@ -185,16 +189,22 @@ fn slices(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Vec<TokenSc
         let several = TokenSchedule { prepared: true, slice, ..TokenSchedule::ONE };
         buffers.iter().map(move |&buffers| TokenSchedule { buffers, ..several })
     };
+    let given = rule.slice.filter(|slice| slice.is_multiple_of(least));
+    let with_given = |mut sizes: Vec<u32>| {
+        sizes.extend(given.filter(|slice| !sizes.contains(slice)));
+        sizes
+    };
     let powers = (0..=units.next_power_of_two().ilog2()).map(|power| least << power);
-    let mut found: Vec<TokenSchedule> = powers.flat_map(of_size).collect();
-    // Neither with more tokens nor in the LM head were held sums measured; a rule may ask for them.
+    let mut found: Vec<TokenSchedule> = with_given(powers.collect()).into_iter().flat_map(of_size).collect();
+    // Held sums were not measured with more tokens or in the LM head; a rule may ask for them.
     let is_measured = waits_decide(shape.tokens) && shape.output != Output::Argmax;
     if is_measured || rule.holds == Some(1) {
-        let held = |slice: u32| of_size(slice).map(|it| TokenSchedule { holds: true, ..it });
         let mut sizes: Vec<u32> =
-            (2..=units.min(MOST_HELD_SLICES)).map(|count| units.div_ceil(count)).collect();
+            (2..=units.min(MOST_HELD_SLICES)).map(|count| units.div_ceil(count) * least).collect();
         sizes.dedup();
-        found.extend(sizes.into_iter().flat_map(|size| held(size * least)).filter(|it| it.buffers > 1));
+        let sizes = with_given(sizes).into_iter().filter(|&slice| slice < columns);
+        let held = sizes.flat_map(of_size).map(|it| TokenSchedule { holds: true, ..it });
+        found.extend(held.filter(|it| it.buffers > 1 || rule.buffers == Some(1)));
     }
     found
 }
@@ -214,7 +224,7 @@ fn stages(gpu: &Gpu, shape: &mut GemvShape, rule: &Rule) -> Option<u32> {
     let fixed = shape.token_bytes();
     let free = gpu.shared_budget(shape.schedule.resident).checked_sub(fixed)?;
     let fit = free.min(RING.max(groups * shape.stage_bytes())) / shape.stage_bytes();
-    let most = if MORE_WARPS.contains(&groups) { 2 * groups } else { MAX_STAGES };
+    let most = if [MORE_WARPS, HELD_WARPS].contains(&groups) { 2 * groups } else { MAX_STAGES };
     let stages = fit.min(rule.stages.unwrap_or(most)) / groups * groups;
     (stages > 0).then_some(stages)
 }

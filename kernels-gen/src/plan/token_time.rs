@@ -34,9 +34,11 @@ struct Constants {
     slice: u64,
     /// Time of a slice if warps add to totals of their own, without barriers: the wait for the slice's inputs.
     accumulated_slice: u64,
-    /// Time of a slice if the sums of all steps are held.
+    /// Time of a slice if the sums of all steps are held: the wait for the slice's inputs. Fitted to the order of some 20 divisions of
+    /// products of Llama-3.1-8B with 8 tokens on an H200.
     held_slice: u64,
-    /// Time of each batch but the last, besides its slices: the warps wait for the slowest, and write outputs.
+    /// Time of each batch but the last, besides its slices: the warps wait for the slowest, and write outputs. Fitted as
+    /// [`Constants::held_slice`], and to gate and up of Qwen2.5-7B, which are 4.7% faster in one batch than in two.
     batch: u64,
     /// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
     l2_bytes: u64,
@@ -79,6 +81,7 @@ const INSTRUCTION_BOUND: Constants = Constants {
     first_stage: 0,
     slice: 800,
     accumulated_slice: 200,
+    // Not fitted: held sums come from rules only.
     held_slice: 0,
     batch: 0,
     l2_bytes: 26,
@@ -110,18 +113,17 @@ pub(super) fn waits_decide(tokens: u32) -> bool {
     tokens <= LATENCY_BOUND_TOKENS
 }
 
-/// Time of a slice's barriers beyond [`Constants::slice`], which was fitted to divisions with barriers alone. Without barriers and the
-/// additions between them (results are wrong), gate and up of Llama-3.1-8B with 8 tokens, two slices, take 1 µs less on an H200,
-/// down, four slices, 0.7 to 2.6 µs.
+/// Penalty of a slice's barriers against held sums, fitted to the choices that were faster. Without barriers and the additions between
+/// them (results are wrong) gate and up of Llama-3.1-8B with 8 tokens, two slices, take 1 µs less on an H200, down, four slices, 0.7
+/// to 2.8 µs: 300 to 1,400 cycles a slice, of which [`Constants::slice`] has 600.
 const BARRIERS: u64 = 1500;
 
-/// What a division that does not hold all sums would save without barriers, or, with one slice, if products began before all inputs
-/// have arrived, in cycles. [`time`] leaves it out, so that it ranks divisions of this kind as they were measured. Zero if sums are
-/// held.
+/// Penalty of a division that does not hold all sums against one that does, in cycles: for barriers after each slice, or with one
+/// slice for the wait until all inputs have arrived. It does not rank divisions of one kind. Zero if sums are held.
 ///
-/// Steps of 8 tokens of Qwen3-4B are 4.2% faster with held sums in gate and up than with one slice, and 1.3% in QKV; those of
-/// Llama-3.2-1B and Qwen2.5-1.5B −1.1 to 0.7%. So it applies from two tiles a CTA on.
-pub(super) fn without_barriers(shape: &GemvShape) -> u64 {
+/// Fitted on an H200: in steps of 8 tokens of Qwen3-4B held sums are 4.4% faster than one slice in gate and up, and 1.3% in QKV; in
+/// those of Llama-3.2-1B and Qwen2.5-1.5B −1.5 to 0.7%, so the wait for one slice counts from two tiles a CTA on, two fifths of it.
+pub(super) fn penalty_against_held(shape: &GemvShape) -> u64 {
     match shape.slices() {
         1 if shape.is_prepared() && shape.most_tiles() > 1 => {
             u64::from(shape.slice_bytes()) / Constants::of(shape.tokens).l2_bytes * 2 / 5
@@ -171,7 +173,7 @@ pub(super) fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 
         false if shape.accumulates() => constants.accumulated_slice,
         false => constants.slice,
     };
-    // Fitted without it where each CTA quantises the inputs, and in the LM head.
+    // This term is not fitted for products whose CTAs quantise their inputs, nor for the LM head.
     let has_ends = several.prepared && shape.output != Output::Argmax;
     let ends = if has_ends { u64::from(batches - 1) * constants.batch } else { 0 };
     let compute = rounds * item + slices * u64::from(batches) * of_slice + ends;
@@ -190,8 +192,8 @@ pub(super) fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 
             (load, first, if several.holds { first + wait / 4 } else { 0 })
         }
     };
-    // Stages that are being multiplied are not in flight; where sums are held, times fit better if they are (weights are in
-    // registers when they are multiplied).
+    // Stages that are being multiplied are not in flight, by the fit without held sums. With these, times fit better if all stages
+    // count, and if the time of the first slice and a fourth of the wait for inputs are added.
     let stages = 2 * schedule.stages - if several.holds { 0 } else { schedule.groups };
     let in_flight = (u64::from(stages) * stage_bytes / 2).clamp(1, gpu.bytes_in_flight());
     let weights = weight_bytes * LATENCY / in_flight;

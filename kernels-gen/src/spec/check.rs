@@ -247,6 +247,9 @@ fn tokens(s: &GemvShape) -> Result<(), String> {
             return Err(format!("`schedule.several.slice` is {}, not a multiple of {least}", several.slice));
         }
     }
+    if several.holds && (!several.prepared || s.slices() < 2) {
+        return Err("`schedule.several.holds` needs prepared inputs in several slices".to_owned());
+    }
     // A unit has at least 32 columns; two matrices have sums at most.
     let all = u64::from(layout.granules * 128);
     let columns = if several.prepared { u64::from(several.slice) } else { all };
@@ -423,7 +426,8 @@ mod tests {
             KernelSpec::Gemv(GemvShape { schedule: Schedule { several, ..base.schedule }, ..base.clone() })
                 .check()
         };
-        assert_eq!(check(several), Ok(()));
+        let many_tiles = TokenSchedule { tiles: 2000, ..several };
+        assert_eq!([check(several), check(many_tiles)], [Ok(()), Ok(())]);
         for (several, expected) in [
             (
                 TokenSchedule { slice: 384, ..several },
@@ -439,7 +443,11 @@ mod tests {
             (TokenSchedule { tiles: 0, ..several }, "`schedule.several.tiles` is 0"),
             (TokenSchedule { blocks: 0, ..several }, "`schedule.several.blocks` is 0"),
             (TokenSchedule { blocks: 2, ..several }, "`schedule.several.blocks` is 2 without warpgroups"),
-            (TokenSchedule { tiles: GRID, slice: 512, holds: true, ..several }, "`schedule.several` needs"),
+            (TokenSchedule { holds: true, ..many_tiles }, "`schedule.several` needs"),
+            (
+                TokenSchedule { slice: 4096, holds: true, ..several },
+                "needs prepared inputs in several slices",
+            ),
             (TokenSchedule { warpgroups: 5, ..several }, "`schedule.several.warpgroups` is 5"),
             (TokenSchedule { warpgroups: 2, ..several }, "2 warpgroups have four warps and a group each"),
         ] {

@@ -156,7 +156,7 @@ impl Knob {
     ];
 
     /// Knobs that only a product in slices has.
-    const OF_SLICES: &[Knob] = &[Knob::Slice, Knob::Buffers, Knob::Parts, Knob::Tiles, Knob::Holds];
+    const OF_SLICES: &[Knob] = &[Knob::Slice, Knob::Buffers, Knob::Parts, Knob::Tiles];
 
     /// Knobs of attention.
     pub const OF_ATTENTION: &[Knob] = &[Knob::Splits, Knob::MinPages, Knob::Stages];
@@ -193,7 +193,7 @@ impl Knob {
             Knob::Buffers if shape.is_prepared() => Some(several.buffers),
             Knob::Parts if shape.is_sliced() => Some(several.parts),
             Knob::Tiles if shape.is_sliced() => Some(several.tiles),
-            Knob::Holds if shape.is_prepared() => Some(u32::from(several.holds)),
+            Knob::Holds if shape.tokens > 1 => Some(u32::from(several.holds)),
             Knob::Warpgroups if shape.tokens > 1 => Some(several.warpgroups),
             Knob::Blocks if shape.tokens > 1 => Some(several.blocks),
             _ => None,
@@ -244,6 +244,7 @@ impl Rule {
     pub(crate) fn asks_for_slices(&self) -> bool {
         Knob::OF_SLICES.iter().any(|&knob| self.get(knob).is_some())
             || self.warpgroups.is_some_and(|it| it > 0)
+            || self.holds == Some(1)
     }
 
     /// The first knob of the rule whose value a product does not have, with the rule's value.

@@ -32,14 +32,12 @@ impl<'a> TokenEpilogue<'a> {
         TokenEpilogue { operands, early: None, s }
     }
 
-    /// With the residuals of `tiles`, all tiles of the CTA, loaded now if a thread has few outputs. Earlier launches write them; these
-    /// must have completed.
+    /// Loads the residuals of `tiles` now, if a thread has all of its outputs at once. Earlier launches must have completed.
     pub fn with_residual(self, tiles: [Val<u32>; 2]) -> TokenEpilogue<'a> {
         let (operands, s) = (&self.operands, self.s);
         let early = s.loads_residual_early().then(|| {
             let rows = Rows { layout: s.layouts()[0], first: 0, place: 0 };
-            let lanes = if s.has_warpgroups() { OUTPUTS_AT_ONCE } else { 1 };
-            residuals(&elements(thread_index() * lanes, &rows, tiles, s), &rows, operands, s)
+            residuals(&elements(thread_index(), &rows, tiles, s), &rows, operands, s)
         });
         TokenEpilogue { early, ..self }
     }
@@ -328,11 +326,13 @@ impl GemvShape {
         OUTPUTS_AT_ONCE.min((self.schedule.several.tiles * self.tile_sums()).div_ceil(self.consumers()))
     }
 
-    /// Whether the residuals are loaded before the products: if a thread has all of its outputs at once.
+    /// Whether the residuals are loaded before the products: if a thread has all of its outputs at once. Warpgroups have no registers
+    /// for that.
     fn loads_residual_early(&self) -> bool {
         let tiles = self.schedule.several.tiles;
         self.output == Output::Residual
-            && self.cluster() == 1
+            && self.segments.len() == 1
+            && !self.has_warpgroups()
             && self.most_tiles() <= tiles
             && tiles * self.tile_sums() <= OUTPUTS_AT_ONCE * self.consumers()
     }

@@ -302,11 +302,11 @@ struct SliceRun<'a> {
     turns: Option<MbarrierArray>,
 }
 
-/// Multiplies this warp's units of a slice, and stores their sums in `partial`; see [`TokenMap`](shape::TokenMap). With one
-/// unit per slice, adds them to the sums of the earlier slices there.
+/// Multiplies this warp's units of a slice, and stores their sums in `partial`; see [`TokenMap`](shape::TokenMap). If the product
+/// accumulates ([`GemvShape::accumulates`]), adds them to the sums of the earlier slices there.
 ///
 /// The groups of warps take the stages in turn. `stage` is that of the warp's group, and `next` its index among those of the
-/// slice.
+/// slice; on return, its index among those of the next slice.
 #[device]
 fn dot_slice(
     run: &SliceRun<'_>,
@@ -332,13 +332,13 @@ fn dot_slice(
         end = (stages + (groups - 1)) / groups * groups;
     }
     let mut index = *next;
-    // The stage's tile, and its strip of the tile. Dividing by the number of strips, which the last slice may have fewer of, takes
-    // long.
-    let [mut tile, mut place] = [index / strips, index % strips];
-    let [tiles_on, strips_on] = [val(groups) / strips, val(groups) % strips];
+    // The number of strips, at least one, is a run-time value if the last slice is shorter. Division by it is slow, so it is done
+    // once a slice.
+    let [mut tile, mut strip_index] = [index / strips, index % strips];
+    let [tile_step, strip_step] = [val(groups) / strips, val(groups) % strips];
     while index < end {
         stage.wait();
-        let unit = place * strip + own;
+        let unit = strip_index * strip + own;
         if (index < stages) & (unit < units) {
             let block = stage.data().byte_add(own * unit_bytes);
             let sums = partial.at(tile * (s.held_steps() * s.tile_sums())).at(lane());
@@ -379,10 +379,10 @@ fn dot_slice(
         }
         stage.advance_by(groups);
         index += groups;
-        tile += tiles_on;
-        place += strips_on;
-        if place >= strips {
-            place -= strips;
+        tile += tile_step;
+        strip_index += strip_step;
+        if strip_index >= strips {
+            strip_index -= strips;
             tile += 1;
         }
     }

@@ -141,8 +141,8 @@ impl GemvShape {
         self.has_totals() && !self.accumulates()
     }
 
-    /// Whether a warp adds the sums of its unit to the totals: a slice has one unit of each tile, or the warp is part of a
-    /// warpgroup.
+    /// Whether a warp adds the sums of its unit to the totals: sums are not held and a slice has one unit of each tile, or the warp
+    /// is part of a warpgroup.
     pub(crate) fn accumulates(&self) -> bool {
         let is_unit = |layout: &Layout| self.slice_units(layout) == 1;
         self.has_warpgroups() || self.has_totals() && self.layouts().iter().all(is_unit)
