@@ -26,7 +26,8 @@ const MORE_WARPS: u32 = 14;
 
 /// A further number to try where [`MORE_WARPS`] are, if sums are held, or if each CTA quantises the inputs (4 tokens of f16). Steps of 8
 /// tokens of Llama-3.1-8B on an H200 with 16 warps in gate and up, against 14, sums held: f16 1% faster, integers 0.4% slower. Where each
-/// CTA quantises the inputs they were timed with other changes only.
+/// CTA quantises the inputs they were timed with other changes only. Integer products with Q6_K need more than the 96 registers that 16
+/// warps leave a thread.
 const HELD_WARPS: u32 = 16;
 
 /// Minimum number of columns of a product for which [`MORE_WARPS`] are tried: nine units.
@@ -155,7 +156,12 @@ fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> V
         None if inputs == PreparedInputs::OfFew => vec![WARPS_OF_FEW],
         None => {
             let own = (!usual.contains(&own)).then_some(own);
-            let more: &[u32] = if tries_more_warps(shape) { &[MORE_WARPS, HELD_WARPS] } else { &[] };
+            let is_wide = shape.segments.iter().any(|segment| segment.ty.has_wide_integers());
+            let more: &[u32] = match tries_more_warps(shape) {
+                true if is_wide && !shape.has_halves() => &[MORE_WARPS],
+                true => &[MORE_WARPS, HELD_WARPS],
+                false => &[],
+            };
             usual.iter().copied().chain(own).chain(more.iter().copied()).collect()
         }
     }
