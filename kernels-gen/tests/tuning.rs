@@ -204,6 +204,25 @@ fn rules_decide_which_sums_are_held() {
     assert!(!holds(LaunchRole::FfnDown, &rule("ffn_down", 0)));
     assert!(!holds(LaunchRole::Output, ""));
     assert!(holds(LaunchRole::Output, &rule("output", 1)));
+    assert!(holds(LaunchRole::FfnDown, &format!("{}\nslice = 512\nbuffers = 2", rule("ffn_down", 1))));
+}
+
+/// Held sums need no barriers between slices: those at the start and around the outputs are left. Residuals are loaded before the
+/// products; nothing else is loaded from global memory without a bulk copy.
+#[test]
+fn down_projections_of_eight_rows_have_few_barriers_and_early_residuals() {
+    let ptx = |rule: &str| {
+        let tuning = Tuning::parse(&format!("version = 1\n{rule}")).unwrap();
+        let plan = Plan::tuned(&shape(), Target::Sm90, PlanParams::single(128).decode(8), &tuning).unwrap();
+        let down = KernelSpec::Gemv(products(&plan, LaunchRole::FfnDown)[0].clone());
+        down.kernel(Target::Sm90).unwrap().compile(Target::Sm90).unwrap().ptx
+    };
+    let barriers = |ptx: &str| ptx.matches("bar.sync ").count();
+    let (held, added) = (ptx(""), ptx("[[rule]]\nrows = 8\nrole = 'ffn_down'\nholds = 0"));
+    assert_eq!([barriers(&held), barriers(&added)], [3, 4]);
+    for ptx in [held, added] {
+        assert!(ptx.find("ld.global").unwrap() < ptx.find("mma.sync").unwrap());
+    }
 }
 
 /// A kernel that does not wait has a full edge before it.

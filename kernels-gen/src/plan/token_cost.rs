@@ -26,8 +26,8 @@ const MORE_WARPS: u32 = 14;
 
 /// A further number to try where [`MORE_WARPS`] are, if sums are held, or if each CTA quantises the inputs (4 tokens of f16). Steps of 8
 /// tokens of Llama-3.1-8B on an H200 with 16 warps in gate and up, against 14, sums held: f16 1% faster, integers 0.4% slower. Where each
-/// CTA quantises the inputs they were timed with other changes only. Integer products with Q6_K need more than the 96 registers that 16
-/// warps leave a thread.
+/// CTA quantises the inputs, 16 warps were timed together with other changes only. Integer products with Q6_K need more than the 96
+/// registers that 16 warps leave a thread.
 const HELD_WARPS: u32 = 16;
 
 /// Minimum number of columns of a product for which [`MORE_WARPS`] are tried: nine units.
@@ -85,6 +85,16 @@ enum PreparedInputs {
     OfAny,
 }
 
+/// A division with its estimated time, in cycles.
+#[derive(Clone, Copy)]
+struct Estimate {
+    candidate: Candidate,
+    /// Ranks it among divisions that hold all sums, or among those that do not.
+    time: u64,
+    /// Added to the time where the best of both kinds are compared.
+    penalty: u64,
+}
+
 /// A division of a product.
 #[derive(Clone, Copy)]
 struct Candidate {
@@ -102,8 +112,8 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Op
     let tiles = tiles.max(1);
     // f16 is multiplied with two groups at once.
     let most_parts = if shape.has_halves() { groups_of_tokens.div_ceil(2) } else { groups_of_tokens };
-    // The best division without and with held sums, each with its estimated time and the penalty that counts between the two.
-    let mut found: [Option<(u64, u64, Candidate)>; 2] = [None; 2];
+    // The best division without and with held sums.
+    let mut found: [Option<Estimate>; 2] = [None; 2];
     let mut trial = shape.clone();
     for warps in numbers_of_warps(shape, rule, inputs) {
         trial.schedule.warps = warps;
@@ -130,17 +140,18 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Op
                         }
                         let time = time(gpu, &trial, tiles, strip);
                         let found = &mut found[usize::from(several.holds)];
-                        if found.is_none_or(|(best, ..)| time < best) {
+                        if found.is_none_or(|best| time < best.time) {
                             let candidate = Candidate { warps, groups, stages, several };
-                            *found = Some((time, penalty_against_held(&trial), candidate));
+                            *found =
+                                Some(Estimate { candidate, time, penalty: penalty_against_held(&trial) });
                         }
                     }
                 }
             }
         }
     }
-    let best = found.into_iter().flatten().min_by_key(|(time, penalty, _)| time + penalty);
-    best.map(|(.., candidate)| candidate)
+    let best = found.into_iter().flatten().min_by_key(|best| best.time + best.penalty);
+    best.map(|best| best.candidate)
 }
 
 /// The divisors of `n` that are powers of two.

@@ -37,8 +37,8 @@ struct Constants {
     /// Time of a slice if the sums of all steps are held: the wait for the slice's inputs. Fitted to the order of some 20 divisions of
     /// products of Llama-3.1-8B with 8 tokens on an H200.
     held_slice: u64,
-    /// Time of each batch but the last, besides its slices: the warps wait for the slowest, and write outputs. Fitted as
-    /// [`Constants::held_slice`], and to gate and up of Qwen2.5-7B, which are 4.7% faster in one batch than in two.
+    /// Time from the last slice of a batch to the first of the next: all warps wait for the slowest, and write the outputs. Fitted as
+    /// [`Constants::held_slice`]; steps of Qwen2.5-7B are 4.7% faster with gate and up in one batch than in two.
     batch: u64,
     /// Bytes per cycle that a multiprocessor loads from the L2 cache when all do.
     l2_bytes: u64,
@@ -81,7 +81,7 @@ const INSTRUCTION_BOUND: Constants = Constants {
     first_stage: 0,
     slice: 800,
     accumulated_slice: 200,
-    // Not fitted: held sums come from rules only.
+    // With so many tokens, only tuning rules ask for held sums. These two are not fitted.
     held_slice: 0,
     batch: 0,
     l2_bytes: 26,
@@ -119,7 +119,8 @@ pub(super) fn waits_decide(tokens: u32) -> bool {
 const BARRIERS: u64 = 1500;
 
 /// Penalty of a division that does not hold all sums against one that does, in cycles: for barriers after each slice, or with one
-/// slice for the wait until all inputs have arrived. It does not rank divisions of one kind. Zero if sums are held.
+/// slice for the wait until all inputs have arrived. Divisions without held sums are ranked among each other by [`time`] alone. Zero if
+/// sums are held.
 ///
 /// Fitted on an H200: in steps of 8 tokens of Qwen3-4B held sums are 4.4% faster than one slice in gate and up, and 1.3% in QKV; in
 /// those of Llama-3.2-1B and Qwen2.5-1.5B −1.5 to 0.7%, so the wait for one slice counts from two tiles a CTA on, two fifths of it.
@@ -173,10 +174,10 @@ pub(super) fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 
         false if shape.accumulates() => constants.accumulated_slice,
         false => constants.slice,
     };
-    // This term is not fitted for products whose CTAs quantise their inputs, nor for the LM head.
-    let has_ends = several.prepared && shape.output != Output::Argmax;
-    let ends = if has_ends { u64::from(batches - 1) * constants.batch } else { 0 };
-    let compute = rounds * item + slices * u64::from(batches) * of_slice + ends;
+    // The other constants were fitted without the time between batches where CTAs quantise the inputs themselves, and in the LM head.
+    let counts_batches = several.prepared && shape.output != Output::Argmax;
+    let between_batches = if counts_batches { u64::from(batches - 1) * constants.batch } else { 0 };
+    let compute = rounds * item + slices * u64::from(batches) * of_slice + between_batches;
     let tile_bytes = layouts.iter().map(Layout::tile_bytes).max().unwrap_or(0);
     let weight_bytes = u64::from(tiles * segments) * u64::from(tile_bytes);
     let passes = if slices == 1 { 1 } else { u64::from(batches) };

@@ -248,8 +248,7 @@ fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
     }
 }
 
-/// Prompts by warpgroups: two and three of them, and blocks of tokens that two CTAs divide, of all blocks of rows or of the
-/// last ones.
+/// Products of prompts by two and by three warpgroups; two CTAs with half of the tokens each, for all rows or for the last ones.
 #[test]
 fn outputs_of_prompts_do_not_depend_on_the_tiling() {
     use WeightType::{Q4_K, Q8_0};

@@ -76,8 +76,9 @@ pub struct TokenSchedule {
     pub parts: u32,
     /// Number of tiles of a segment whose sums shared memory has room for.
     pub tiles: u32,
-    /// Whether shared memory has the sums of all steps of these tiles. Otherwise it has those of a slice, which are added to totals
-    /// after each slice.
+    /// Whether shared memory has the sums of all steps of these tiles until their outputs are written, so that warps need no barrier
+    /// between slices. Otherwise it has those of a slice, which are added to totals after each slice. Only for prepared inputs in several
+    /// slices, without warpgroups.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub holds: bool,
     /// Number of consumer warpgroups, which multiply with `wgmma` (`tokens/warpgroup`): on devices of compute capability 9.0

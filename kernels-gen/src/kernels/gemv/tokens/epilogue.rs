@@ -16,7 +16,7 @@ use crate::weights::{Layout, TILE_ROWS};
 /// Computes the outputs of a CTA. A thread has one row of a tile and one token at a time; with warpgroups two rows and two tokens.
 pub(super) struct TokenEpilogue<'a> {
     operands: Operands,
-    /// The residuals of this thread's outputs, if they are loaded before the products.
+    /// The values that the residual connection adds to this thread's outputs, if they are loaded before the products.
     early: Option<Vec<Val<f32>>>,
     s: &'a GemvShape,
 }
@@ -123,7 +123,7 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
     let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
     let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
     let steps = super::units_in(slice, layout, s) * s.unit_steps(layout.ty);
-    let most = s.held_steps();
+    let most = s.stored_steps();
     let partial = shared.byte_add(map.partial).cast::<f32>().at(place * held * most * of_tile);
     let totals = shared.byte_add(map.totals).cast::<f32>().at(place * held * of_tile);
     for part in 0..s.column_parts() {
@@ -187,7 +187,7 @@ fn sum(rows: &Rows, at: &Element, s: &GemvShape) -> Val<f32> {
         let parts = (0..s.column_parts()).map(|part| own.at(part * s.totals()).load());
         return parts.reduce(|sum, part| sum + part).expect("one part or two");
     }
-    let (most, of_tile) = (s.held_steps(), s.tile_sums());
+    let (most, of_tile) = (s.stored_steps(), s.tile_sums());
     let tile = (at.tile + rows.place * s.schedule.several.tiles) * (most * of_tile);
     let from = dynamic_shared::<u8>().byte_add(s.token_map().partial).cast::<f32>().at(tile + at.index);
     let borders = [0, s.first_part(&rows.layout), s.steps(&rows.layout)];

@@ -244,7 +244,7 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
                     } else {
                         dot_slice(&run, partial, &lane_map, &mut stage, &mut next, s);
                     }
-                    partial = partial.at(s.schedule.several.tiles * s.held_steps() * s.tile_sums());
+                    partial = partial.at(s.schedule.several.tiles * s.stored_steps() * s.tile_sums());
                 }
                 if s.slices() > 1 {
                     inputs.release();
@@ -341,7 +341,7 @@ fn dot_slice(
         let unit = strip_index * strip + own;
         if (index < stages) & (unit < units) {
             let block = stage.data().byte_add(own * unit_bytes);
-            let sums = partial.at(tile * (s.held_steps() * s.tile_sums())).at(lane());
+            let sums = partial.at(tile * (s.stored_steps() * s.tile_sums())).at(lane());
             let steps = s.unit_steps(ty);
             for step in 0..steps {
                 let blocks = s.step(ty);

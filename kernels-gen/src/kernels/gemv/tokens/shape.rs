@@ -124,7 +124,7 @@ impl GemvShape {
     }
 
     /// Largest number of steps per tile whose sums are in shared memory side by side.
-    pub(super) fn held_steps(&self) -> u32 {
+    pub(super) fn stored_steps(&self) -> u32 {
         if self.accumulates() {
             return 1;
         }
@@ -235,7 +235,7 @@ impl GemvShape {
         let squares = place(if has_squares { tokens * layout.squares() * 4 } else { 0 });
         let factors = place(if self.normed() { tokens * 4 } else { 0 });
         let sums = self.totals() * 4;
-        let partial = place(if self.accumulates() { 0 } else { sums * self.held_steps() });
+        let partial = place(if self.accumulates() { 0 } else { sums * self.stored_steps() });
         let parts = self.column_parts() / self.cluster();
         let totals = place(if self.has_totals() { sums * parts } else { 0 });
         let best = place(if self.output == Output::Argmax { self.schedule.warps * tokens * 8 } else { 0 });
