@@ -386,21 +386,31 @@ fn splits_of_all_kv_heads_fill_a_gpu_but_a_head_has_at_most_32() {
     }
 }
 
-/// Warps and buffers of slices of the down projection of layer 0 with four rows: of models whose CTAs read prepared inputs,
-/// and of one whose CTAs quantise them.
 #[test]
-fn down_projections_of_four_rows_have_the_divisions_that_were_measured() {
-    let division = |name: &str| -> [u32; 2] {
-        let plan = Plan::new(&shape(name), Target::Sm90, PlanParams::single(128).decode(4)).unwrap();
-        let of_down =
-            |launch: &&Launch| launch.label.layer == Some(0) && launch.label.role == LaunchRole::FfnDown;
-        let down = product(&plan, plan.launches.iter().find(of_down).unwrap()).unwrap();
-        [down.schedule.warps, down.schedule.several.buffers]
+fn inputs_of_two_and_four_rows_are_prepared_where_that_was_faster() {
+    // Of QKV, attention's output, gate and up, and down of the first layer: whether a launch prepares the inputs.
+    let prepared = |name: &str, arithmetic: Arithmetic, rows: u32| {
+        let params = PlanParams::single(128).decode(rows).with_arithmetic(arithmetic);
+        let plan = Plan::new(&shape(name), Target::Sm90, params).unwrap();
+        let products = plan.launches.iter().filter(|launch| launch.label.layer == Some(0));
+        let products: Vec<_> = products.filter_map(|launch| product(&plan, launch)).collect();
+        products.iter().map(|product| product.is_prepared()).collect::<Vec<_>>()
     };
-    for (name, expected) in
-        [("llama-3.1-8b", [16, 3]), ("mistral-7b", [16, 3]), ("qwen2.5-7b", [16, 3]), ("qwen3-8b", [8, 0])]
-    {
-        assert_eq!(division(name), expected, "{name}");
+    let (integers, f16) = (Arithmetic::Integers, Arithmetic::F16);
+    for (name, arithmetic, rows, expected) in [
+        ("llama-3.1-8b", integers, 2, [false; 4]),
+        ("llama-3.1-8b", f16, 2, [true; 4]),
+        ("qwen2.5-7b", f16, 2, [true; 4]),
+        // Inputs of 2,560, 4,096, 2,560 and 9,728 columns.
+        ("qwen3-4b", f16, 2, [false, true, false, true]),
+        ("llama-3.1-8b", integers, 4, [true; 4]),
+        ("qwen3-0.6b", integers, 4, [true; 4]),
+        ("qwen3-0.6b", f16, 4, [true; 4]),
+        // 576 columns, and 1,536 of down.
+        ("smollm2-135m", integers, 4, [false, false, false, true]),
+        ("smollm2-135m", f16, 4, [false, false, false, true]),
+    ] {
+        assert_eq!(prepared(name, arithmetic, rows), expected, "{name}, {arithmetic:?}, {rows} rows");
     }
 }
 

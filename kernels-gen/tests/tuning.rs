@@ -174,7 +174,7 @@ fn a_rule_for_one_arithmetic_does_not_apply_to_the_other() {
     assert_eq!(warpgroups(Arithmetic::F16, &rule("f16")), [0, 0]);
 }
 
-/// With four rows the cost model has 16 warps and three buffers in the down projection. A rule that contradicts these still applies.
+/// With four rows the cost model has 14 warps and three buffers in the down projection. A rule that contradicts these still applies.
 #[test]
 fn rules_override_the_division_of_four_rows() {
     let down = |rule: &str| {
@@ -185,7 +185,7 @@ fn rules_override_the_division_of_four_rows() {
         let down = products(&plan, LaunchRole::FfnDown)[0].schedule;
         [down.warps, down.groups, down.several.buffers]
     };
-    assert_eq!(down("trigger = 'after_wait'"), [16, 16, 3]);
+    assert_eq!(down("trigger = 'after_wait'"), [14, 14, 3]);
     assert_eq!(down("groups = 12"), [12, 12, 4]);
     assert_eq!(down("warps = 8\nbuffers = 2"), [8, 8, 2]);
 }

@@ -6,17 +6,21 @@ use super::token_time::{penalty_against_held, time, usual_warps, waits_decide};
 use super::tuning::Rule;
 use crate::kernels::gemv::{FEW, GemvShape, Output, TokenSchedule};
 
-/// Largest number of inputs of all tokens that each CTA quantises itself. With more, a launch that quantises them once costs
-/// less. Measured on an H100: with 4 tokens, the down projections of Llama-3.1-8B (57,344 inputs) and Qwen2.5-7B (75,776) take 4
-/// to 8 µs less after such a launch, which takes 2.6 µs; with 2 tokens (28,672 and 37,888) not less.
+/// Largest number of inputs of one or two tokens that each CTA quantises itself. With more, a launch that quantises them once costs less.
+/// Measured on an H100: the down projections of Llama-3.1-8B and Qwen2.5-7B with 4 tokens (57,344 and 75,776 inputs) take 4 to 8 µs less
+/// after such a launch, which takes 2.6 µs; with 2 tokens (28,672 and 37,888) not less. Steps of 2 tokens on an H200 are 4 to 11% slower
+/// if all inputs are prepared (five models from Llama-3.2-1B to Llama-3.1-8B).
 const HELD_INPUTS: u32 = 48 << 10;
 
-/// Consumer warps, and buffers of slices, of a product of at most [`FEW`] tokens whose inputs are prepared because they exceed
-/// [`HELD_INPUTS`]. Measured on an H100 with 4 tokens, at depths of 0, 128 and 1,024, against the division with the shortest
-/// estimated time (12 warps, all inputs in one slice): steps of Llama-3.1-8B and Mistral-7B 2.6 to 3.3% faster, of Qwen2.5-7B
-/// 0.6%. With 16 warps alone, in another run, the 8B 1.5 and 1.6%, the 7B −0.4 and −0.5%.
-const WARPS_OF_FEW: u32 = 16;
-const BUFFERS_OF_FEW: u32 = 3;
+/// As [`HELD_INPUTS`], for f16, which has no loop of one token. Steps of 2 tokens with prepared inputs, on an H200: Llama-3.1-8B (8,192
+/// inputs in gate and up) 6.5% faster, Qwen2.5-7B (7,168) 7.6%, Qwen3-4B (5,120) the same, Llama-3.2-1B (4,096) and Qwen2.5-1.5B (3,072)
+/// 6 and 3.5% slower.
+const HELD_HALVES: u32 = 6 << 10;
+
+/// As [`HELD_INPUTS`], for three or four tokens. Steps of 4 tokens with prepared inputs, at a depth of 128 on an H200, integers and f16:
+/// Llama-3.1-8B 4.9 and 5.9% faster, Qwen2.5-7B 5.2 and 3.1%, Qwen3-4B 18 and 10%, Llama-3.2-3B 8.5 and 3.7%, Llama-3.2-1B 9.6 and 4.8%,
+/// Qwen2.5-1.5B 12 and 3.7%, Qwen3-0.6B (4,096 inputs) 14 and 0.4%; SmolLM2-135M (2,304) 6.1 and 12% slower. Three were not measured.
+const HELD_OF_FEW: u32 = 3 << 10;
 
 /// Another number of consumer warps to try ([`tries_more_warps`]); each has two stages of the ring. Steps of 8 tokens at a depth of
 /// 128 on an H200, 14 warps against 8 or 12: Llama-3.1-8B 5.6% faster (f16 4%), Qwen2.5-7B 2.4% (2.9%), Qwen3-4B 1% (1%), but
@@ -24,10 +28,9 @@ const BUFFERS_OF_FEW: u32 = 3;
 /// would choose slices of 256 columns, with which the 8B is 9% slower; in the LM head slices of 512, 1 to 2% slower.
 const MORE_WARPS: u32 = 14;
 
-/// A further number to try where [`MORE_WARPS`] are, if sums are held, or if each CTA quantises the inputs (4 tokens of f16). Steps of 8
-/// tokens of Llama-3.1-8B on an H200 with 16 warps in gate and up, against 14, sums held: f16 1% faster, integers 0.4% slower. Where each
-/// CTA quantises the inputs, 16 warps were timed together with other changes only. Integer products with Q6_K need more than the 96
-/// registers that 16 warps leave a thread.
+/// A further number to try where [`MORE_WARPS`] are, if sums are held. Steps of 8 tokens of Llama-3.1-8B on an H200 with 16 warps in gate
+/// and up, against 14: f16 1% faster, integers 0.4% slower. Integer products with Q6_K need more than the 96 registers that 16 warps
+/// leave a thread.
 const HELD_WARPS: u32 = 16;
 
 /// Minimum number of columns of a product for which [`MORE_WARPS`] are tried: nine units.
@@ -40,18 +43,18 @@ const MAX_STAGES: u32 = 24;
 
 /// Whether each CTA quantises all inputs, if they fit beside a ring of weights.
 pub(super) fn holds_inputs(shape: &GemvShape) -> bool {
-    shape.tokens <= FEW && shape.tokens * shape.cols <= HELD_INPUTS
+    let most = match shape.tokens {
+        ..=2 if shape.has_halves() => HELD_HALVES,
+        ..=2 => HELD_INPUTS,
+        _ => HELD_OF_FEW,
+    };
+    shape.tokens <= FEW && shape.tokens * shape.cols <= most
 }
 
 /// Chooses groups of warps, stages and [`TokenSchedule`] for `shape`, whose other choices are made.
 pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape, rule: &Rule) -> GemvShape {
-    let best = |inputs: PreparedInputs| best(gpu, &shape, rule, inputs);
-    let found = match (shape.tokens <= FEW, holds_inputs(&shape)) {
-        (_, true) => best(PreparedInputs::None),
-        (true, false) => best(PreparedInputs::OfFew),
-        (false, false) => None,
-    };
-    let found = found.or_else(|| best(PreparedInputs::OfAny));
+    let held = if holds_inputs(&shape) { best(gpu, &shape, rule, Inputs::Held) } else { None };
+    let found = held.or_else(|| best(gpu, &shape, rule, Inputs::Prepared));
     // If nothing fits, the smallest division; the plan's check reports its size, or the knob of the rule that it lacks.
     let least = || Candidate {
         warps: shape.schedule.warps,
@@ -76,13 +79,11 @@ pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape, rule: &Rule) -> GemvShape 
 
 /// How a division's CTAs get their inputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PreparedInputs {
-    /// Each CTA quantises them.
-    None,
-    /// Prepared, with the warps and buffers of few tokens.
-    OfFew,
-    /// Prepared.
-    OfAny,
+enum Inputs {
+    /// Each CTA quantises them, and holds them in shared memory.
+    Held,
+    /// Prepared by a launch.
+    Prepared,
 }
 
 /// A division with its estimated time, in cycles.
@@ -105,7 +106,7 @@ struct Candidate {
 }
 
 /// The division with the shortest estimated time among those that the rule allows and that fit in shared memory.
-fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Option<Candidate> {
+fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: Inputs) -> Option<Candidate> {
     let groups_of_tokens = shape.input_layout().groups();
     let tiles =
         if matches!(shape.output, Output::Glu(_)) { shape.most_tiles() / 2 } else { shape.most_tiles() };
@@ -119,8 +120,7 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Op
         trial.schedule.warps = warps;
         for slices in slices(shape, rule, inputs) {
             for batch in batches(tiles, rule) {
-                let is_for_held =
-                    warps == HELD_WARPS && inputs == PreparedInputs::OfAny && rule.warps.is_none();
+                let is_for_held = warps == HELD_WARPS && rule.warps.is_none();
                 trial.schedule.several = TokenSchedule { tiles: batch, ..slices };
                 trial.schedule.stages = 0;
                 let fits = trial.token_bytes() <= gpu.shared_budget(shape.schedule.resident);
@@ -160,15 +160,14 @@ fn divisors(n: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Numbers of consumer warps to try: that of the rule, or the usual ones and that of `shape`.
-fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Vec<u32> {
+fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: Inputs) -> Vec<u32> {
     let (own, usual) = (shape.schedule.warps, usual_warps(shape.tokens));
     match rule.warps {
         Some(_) => vec![own],
-        None if inputs == PreparedInputs::OfFew => vec![WARPS_OF_FEW],
         None => {
             let own = (!usual.contains(&own)).then_some(own);
             let is_wide = shape.segments.iter().any(|segment| segment.ty.has_wide_integers());
-            let more: &[u32] = match tries_more_warps(shape) {
+            let more: &[u32] = match inputs == Inputs::Prepared && tries_more_warps(shape) {
                 true if is_wide && !shape.has_halves() => &[MORE_WARPS],
                 true => &[MORE_WARPS, HELD_WARPS],
                 false => &[],
@@ -178,31 +177,24 @@ fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> V
     }
 }
 
-/// Whether [`MORE_WARPS`] are tried: where that was measured to be faster. Engines have steps of 2, 4, 8 and more rows; two rows
-/// were not measured.
+/// Whether [`MORE_WARPS`] are tried: where that was measured to be faster.
 fn tries_more_warps(shape: &GemvShape) -> bool {
-    let fewest = if shape.has_halves() { FEW } else { FEW + 1 };
-    (fewest..=8).contains(&shape.tokens) && shape.cols >= MORE_WARPS_COLUMNS && shape.output != Output::Argmax
+    shape.tokens <= 8 && shape.cols >= MORE_WARPS_COLUMNS && shape.output != Output::Argmax
 }
 
 /// Largest number of slices to try where the sums of all steps are held.
 const MOST_HELD_SLICES: u32 = 16;
 
 /// The divisions of the columns into slices, and the numbers of their buffers.
-fn slices(shape: &GemvShape, rule: &Rule, inputs: PreparedInputs) -> Vec<TokenSchedule> {
-    if inputs == PreparedInputs::None {
+fn slices(shape: &GemvShape, rule: &Rule, inputs: Inputs) -> Vec<TokenSchedule> {
+    if inputs == Inputs::Held {
         return vec![TokenSchedule { buffers: 0, ..TokenSchedule::ONE }];
     }
     let (least, columns) = (shape.least_slice(), shape.input_layout().granules * 128);
     let units = columns.div_ceil(least);
     let of_size = |slice: u32| {
-        let buffers: &[u32] = match (inputs == PreparedInputs::OfFew, slice >= columns) {
-            (true, true) => &[],
-            (true, false) => &[BUFFERS_OF_FEW],
-            // A single slice needs one buffer.
-            (false, true) => &[1],
-            (false, false) => &[2, 3, 4, 6, 1],
-        };
+        // A single slice needs one buffer.
+        let buffers: &[u32] = if slice >= columns { &[1] } else { &[2, 3, 4, 6, 1] };
         let several = TokenSchedule { prepared: true, slice, ..TokenSchedule::ONE };
         buffers.iter().map(move |&buffers| TokenSchedule { buffers, ..several })
     };
