@@ -112,6 +112,8 @@ enum Skip {
     ProxyFences,
     /// Changes of registers by `setmaxnreg`, which then has no effect
     Registers,
+    /// Bulk stores that nothing has waited for when the CTA ends
+    UnawaitedStores,
     /// Uses of uninitialised memory and registers, and of memory that asynchronous copies in flight use
     Memory,
 }
@@ -211,6 +213,7 @@ fn options(args: &CheckArgs) -> miette::Result<Options> {
         different_values: on(Skip::DifferentValues),
         proxy_fences: on(Skip::ProxyFences),
         registers: on(Skip::Registers),
+        unawaited_stores: on(Skip::UnawaitedStores),
         values: also(Also::Values),
         overflow: also(Also::Overflow),
     };

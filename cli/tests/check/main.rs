@@ -445,6 +445,11 @@ fn skipped_findings_are_not_reported() {
     let by_warps = "st.global.u32 [%d], %r2;";
     assert_eq!(findings(by_warps, 1, &["different-values", "proxy-fences", "registers", "memory"]), 1);
     assert_eq!(findings(by_warps, 0, &["races"]), 0);
+    let by_copy = ".shared .align 16 .b32 tile[4]; .reg .pred %p; setp.ne.u32 %p, %r1, 0; @%p exit;\n\
+        st.shared.v4.b32 [tile], {%r1, %r1, %r1, %r1}; fence.proxy.async.shared::cta;\n\
+        cp.async.bulk.global.shared::cta.bulk_group [%d], [tile], 16; cp.async.bulk.commit_group;";
+    assert_eq!(findings(by_copy, 1, &["races", "memory"]), 1);
+    assert_eq!(findings(by_copy, 0, &["unawaited-stores"]), 0);
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub struct Checks {
     pub proxy_fences: bool,
     /// `setmaxnreg` whose effect is undefined. Without this check the instruction has no effect.
     pub registers: bool,
+    /// Bulk stores to global memory that nothing has waited for when the CTA ends. Without this check they complete then.
+    pub unawaited_stores: bool,
     /// Infinite and NaN results of single and double precision arithmetic on finite operands. Some kernels compute such
     /// results on purpose.
     pub values: bool,
@@ -65,6 +67,7 @@ impl Checks {
         different_values: true,
         proxy_fences: true,
         registers: true,
+        unawaited_stores: true,
         values: false,
         overflow: false,
     };
@@ -75,6 +78,7 @@ impl Checks {
         different_values: false,
         proxy_fences: false,
         registers: false,
+        unawaited_stores: false,
         values: false,
         overflow: false,
     };

@@ -102,6 +102,13 @@ impl AsyncOperations {
         copy.or_else(arrival).or_else(wgmma)
     }
 
+    /// Completes the bulk stores to global memory that are in flight.
+    pub(crate) fn complete_stores(&mut self, shared: &mut Reserved<'_>) {
+        for warp in &mut self.bulk {
+            warp.complete(shared, |copy| if copy.into_shared { 0 } else { copy.lanes });
+        }
+    }
+
     /// Warp, lane and instruction of a copy in flight into shared memory for which `is_there` accepts the target
     /// address, or the source address if the source is in shared memory as well.
     pub(crate) fn in_flight_at(&self, is_there: impl Fn(u64) -> bool) -> Option<(usize, u32, usize)> {

@@ -5,6 +5,7 @@ pub(crate) mod barrier;
 pub(crate) mod cluster;
 pub(crate) mod fault;
 mod independent;
+mod polls;
 mod printed;
 pub(crate) mod registers;
 pub(crate) mod tensor_maps;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::fault::{Fault, Missing};
+use super::polls::Polls;
 use super::uninitialised::UninitialisedBits;
 use crate::asynchronous::Awaited;
 use crate::lanes::{LANES, RegisterFile};
@@ -138,8 +139,8 @@ pub(crate) struct Warp {
     overflowed: Vec<u32>,
     /// The last failed wait for an mbarrier.
     pub(crate) stalled: Option<Stalled>,
-    /// The last strong load or atomic operation: instruction, and value that it returned to its first lane.
-    polled: Option<(usize, u64)>,
+    /// The last strong loads and atomic operations.
+    polls: Polls,
     /// The instruction at which the last turn ended with a poll, a sleep or a wait, and the first lane there.
     pub(crate) yielded_at: (usize, u32),
     /// The instruction at which the last lanes exited.
@@ -173,7 +174,7 @@ impl Warp {
             waited: 0,
             overflowed: Vec::new(),
             stalled: None,
-            polled: None,
+            polls: Polls::default(),
             yielded_at: (0, 0),
             exited_at: 0,
         }
@@ -198,16 +199,14 @@ impl Warp {
         self.waits_for_members = false;
         self.waiting = false;
         self.stalled = None;
-        self.polled = None;
+        self.polls.clear();
         self.overflowed.fill(0);
     }
 
     /// Records that the current instruction, a strong load or an atomic operation, returned `value` to its first lane.
-    /// Returns whether the previous one was the same instruction and returned the same: the warp probably waits for
-    /// other threads in a loop.
+    /// Returns whether the warp probably waits for other threads in a loop.
     pub(crate) fn polls(&mut self, value: u64) -> bool {
-        let poll = Some((self.pc, value));
-        std::mem::replace(&mut self.polled, poll) == poll
+        self.polls.record(self.pc, value)
     }
 
     /// The lanes in which the register at a slot counts as overflowed.

@@ -34,6 +34,11 @@ fn init(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let counts = *cx.warp.regs.lanes::<u32>(i.slots[B]);
     for lane in cx.active_lanes() {
         let (address, count) = (addresses[lane], counts[lane]);
+        // Lanes that initialise an mbarrier together, with the same count, write the same.
+        let repeats = |other: usize| addresses[other] == address && counts[other] == count;
+        if cx.active_lanes().take_while(|&other| other < lane).any(repeats) {
+            continue;
+        }
         if cx.cluster.asynchronous.mbarrier(address).is_some() {
             return misuse(
                 cx,

@@ -193,7 +193,8 @@ pub(super) fn late_peer_access(cluster: &ClusterState, late: &LatePeerAccess) ->
     let place = cluster.shared_name(access.address);
     let detail = format!(
         "access of shared memory at {place}: the CTA of rank {rank} may already have exited. It must wait for its \
-         peers at a `barrier.cluster` after the last access of its shared memory"
+         peers at a `barrier.cluster` after the last access of its shared memory; mbarriers order CTAs only with the scope \
+         `.cluster`, not with the default `.cta`"
     );
     Fault {
         address: Some(access.address),

@@ -116,7 +116,11 @@ impl<'a> Grid<'a> {
                 TurnEnd::Paused { charge, waits } => {
                     round.count(waits, self.capacity);
                     self.pause(&mut cluster, charge, waits);
-                    cluster.count_turn(self.waits());
+                    let waits_for_long = cluster.count_turn(self.waits());
+                    if waits_for_long && self.end.load(Relaxed) < self.clusters {
+                        // The others wait, probably for a cluster that a finding has stopped.
+                        self.end.store(0, Relaxed);
+                    }
                     match self.explain_limit(&cluster) {
                         Some((warp, fault)) => {
                             self.stop(&cluster, warp, fault);

@@ -176,6 +176,10 @@ impl RunningCluster {
 
     /// Checks a cluster whose threads have all exited.
     fn finish(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> TurnEnd {
+        if !launch.checks.unawaited_stores {
+            let (under_way, mut shared) = self.state.asynchronous_and_shared(launch.checks.memory);
+            under_way.complete_stores(&mut shared);
+        }
         if let Some(copy) = self.state.asynchronous.in_flight() {
             return TurnEnd::Fault(self.explain_in_flight(copy, worker));
         }
@@ -212,12 +216,11 @@ impl RunningCluster {
     }
 
     /// Called at the end of a turn. Schedules the lanes of diverged warps independently after more than [`IDLE_TURNS`]
-    /// consecutive turns with `launch_waits`: all CTAs of the launch wait.
-    pub(crate) fn count_turn(&mut self, launch_waits: bool) {
+    /// consecutive turns with `launch_waits`: all CTAs of the launch wait. Returns whether that many turns have passed and no lanes are
+    /// left to schedule so.
+    pub(crate) fn count_turn(&mut self, launch_waits: bool) -> bool {
         self.idle_turns = if launch_waits { self.idle_turns + 1 } else { 0 };
-        if self.idle_turns > IDLE_TURNS {
-            self.schedule_lanes_independently();
-        }
+        self.idle_turns > IDLE_TURNS && !self.schedule_lanes_independently()
     }
 
     /// Schedules the lanes of diverged warps independently; returns whether there are such warps, for which that is new. Turns

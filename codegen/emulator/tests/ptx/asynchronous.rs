@@ -1,9 +1,9 @@
 //! mbarriers, asynchronous copies and pipelines of copies, with and without the necessary waits.
 
-use bespoke_emulator::{Finding, FindingKind, LaunchConfig};
+use bespoke_emulator::{Checks, Finding, FindingKind, LaunchConfig, Options};
 use expect_test::{Expect, expect};
 
-use crate::harness::{kernel, launch, words};
+use crate::harness::{kernel, launch, launch_with, words};
 
 /// Runs `body` in one thread, which stores `N` words at `[%data]`, and returns these words.
 #[track_caller]
@@ -87,6 +87,24 @@ fn arrive_drop_lowers_the_count_of_later_phases() {
         mbarrier.test_wait.parity.shared.b64 %p, [gate], 1; selp.u32 %r1, 1, 0, %p;
         st.global.v2.u32 [%data], {%r0, %r1};";
     assert_eq!(results(body), [1, 1]);
+}
+
+#[test]
+fn lanes_may_initialise_an_mbarrier_together() {
+    let init = |count: &str| {
+        let body = format!(
+            ".shared .align 8 .b64 gate; mov.u32 %r0, %tid.x; mbarrier.init.shared.b64 [gate], {count}; bar.sync 0;
+             mbarrier.arrive.shared.b64 _, [gate]; mbarrier.test_wait.parity.shared.b64 %p, [gate], 0;"
+        );
+        launch(&kernel("", &body), LaunchConfig::linear(1, 32), &mut words(1, 0))
+    };
+    init("32").unwrap_or_else(|finding| panic!("{finding}"));
+    let found = init("%r0").expect_err("an arrival count of 0");
+    assert_eq!(found.kind, FindingKind::Mbarrier, "{found}");
+    let body = ".shared .align 8 .b64 gate; mov.u32 %r0, %tid.x; add.u32 %r0, %r0, 1; mbarrier.init.shared.b64 [gate], %r0;";
+    let found =
+        launch(&kernel("", body), LaunchConfig::linear(1, 32), &mut words(1, 0)).expect_err("32 counts");
+    assert!(found.detail.contains("already initialised"), "{found}");
 }
 
 #[test]
@@ -215,6 +233,18 @@ fn bulk_copies_to_global_memory() {
     assert_eq!(early.kind, FindingKind::AsyncCopy);
     expect!["4-byte store to shared memory at 0x0, which the asynchronous copy at PTX line 16 reads; that copy has not been waited for"].assert_eq(&early.detail);
     assert_eq!(finding(&body("cp.async.bulk.wait_group 1;")).kind, FindingKind::AsyncCopy);
+    // With the check off, the store completes when the CTA ends.
+    let checks = Checks { unawaited_stores: false, ..Checks::ALL };
+    let options = Options { checks, ..Options::default() };
+    for wait in ["", "cp.async.bulk.wait_group 1;"] {
+        let mut data = words(4, 0);
+        launch_with(&kernel("", &body(wait)), THREAD, &mut data, &options)
+            .unwrap_or_else(|finding| panic!("{finding}"));
+        assert_eq!(data, [7, 8, 9, 10]);
+    }
+    let overwritten = kernel("", &body("st.shared.u32 [tile], 1;"));
+    let early = launch_with(&overwritten, THREAD, &mut words(4, 0), &options).expect_err("the copy reads");
+    assert_eq!(early.kind, FindingKind::AsyncCopy, "{early}");
 }
 
 #[test]

@@ -31,9 +31,14 @@ const COMPARE: &str = "mov.u32 %r4, %tid.x; setp.ne.u32 %q, %r4, 0; @%q exit;
     WAIT: atom.acquire.gpu.global.cas.b32 %r3, [%data], 7, 7; setp.eq.u32 %q, %r3, 0;
     @%q bra WAIT;";
 
+/// The same with two loads and a fence.
+const POLL_TWICE: &str = "mov.u32 %r2, 1; @%p st.release.gpu.global.u32 [%data], %r2;
+    WAIT: fence.sc.gpu; ld.acquire.gpu.global.u32 %r3, [%data]; setp.eq.u32 %q, %r3, 0;
+    ld.acquire.gpu.global.u32 %r4, [%data]; @%q bra WAIT;";
+
 #[test]
 fn ctas_may_wait_for_as_many_as_the_device_holds() {
-    for body in [SLEEP, POLL, COMPARE] {
+    for body in [SLEEP, POLL, COMPARE, POLL_TWICE] {
         run(100, 100, 1 << 18, body).unwrap_or_else(|finding| panic!("{body}: {finding}"));
         let finding = run(101, 100, 1 << 18, body).expect_err("one CTA cannot start");
         assert_eq!(finding.kind, FindingKind::Residency, "{body}: {finding}");
@@ -80,8 +85,11 @@ fn a_wait_for_a_cta_that_a_finding_has_stopped() {
     let body = "setp.eq.u32 %q, %r0, 0; @%q bra WAIT; st.global.u32 [%data+4096], %r0; mov.u32 %r2, 1;
         st.release.gpu.global.u32 [%data], %r2; exit;
         WAIT: ld.acquire.gpu.global.u32 %r3, [%data]; setp.eq.u32 %q, %r3, 0;\n @%q bra WAIT;";
-    let finding = run(10_000, 264, 1 << 16, body).expect_err("a store is out of bounds");
-    assert_eq!(finding.kind, FindingKind::OutOfBounds, "{finding}");
+    // The launch ends long before the second limit.
+    for limit in [1 << 16, u64::MAX] {
+        let finding = run(10_000, 264, limit, body).expect_err("a store is out of bounds");
+        assert_eq!(finding.kind, FindingKind::OutOfBounds, "{finding}");
+    }
 }
 
 /// The limit is for CTAs that have not ended: a grid may execute any number of instructions.
