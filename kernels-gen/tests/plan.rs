@@ -401,12 +401,12 @@ fn inputs_of_two_and_four_rows_are_prepared_where_that_was_faster() {
         ("llama-3.1-8b", integers, 2, [false; 4]),
         ("llama-3.1-8b", f16, 2, [true; 4]),
         ("qwen2.5-7b", f16, 2, [true; 4]),
-        // Inputs of 2,560, 4,096, 2,560 and 9,728 columns.
+        // Columns: 2,560, 4,096, 2,560 and 9,728.
         ("qwen3-4b", f16, 2, [false, true, false, true]),
         ("llama-3.1-8b", integers, 4, [true; 4]),
         ("qwen3-0.6b", integers, 4, [true; 4]),
         ("qwen3-0.6b", f16, 4, [true; 4]),
-        // 576 columns, and 1,536 of down.
+        // Columns: 576, 576, 576 and 1,536.
         ("smollm2-135m", integers, 4, [false, false, false, true]),
         ("smollm2-135m", f16, 4, [false, false, false, true]),
     ] {

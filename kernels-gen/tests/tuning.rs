@@ -174,7 +174,7 @@ fn a_rule_for_one_arithmetic_does_not_apply_to_the_other() {
     assert_eq!(warpgroups(Arithmetic::F16, &rule("f16")), [0, 0]);
 }
 
-/// With four rows the cost model has 14 warps and three buffers in the down projection. A rule that contradicts these still applies.
+/// For four rows the cost model chooses 14 warps and three buffers in the down projection. Rules override these choices.
 #[test]
 fn rules_override_the_division_of_four_rows() {
     let down = |rule: &str| {

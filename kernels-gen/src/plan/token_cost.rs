@@ -12,14 +12,15 @@ use crate::kernels::gemv::{FEW, GemvShape, Output, TokenSchedule};
 /// if all inputs are prepared (five models from Llama-3.2-1B to Llama-3.1-8B).
 const HELD_INPUTS: u32 = 48 << 10;
 
-/// As [`HELD_INPUTS`], for f16, which has no loop of one token. Steps of 2 tokens with prepared inputs, on an H200: Llama-3.1-8B (8,192
-/// inputs in gate and up) 6.5% faster, Qwen2.5-7B (7,168) 7.6%, Qwen3-4B (5,120) the same, Llama-3.2-1B (4,096) and Qwen2.5-1.5B (3,072)
-/// 6 and 3.5% slower.
+/// The same limit for f16 inputs: `tokens/` multiplies them in any case. Steps of 2 tokens with all inputs prepared, on an H200:
+/// Llama-3.1-8B (8,192 inputs in gate and up) 6.5% faster, Qwen2.5-7B (7,168) 7.7%, Qwen3-4B (5,120) the same, Llama-3.2-1B (4,096) and
+/// Qwen2.5-1.5B (3,072) 6 and 3% slower.
 const HELD_HALVES: u32 = 6 << 10;
 
-/// As [`HELD_INPUTS`], for three or four tokens. Steps of 4 tokens with prepared inputs, at a depth of 128 on an H200, integers and f16:
-/// Llama-3.1-8B 4.9 and 5.9% faster, Qwen2.5-7B 5.2 and 3.1%, Qwen3-4B 18 and 10%, Llama-3.2-3B 8.5 and 3.7%, Llama-3.2-1B 9.6 and 4.8%,
-/// Qwen2.5-1.5B 12 and 3.7%, Qwen3-0.6B (4,096 inputs) 14 and 0.4%; SmolLM2-135M (2,304) 6.1 and 12% slower. Three were not measured.
+/// The same limit for three or four tokens. Steps of 4 tokens with prepared inputs, at a depth of 128 on an H200, integers and f16:
+/// Llama-3.1-8B 4.6 and 6.0% faster, Qwen2.5-7B 5.2 and 3.1%, Qwen3-4B 18 and 10%, Llama-3.2-3B 8.5 and 3.7%, Llama-3.2-1B 9.6 and 4.8%,
+/// Qwen2.5-1.5B 12 and 3.7%, Qwen3-0.6B (4,096 inputs) 14 and 0.4%; SmolLM2-135M (2,304) 6.1 and 12% slower. Steps of 3
+/// tokens were not measured.
 const HELD_OF_FEW: u32 = 3 << 10;
 
 /// Another number of consumer warps to try ([`tries_more_warps`]); each has two stages of the ring. Steps of 8 tokens at a depth of
@@ -90,9 +91,9 @@ enum Inputs {
 #[derive(Clone, Copy)]
 struct Estimate {
     candidate: Candidate,
-    /// Ranks it among divisions that hold all sums, or among those that do not.
+    /// Comparable only among divisions of the same kind: all with held sums, or all without.
     time: u64,
-    /// Added to the time where the best of both kinds are compared.
+    /// Added to the time when the best division of each kind is compared with the other.
     penalty: u64,
 }
 

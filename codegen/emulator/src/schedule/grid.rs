@@ -118,7 +118,7 @@ impl<'a> Grid<'a> {
                     self.pause(&mut cluster, charge, waits);
                     let waits_for_long = cluster.count_turn(self.waits());
                     if waits_for_long && self.end.load(Relaxed) < self.clusters {
-                        // The others wait, probably for a cluster that a finding has stopped.
+                        // All remaining clusters poll, probably for a cluster that a finding has stopped.
                         self.end.store(0, Relaxed);
                     }
                     match self.explain_limit(&cluster) {
