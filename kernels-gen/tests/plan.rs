@@ -442,8 +442,11 @@ fn warpgroups_multiply_where_they_have_enough_tiles() {
     ];
     let halves = [
         ("llama-3.1-8b", 32, [[3, 1]; 4]),
-        // QKV has tiles for 36% of its warps, attention's output 8 steps, and the 1B's gate and up 16.
-        ("llama-3.1-8b", 16, [[0, 1], [0, 1], [3, 1], [3, 1]]),
+        // By warps, Qwen2.5-7B would have three batches in gate and up and two in down, Qwen3-8B a longer time in gate and up. The 8B holds
+        // the sums of half of its tiles in gate and up, and of all in down.
+        ("qwen2.5-7b", 16, [[0, 1], [0, 1], [3, 1], [3, 1]]),
+        ("qwen3-8b", 16, [[0, 1], [0, 1], [3, 1], [0, 1]]),
+        ("llama-3.1-8b", 16, [[0, 1]; 4]),
         ("llama-3.2-1b", 16, [[0, 1]; 4]),
         ("llama-3.1-8b", 8, [[0, 1]; 4]),
     ];

@@ -134,7 +134,14 @@ fn several_tokens(gpu: &Gpu, shape: GemvShape, rule: &Rule) -> GemvShape {
     let is_few = !shape.has_halves() && token_cost::holds_inputs(&shape) && !rule.asks_for_slices();
     let few = is_few.then(|| divide_few(gpu, &shape, rule)).flatten();
     let divided = few.or_else(|| warpgroup_cost::divide(gpu, &shape, rule));
-    divided.unwrap_or_else(|| token_cost::divide(gpu, shape, rule))
+    match divided {
+        Some(divided) if warpgroup_cost::may_be_slower(&divided, rule) => {
+            let by_warps = token_cost::divide(gpu, shape, rule);
+            if warpgroup_cost::is_slower(gpu, &divided, &by_warps) { by_warps } else { divided }
+        }
+        Some(divided) => divided,
+        None => token_cost::divide(gpu, shape, rule),
+    }
 }
 
 /// Chooses the warps, their groups, and the units of a stage.
