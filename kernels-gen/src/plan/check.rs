@@ -1,0 +1,62 @@
+//! Check of a plan: its edges order all reads and writes of its launches.
+
+use super::{ArgumentAccess, Plan};
+
+impl Plan {
+    /// Checks that the plan is consistent: indices and views are in range, launches have their kernel's geometry, and
+    /// edges order every two launches that access the same memory, unless both only read it. The error names the
+    /// launch.
+    pub fn check(&self) -> Result<(), String> {
+        // For each launch, whether each earlier launch completes before it.
+        let mut ordered_before: Vec<Vec<bool>> = Vec::new();
+        for (index, launch) in self.launches.iter().enumerate() {
+            let fail = |what: String| Err(format!("launch {index} ({}): {what}", launch.label));
+            let Some(kernel) = self.kernels.get(launch.kernel) else {
+                return fail(format!("kernel {} does not exist", launch.kernel));
+            };
+            if let Err(what) = kernel.spec.check() {
+                return fail(format!("{}: {what}", kernel.name));
+            }
+            let geometry = kernel.spec.geometry();
+            if (geometry.grid, geometry.threads, geometry.dynamic_shared)
+                != (launch.grid, launch.threads, launch.dynamic_shared)
+            {
+                return fail(format!("its geometry differs from that of {}", kernel.name));
+            }
+            let mut completed = vec![false; index];
+            for &dependency in &launch.after {
+                if dependency >= index {
+                    return fail(format!("it waits for launch {dependency}, which is not an earlier one"));
+                }
+                completed[dependency] = true;
+                for (mark, &earlier) in completed.iter_mut().zip(&ordered_before[dependency]) {
+                    *mark |= earlier;
+                }
+            }
+            for arg in &launch.args {
+                let Some(buffer) = self.buffers.get(arg.buffer) else {
+                    return fail(format!("{}: buffer {} does not exist", arg.param, arg.buffer));
+                };
+                if arg.offset.checked_add(arg.bytes).is_none_or(|end| end > buffer.bytes) {
+                    return fail(format!("{}: the view ends past the end of {}", arg.param, buffer.name));
+                }
+                for (earlier, other) in self.launches[..index].iter().enumerate() {
+                    let conflict = other.args.iter().any(|theirs| {
+                        theirs.buffer == arg.buffer
+                            && (theirs.access != ArgumentAccess::Read || arg.access != ArgumentAccess::Read)
+                            && theirs.offset < arg.offset + arg.bytes
+                            && arg.offset < theirs.offset + theirs.bytes
+                    });
+                    if conflict && !completed[earlier] {
+                        return fail(format!(
+                            "{} conflicts with launch {earlier} ({}), and no edge orders them",
+                            arg.param, other.label
+                        ));
+                    }
+                }
+            }
+            ordered_before.push(completed);
+        }
+        Ok(())
+    }
+}
