@@ -6,43 +6,43 @@ use std::ops::Range;
 
 /// Data of a tensor in GGUF's layout.
 #[derive(Debug)]
-pub struct TensorData<'a>(Place<'a>);
+pub struct TensorData<'a>(Storage<'a>);
 
 #[derive(Debug)]
-enum Place<'a> {
+enum Storage<'a> {
     Memory(Cow<'a, [u8]>),
     File { file: &'a RandomAccessFile, offset: u64, bytes: u64 },
 }
 
 impl<'a> From<Cow<'a, [u8]>> for TensorData<'a> {
     fn from(bytes: Cow<'a, [u8]>) -> Self {
-        Self(Place::Memory(bytes))
+        Self(Storage::Memory(bytes))
     }
 }
 
 impl<'a> From<&'a [u8]> for TensorData<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self(Place::Memory(bytes.into()))
+        Self(Storage::Memory(bytes.into()))
     }
 }
 
 impl From<Vec<u8>> for TensorData<'_> {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Place::Memory(bytes.into()))
+        Self(Storage::Memory(bytes.into()))
     }
 }
 
 impl<'a> TensorData<'a> {
     /// The `bytes` bytes of a file from `offset` on, which are read when they are asked for.
     pub fn in_file(file: &'a RandomAccessFile, offset: u64, bytes: u64) -> Self {
-        Self(Place::File { file, offset, bytes })
+        Self(Storage::File { file, offset, bytes })
     }
 
     /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         match &self.0 {
-            Place::Memory(bytes) => bytes.len() as u64,
-            Place::File { bytes, .. } => *bytes,
+            Storage::Memory(bytes) => bytes.len() as u64,
+            Storage::File { bytes, .. } => *bytes,
         }
     }
 
@@ -55,8 +55,8 @@ impl<'a> TensorData<'a> {
     /// If the range ends past the end of the data.
     pub fn read<'b>(&'b self, range: Range<u64>, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], Error> {
         match &self.0 {
-            Place::Memory(bytes) => Ok(&bytes[range.start as usize..range.end as usize]),
-            Place::File { file, offset, bytes } => {
+            Storage::Memory(bytes) => Ok(&bytes[range.start as usize..range.end as usize]),
+            Storage::File { file, offset, bytes } => {
                 assert!(range.end <= *bytes, "a range of the data");
                 buffer.resize((range.end - range.start) as usize, 0);
                 file.read_exact_at(offset + range.start, buffer)
@@ -72,8 +72,8 @@ impl<'a> TensorData<'a> {
     /// If the file cannot be read.
     pub fn into_bytes(self) -> Result<Cow<'a, [u8]>, Error> {
         match self.0 {
-            Place::Memory(bytes) => Ok(bytes),
-            Place::File { .. } => {
+            Storage::Memory(bytes) => Ok(bytes),
+            Storage::File { .. } => {
                 let mut buffer = Vec::new();
                 self.read(0..self.bytes(), &mut buffer)?;
                 Ok(buffer.into())

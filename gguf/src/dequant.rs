@@ -44,6 +44,9 @@
 use crate::{Error, GgmlType};
 use half::{bf16, f16};
 
+/// Version of these layouts of quantised blocks, which files state as `general.quantization_version`: `GGML_QNT_VERSION`.
+pub const QUANTIZATION_VERSION: u32 = 2;
+
 /// Elements per block of the types without superblocks.
 const BLOCK: usize = 32;
 /// Elements per superblock of the K types.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
+use bespoke_gguf::dequant::QUANTIZATION_VERSION;
 use bespoke_gguf::{Error, Gguf, Value, Writer};
 use serde::{Deserialize, Serialize};
 
@@ -144,9 +145,6 @@ pub(super) fn is_harmless(name: &str, value: Value<'_>) -> bool {
         same && harmless.has(value)
     })
 }
-
-/// Version of the layouts of quantised blocks: `GGML_QNT_VERSION`.
-const QUANTIZATION_VERSION: u32 = 2;
 
 /// Checks `general.quantization_version` of a file with quantised tensors: other versions have other layouts of blocks.
 pub(super) fn check_quantization_version(gguf: &Gguf) -> Result<(), ShapeError> {

@@ -12,7 +12,7 @@ use super::TokenizerError;
 pub struct PreTokenizer {
     names: &'static [&'static str],
     /// Steps, applied in order to the pieces of the step before.
-    pub steps: &'static [Step],
+    pub steps: &'static [SplitRule],
     /// Whether a piece that is a token is encoded as that token, whatever the merges would give.
     pub ignore_merges: bool,
     /// Whether a beginning-of-sequence token is added if the file does not specify it.
@@ -23,7 +23,7 @@ pub struct PreTokenizer {
 
 /// A step of a pre-tokenizer.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub enum SplitRule {
     /// Matches of the pattern, and the text between matches, become pieces.
     Split(&'static str),
     /// Runs of decimal digits become groups of three, counted from the right: `1234567` is `1`, `234`, `567`.
@@ -147,7 +147,7 @@ const LINES: &str = r"[^\n]+|[\n]+";
 /// A row without special settings; the rows of the table override them.
 const PLAIN: PreTokenizer = PreTokenizer {
     names: &[],
-    steps: &[Step::Split(GPT2)],
+    steps: &[SplitRule::Split(GPT2)],
     ignore_merges: false,
     add_bos: false,
     spelling: Spelling::Bytes,
@@ -189,10 +189,10 @@ static ALL: &[PreTokenizer] = &[
     PreTokenizer {
         names: &[DEFAULT],
         steps: &[
-            Step::Split(r"[\p{P}\$\+<=>\^~\|]+"),
-            Step::Split(GPT2),
-            Step::Split(r"\p{N}+"),
-            Step::Split("[0-9][0-9][0-9]"),
+            SplitRule::Split(r"[\p{P}\$\+<=>\^~\|]+"),
+            SplitRule::Split(GPT2),
+            SplitRule::Split(r"\p{N}+"),
+            SplitRule::Split("[0-9][0-9][0-9]"),
         ],
         ..PLAIN
     },
@@ -208,13 +208,22 @@ static ALL: &[PreTokenizer] = &[
             "lfm2",
             "jina-v5-nano",
         ],
-        steps: &[Step::Split(LLAMA3)],
+        steps: &[SplitRule::Split(LLAMA3)],
         ignore_merges: true,
         add_bos: true,
         ..PLAIN
     },
-    PreTokenizer { names: &["dbrx", "smaug-bpe", "chatglm-bpe"], steps: &[Step::Split(LLAMA3)], ..PLAIN },
-    PreTokenizer { names: &["glm4", "glm5"], steps: &[Step::Split(LLAMA3)], ignore_merges: true, ..PLAIN },
+    PreTokenizer {
+        names: &["dbrx", "smaug-bpe", "chatglm-bpe"],
+        steps: &[SplitRule::Split(LLAMA3)],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["glm4", "glm5"],
+        steps: &[SplitRule::Split(LLAMA3)],
+        ignore_merges: true,
+        ..PLAIN
+    },
     PreTokenizer {
         names: &[
             "qwen2",
@@ -227,12 +236,12 @@ static ALL: &[PreTokenizer] = &[
             "solar-open",
             "grok-2",
         ],
-        steps: &[Step::Split(QWEN2)],
+        steps: &[SplitRule::Split(QWEN2)],
         ..PLAIN
     },
-    PreTokenizer { names: &["qwen35"], steps: &[Step::Split(QWEN35)], ..PLAIN },
-    PreTokenizer { names: &["laguna"], steps: &[Step::Split(LINES), Step::Split(QWEN2)], ..PLAIN },
-    PreTokenizer { names: &["ufakzeka"], steps: &[Step::Split(UFAKZEKA)], ..PLAIN },
+    PreTokenizer { names: &["qwen35"], steps: &[SplitRule::Split(QWEN35)], ..PLAIN },
+    PreTokenizer { names: &["laguna"], steps: &[SplitRule::Split(LINES), SplitRule::Split(QWEN2)], ..PLAIN },
+    PreTokenizer { names: &["ufakzeka"], steps: &[SplitRule::Split(UFAKZEKA)], ..PLAIN },
     PreTokenizer {
         names: &[
             "smollm",
@@ -244,131 +253,153 @@ static ALL: &[PreTokenizer] = &[
             "minerva-7b",
             "mellum2",
         ],
-        steps: &[Step::Split(r"\p{N}"), Step::Split(GPT2)],
+        steps: &[SplitRule::Split(r"\p{N}"), SplitRule::Split(GPT2)],
         ..PLAIN
     },
     PreTokenizer {
         names: &["falcon"],
-        steps: &[Step::Split(r"[\p{P}\$\+<=>\^~\|`]+"), Step::Split(GPT2), Step::Split("[0-9][0-9][0-9]")],
+        steps: &[
+            SplitRule::Split(r"[\p{P}\$\+<=>\^~\|`]+"),
+            SplitRule::Split(GPT2),
+            SplitRule::Split("[0-9][0-9][0-9]"),
+        ],
         ..PLAIN
     },
     PreTokenizer {
         names: &["deepseek-llm"],
         steps: &[
-            Step::Split(r"[\r\n]"),
-            Step::Split(DEEPSEEK_LETTERS),
-            Step::Split(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
-            Step::Split(r"\s+$"),
-            Step::Split(CJK_AND_HANGUL),
-            Step::Split(r"\p{N}+"),
+            SplitRule::Split(r"[\r\n]"),
+            SplitRule::Split(DEEPSEEK_LETTERS),
+            SplitRule::Split(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
+            SplitRule::Split(r"\s+$"),
+            SplitRule::Split(CJK_AND_HANGUL),
+            SplitRule::Split(r"\p{N}+"),
         ],
         ..PLAIN
     },
     PreTokenizer {
         names: &["deepseek-coder"],
         steps: &[
-            Step::Split(r"[\r\n]"),
-            Step::Split(r"\s?\p{L}+"),
-            Step::Split(r"\s?\p{P}+"),
-            Step::Split(CJK_AND_HANGUL),
-            Step::Split(r"\p{N}"),
+            SplitRule::Split(r"[\r\n]"),
+            SplitRule::Split(r"\s?\p{L}+"),
+            SplitRule::Split(r"\s?\p{P}+"),
+            SplitRule::Split(CJK_AND_HANGUL),
+            SplitRule::Split(r"\p{N}"),
         ],
         ..PLAIN
     },
     PreTokenizer {
         names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
-        steps: &[Step::Split(r"\p{N}{1,3}"), Step::Split(CJK), Step::Split(DEEPSEEK3)],
+        steps: &[SplitRule::Split(r"\p{N}{1,3}"), SplitRule::Split(CJK), SplitRule::Split(DEEPSEEK3)],
         ..PLAIN
     },
     PreTokenizer {
         names: &["spark2_5"],
-        steps: &[Step::Split(r"\p{N}{1,3}"), Step::Split(CJK), Step::Split(SPARK), Step::Split(r"\p{N}")],
+        steps: &[
+            SplitRule::Split(r"\p{N}{1,3}"),
+            SplitRule::Split(CJK),
+            SplitRule::Split(SPARK),
+            SplitRule::Split(r"\p{N}"),
+        ],
         ..PLAIN
     },
     PreTokenizer {
         names: &["afmoe"],
         steps: &[
-            Step::GroupDigits { before_boundary: false },
-            Step::Split(ASIAN_SCRIPTS),
-            Step::Split(DEEPSEEK3),
+            SplitRule::GroupDigits { before_boundary: false },
+            SplitRule::Split(ASIAN_SCRIPTS),
+            SplitRule::Split(DEEPSEEK3),
         ],
         ..PLAIN
     },
     PreTokenizer {
         names: &["youtu"],
         steps: &[
-            Step::Split("[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"),
-            Step::Split(YOUTU),
+            SplitRule::Split("[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"),
+            SplitRule::Split(YOUTU),
         ],
         ignore_merges: true,
         ..PLAIN
     },
     PreTokenizer {
         names: &["tekken"],
-        steps: &[Step::Split(TEKKEN)],
+        steps: &[SplitRule::Split(TEKKEN)],
         ignore_merges: true,
         add_bos: true,
         ..PLAIN
     },
     PreTokenizer {
         names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
-        steps: &[Step::Split(GPT4O)],
+        steps: &[SplitRule::Split(GPT4O)],
         ..PLAIN
     },
     PreTokenizer {
         names: &["granite-embed-multi-97m"],
-        steps: &[Step::Split(GPT4O)],
+        steps: &[SplitRule::Split(GPT4O)],
         ignore_merges: true,
         ..PLAIN
     },
     PreTokenizer {
         names: &["tiny_aya", "cohere2moe"],
-        steps: &[Step::GroupDigits { before_boundary: true }, Step::Split(GPT4O)],
+        steps: &[SplitRule::GroupDigits { before_boundary: true }, SplitRule::Split(GPT4O)],
         ..PLAIN
     },
-    PreTokenizer { names: &["kimi-k2"], steps: &[Step::Split(KIMI)], ..PLAIN },
+    PreTokenizer { names: &["kimi-k2"], steps: &[SplitRule::Split(KIMI)], ..PLAIN },
     PreTokenizer {
         names: &["superbpe"],
-        steps: &[Step::Split(r"\p{N}+"), Step::GroupDigits { before_boundary: false }],
+        steps: &[SplitRule::Split(r"\p{N}+"), SplitRule::GroupDigits { before_boundary: false }],
         ..PLAIN
     },
     PreTokenizer {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
-        steps: &[Step::Split(BAILING)],
+        steps: &[SplitRule::Split(BAILING)],
         ..PLAIN
     },
-    PreTokenizer { names: &["seed-coder"], steps: &[Step::Split(SEED_CODER)], ..PLAIN },
-    PreTokenizer { names: &["exaone-moe"], steps: &[Step::Split(EXAONE_MOE)], ..PLAIN },
+    PreTokenizer { names: &["seed-coder"], steps: &[SplitRule::Split(SEED_CODER)], ..PLAIN },
+    PreTokenizer { names: &["exaone-moe"], steps: &[SplitRule::Split(EXAONE_MOE)], ..PLAIN },
     PreTokenizer {
         names: &["minicpm5"],
-        steps: &[Step::Split(r"\p{N}{1,3}"), Step::Split(MINICPM5)],
+        steps: &[SplitRule::Split(r"\p{N}{1,3}"), SplitRule::Split(MINICPM5)],
         ignore_merges: true,
         ..PLAIN
     },
-    PreTokenizer { names: &["jais-2"], steps: &[Step::Split(JAIS2)], ..PLAIN },
-    PreTokenizer { names: &["bloom", "poro-chat", "gpt3-finnish"], steps: &[Step::Split(BLOOM)], ..PLAIN },
-    PreTokenizer { names: &["viking"], steps: &[Step::Split(BLOOM), Step::Split(r"\p{N}")], ..PLAIN },
+    PreTokenizer { names: &["jais-2"], steps: &[SplitRule::Split(JAIS2)], ..PLAIN },
+    PreTokenizer {
+        names: &["bloom", "poro-chat", "gpt3-finnish"],
+        steps: &[SplitRule::Split(BLOOM)],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["viking"],
+        steps: &[SplitRule::Split(BLOOM), SplitRule::Split(r"\p{N}")],
+        ..PLAIN
+    },
     PreTokenizer {
         names: &["chameleon"],
         steps: &[
-            Step::Split("<sentinel:[0-9]+>"),
-            Step::Split("(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z"),
-            Step::Split(r"([\t\n]|    |  )"),
-            Step::Split(r"\p{N}"),
-            Step::Split(r"[\p{P}!-/:-@\[-`{-~]"),
-            Step::Split(GPT2),
+            SplitRule::Split("<sentinel:[0-9]+>"),
+            SplitRule::Split("(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z"),
+            SplitRule::Split(r"([\t\n]|    |  )"),
+            SplitRule::Split(r"\p{N}"),
+            SplitRule::Split(r"[\p{P}!-/:-@\[-`{-~]"),
+            SplitRule::Split(GPT2),
         ],
         add_bos: true,
         ..PLAIN
     },
     PreTokenizer {
         names: &[GEMMA4, "granite-embed-multi-311m"],
-        steps: &[Step::Split(LINES)],
+        steps: &[SplitRule::Split(LINES)],
         add_bos: true,
         spelling: Spelling::Text,
         ..PLAIN
     },
-    PreTokenizer { names: &["sarvam-moe"], steps: &[Step::Split(LINES)], spelling: Spelling::Text, ..PLAIN },
+    PreTokenizer {
+        names: &["sarvam-moe"],
+        steps: &[SplitRule::Split(LINES)],
+        spelling: Spelling::Text,
+        ..PLAIN
+    },
 ];
 
 /// Pre-tokenizer by name. A file without a name gets `default`, with a warning, as in llama.cpp; an unknown name is an
@@ -406,7 +437,7 @@ pub fn pre_named_for(patterns: &[&str], ignore_merges: bool) -> Option<&'static 
     ALL.iter().find(equal).map(|pre| pre.names[0])
 }
 
-impl Step {
+impl SplitRule {
     fn canonical(self) -> String {
         match self {
             Self::Split(pattern) => canonical(pattern),

@@ -7,7 +7,7 @@
 use regex_automata::Input;
 use regex_automata::meta::{BuildError, Regex};
 
-use super::pre::Step;
+use super::pre::SplitRule;
 
 /// Compiled steps of a pre-tokenizer.
 pub struct Splitter {
@@ -46,7 +46,7 @@ const SIZES: [usize; 10] = [512, 256, 128, 64, 32, 16, 8, 4, 2, 1];
 
 impl Splitter {
     /// Compiles the steps.
-    pub fn new(steps: &[Step]) -> Result<Self, Box<BuildError>> {
+    pub fn new(steps: &[SplitRule]) -> Result<Self, Box<BuildError>> {
         Ok(Self { steps: steps.iter().map(|&step| Compiled::new(step)).collect::<Result<_, _>>()? })
     }
 
@@ -65,12 +65,12 @@ impl Splitter {
 }
 
 impl Compiled {
-    fn new(step: Step) -> Result<Self, Box<BuildError>> {
+    fn new(step: SplitRule) -> Result<Self, Box<BuildError>> {
         let compiled = match step {
-            Step::GroupDigits { before_boundary } => {
+            SplitRule::GroupDigits { before_boundary } => {
                 Self::GroupDigits { runs: Regex::new(r"\d+")?, before_boundary }
             }
-            Step::Split(pattern) => {
+            SplitRule::Split(pattern) => {
                 let stripped = |&(suffix, runs): &(&str, Runs)| Some((pattern.strip_suffix(suffix)?, runs));
                 match RUN_SUFFIXES.iter().find_map(stripped) {
                     Some((rest, runs)) => Self::Split { regex: Regex::new_many(&[rest, r"\s+"])?, runs },

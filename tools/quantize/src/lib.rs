@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write};
 
+use bespoke_gguf::dequant::QUANTIZATION_VERSION;
 use bespoke_gguf::{
     GgmlType, Gguf, TensorData, TensorInfo, TensorSource, Writer, check_finite, dequantize, quantize,
 };
@@ -58,9 +59,6 @@ impl From<bespoke_gguf::Error> for QuantizeError {
 
 /// Metadata that is not copied from the source file.
 const OWN_KEYS: [&str; 3] = ["general.file_type", "general.quantization_version", "general.alignment"];
-
-/// `GGML_QNT_VERSION`: the block layouts that [`bespoke_gguf::dequant`] describes.
-const QUANTIZATION_VERSION: u32 = 2;
 
 /// Elements of a row that is a whole number of blocks of every type.
 const ANY_TYPE: u32 = 256;

@@ -50,7 +50,7 @@ pub(super) struct EndingCluster<'a> {
     /// Whether the cluster neither released clocks to other clusters nor acquired clocks from them. An access that
     /// races with an access of an isolated cluster races with the same access of every other isolated cluster.
     pub(super) is_isolated: bool,
-    pub(super) knowledge: &'a EndedCluster,
+    pub(super) ended_cluster: &'a EndedCluster,
     pub(super) ended: &'a RwLock<HashMap<u64, Arc<EndedCluster>>>,
 }
 
@@ -69,10 +69,10 @@ impl EndingCluster<'_> {
         if both & STRONG == STRONG || !own_writes && !other_writes {
             return true;
         }
-        if self.knowledge.is_ordered(address, other, own) {
+        if self.ended_cluster.is_ordered(address, other, own) {
             return true;
         }
         let ended = self.ended.read().unwrap_or_else(PoisonError::into_inner);
-        ended.get(&other.cluster()).is_some_and(|knowledge| knowledge.is_ordered(address, own, other))
+        ended.get(&other.cluster()).is_some_and(|ended_cluster| ended_cluster.is_ordered(address, own, other))
     }
 }

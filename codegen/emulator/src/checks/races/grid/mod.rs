@@ -55,12 +55,12 @@ impl GridDetector {
         let cluster = detector.sync.cluster;
         let history = std::mem::take(&mut detector.sync.history);
         let observed = std::mem::take(&mut detector.observed);
-        let knowledge = Arc::new(EndedCluster { history, observed });
+        let ended_cluster = Arc::new(EndedCluster { history, observed });
         // Inserted before the cluster's accesses: another cluster that is compared with these accesses needs the
         // clocks.
-        if !knowledge.is_empty() {
+        if !ended_cluster.is_empty() {
             let mut ended = self.ended.write().unwrap_or_else(PoisonError::into_inner);
-            ended.insert(cluster, Arc::clone(&knowledge));
+            ended.insert(cluster, Arc::clone(&ended_cluster));
         }
         let mut pages = std::mem::take(&mut detector.accessed_pages);
         pages.sort_unstable();
@@ -70,8 +70,8 @@ impl GridDetector {
             cluster,
             global: &global,
             keeps_shadow: self.are_mostly_new(&pages, first_blocks.len()),
-            is_isolated: !detector.sync.has_released_to_grid && knowledge.is_empty(),
-            knowledge: &knowledge,
+            is_isolated: !detector.sync.has_released_to_grid && ended_cluster.is_empty(),
+            ended_cluster: &ended_cluster,
             ended: &self.ended,
         };
         let race = pages.into_iter().find_map(|page| {
