@@ -197,7 +197,8 @@ impl<'a> Generation<'a> {
         engine.set_sampling(&request.sampling_with_grammar())?;
         answer.reused = engine.start_from_cache(request.prompt)?;
         let (logprobs, on_prompt_token) = (request.logprobs, request.on_prompt_token);
-        let guide = request.grammar.map(Guide::new);
+        let vocab = engine.plan().shape.dimensions.vocab;
+        let guide = request.grammar.map(|grammar| Guide::new(grammar, vocab));
         Ok(Generation { engine, logprobs, on_prompt_token, answer, guide })
     }
 

@@ -228,6 +228,9 @@ impl Device for EmulatorDevice {
     fn busy(&self) -> Result<bool> {
         Ok(false)
     }
+    fn is_synchronous(&self) -> bool {
+        true
+    }
 }
 
 /// Device-specific handle inside a [`Kernel`] of the emulator.

@@ -304,6 +304,11 @@ pub trait Device: Send + Sync {
     /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
     fn busy(&self) -> Result<bool>;
 
+    /// Whether work is complete when the call that enqueues it returns.
+    fn is_synchronous(&self) -> bool {
+        false
+    }
+
     /// Gives up a device on which a kernel hangs. Every later call fails with [`Error::Abandoned`], and dropping the
     /// device and its resources frees nothing, because that would wait for the kernel. The end of the process frees
     /// them. A device that never hangs does nothing.

@@ -2,7 +2,10 @@
 
 use bespoke_kernels::plan::{BufferKind, BufferName, Plan};
 
-use crate::device::{self, Address, Allocation, Device, HostVisible, Kernel, Launch};
+use super::EngineError;
+use crate::device::{
+    self, Address, Allocation, Device, GraphReport, HostVisible, Kernel, Launch, LaunchSequence,
+};
 
 /// Addresses of the buffers through which the host controls sampling.
 #[derive(Clone, Copy)]
@@ -138,4 +141,50 @@ pub fn launches_at(plan: &Plan, addresses: &[Address], kernels: &[Kernel]) -> Ve
             programmatic: launch.programmatic,
         })
         .collect()
+}
+
+/// Checks every launch against the device's shared memory: a device may have less than the plan's target.
+pub(super) fn check_shared_memory(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
+    let limit = device.info().shared_per_block_optin;
+    match plan.launches.iter().find(|launch| launch.dynamic_shared > limit) {
+        None => Ok(()),
+        Some(launch) => Err(EngineError::SharedMemory {
+            label: launch.label.to_string(),
+            needed: launch.dynamic_shared,
+            device: device.info().name.clone(),
+            limit,
+        }),
+    }
+}
+
+/// Captures the launches as a graph and compares the graph with the plan. Returns none, with a warning, if the capture
+/// fails.
+pub(super) fn capture(
+    sequence: &mut dyn LaunchSequence,
+    plan: &Plan,
+) -> Result<Option<GraphReport>, EngineError> {
+    let report = match sequence.capture() {
+        Ok(report) => report,
+        Err(error @ device::Error::Capture(_)) => {
+            tracing::warn!("{error}; kernels are launched one by one instead");
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let planned: Vec<&str> =
+        plan.launches.iter().map(|launch| plan.kernels[launch.kernel].name.as_str()).collect();
+    if report.nodes != planned.len() {
+        return Err(EngineError::GraphMismatch(format!(
+            "{} nodes for {} launches",
+            report.nodes,
+            planned.len()
+        )));
+    }
+    match report.kernels.iter().zip(&planned).position(|(node, kernel)| node != kernel) {
+        None => Ok(Some(report)),
+        Some(index) => Err(EngineError::GraphMismatch(format!(
+            "node {index} is {}, launch {index} is {}",
+            report.kernels[index], planned[index]
+        ))),
+    }
 }

@@ -13,6 +13,7 @@ mod load;
 mod measure;
 mod memory_needs;
 mod non_finite;
+mod options;
 mod queue;
 mod sampling;
 mod slots;
@@ -20,20 +21,16 @@ mod start;
 mod step;
 
 use std::cell::Cell;
-use std::num::NonZeroU32;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bespoke_gguf::Gguf;
-use bespoke_kernels::kernels::attention::KvType;
-use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::kernels::state;
-use bespoke_kernels::plan::{Plan, PlanParams, Sampling, Tuning};
+use bespoke_kernels::plan::{Plan, PlanParams};
 use bespoke_kernels::shape::ModelShape;
 
 use crate::device::{self, Address, Device, GraphReport, Kernel, LaunchSequence};
-use bind::PlanBuffers;
+use bind::{PlanBuffers, capture, check_shared_memory};
 pub use error::{DoesNotFit, EngineError};
 pub use gpu::{gpu_for, target_for};
 pub use kernels::{KernelCounts, OriginCounts};
@@ -42,6 +39,7 @@ pub use measure::{
 };
 pub use memory_needs::MemoryNeeds;
 pub use non_finite::{NonFiniteLogits, NonFiniteOutput};
+pub use options::{DEFAULT_CONTEXT, EngineOptions, STEP_LIMIT};
 pub(crate) use queue::{Backoff, Pause};
 pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
 pub use sampling::{SamplingError, SamplingParams};
@@ -49,76 +47,6 @@ pub use slots::Slots;
 pub use start::check_prompt;
 pub(crate) use start::prefilled_tokens;
 use step::Step;
-
-/// Options for loading and running a model.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// Largest number of positions of a sequence. The default is the model's context, at most [`DEFAULT_CONTEXT`].
-    pub context: Option<u32>,
-    /// Element type of the KV cache.
-    pub kv: KvType,
-    /// Whether to launch kernels one by one instead of replaying a graph.
-    pub eager: bool,
-    /// Whether to fail if a kernel is not built in, instead of compiling the kernel.
-    pub no_jit: bool,
-    /// Number of multiprocessors among which work is divided. The default is that of the device; a smaller one leaves
-    /// multiprocessors unused.
-    pub multiprocessors: Option<NonZeroU32>,
-    /// Tuning rules that override the cost model.
-    pub tuning: Tuning,
-    /// Path of the model's file, for messages.
-    pub path: PathBuf,
-    /// Number of slots: sequences that run at the same time; 0 counts as 1. More than one are for [`Slots`].
-    pub parallel: u32,
-    /// Whether prompts are processed in prefill steps, whose kernels are loaded when they are first needed; the default.
-    /// Logits have other bits than without. A model that has no prefill steps is decoded without them, with a warning.
-    /// [`Engine::step`] processes one token in any case.
-    pub prefill: bool,
-    /// Largest number of drafted tokens of a sequence in a step; 0, the default, for an engine without verify steps.
-    pub drafts: u32,
-    /// Bytes of the KV cache. The default is the whole context of every slot, or with several slots as much of it as the
-    /// free memory allows.
-    pub kv_memory: Option<u64>,
-    /// With several slots and without `kv_memory`: the KV cache takes at most 1/`kv_share` of the free memory (0 counts as 1),
-    /// but has at least the pages of one slot's whole context.
-    pub kv_share: u32,
-    /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
-    pub sampling: SamplingParams,
-    /// Operands of the products of [`Slots`]' decode, verify and first-token steps; the steps of one row of [`Engine`]
-    /// itself always multiply integers.
-    pub arithmetic: Arithmetic,
-    /// Time after which a step that is not complete counts as hung. The default is [`STEP_LIMIT`].
-    pub step_limit: Option<Duration>,
-}
-
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions {
-            context: None,
-            kv: KvType::default(),
-            eager: false,
-            no_jit: false,
-            multiprocessors: None,
-            tuning: Tuning::default(),
-            path: PathBuf::new(),
-            parallel: 1,
-            prefill: true,
-            drafts: 0,
-            kv_memory: None,
-            kv_share: 1,
-            sampling: SamplingParams::default(),
-            arithmetic: Arithmetic::default(),
-            step_limit: None,
-        }
-    }
-}
-
-/// Default time after which a step that is not complete counts as hung: a step of the largest models takes less than a
-/// second.
-pub const STEP_LIMIT: Duration = Duration::from_secs(60);
-
-/// Largest default number of positions in the KV cache.
-pub const DEFAULT_CONTEXT: u32 = 4096;
 
 /// Durations of the phases of loading.
 #[derive(Clone, Copy, Debug, Default)]
@@ -295,52 +223,8 @@ impl Engine {
         &mut *self.sequence
     }
 
-    /// Sets the sampling parameters from the next step on.
-    ///
-    /// # Errors
-    /// If a parameter is out of range, or the engine was loaded for greedy decoding and the parameters are not greedy.
-    pub fn set_sampling(&mut self, params: &SamplingParams) -> Result<(), EngineError> {
-        self.write_sampling(0, params)
-    }
-
-    /// Sets the sampling parameters of a slot.
-    fn write_sampling(&mut self, slot: u32, params: &SamplingParams) -> Result<(), EngineError> {
-        let vocab = self.plan.shape.dimensions.vocab;
-        params.check(vocab)?;
-        let Some(buffers) = self.buffers.sampling() else {
-            self.sampling_set = true;
-            return if params.launches() == Sampling::Greedy { Ok(()) } else { Err(EngineError::OnlyGreedy) };
-        };
-        // After a failure, the device may hold a part of the parameters.
-        self.sampling_set = false;
-        if !params.logit_bias.is_empty() {
-            let row = params.bias_row(vocab);
-            let bytes: Vec<u8> = row.iter().flat_map(|bias| bias.to_le_bytes()).collect();
-            self.device.upload(buffers.bias.offset(u64::from(slot) * bytes.len() as u64), &bytes)?;
-        }
-        let bytes: Vec<u8> = params.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.device.upload(buffers.parameters.offset(u64::from(slot) * bytes.len() as u64), &bytes)?;
-        self.sampling_set = true;
-        Ok(())
-    }
-
-    /// Writes which tokens the next step of the engine's sequence may choose, as bits.
-    pub(crate) fn set_mask(&mut self, mask: &[u32]) -> Result<(), EngineError> {
-        self.wait()?;
-        self.write_mask(0, mask)
-    }
-
-    /// Writes which tokens a slot may choose, as bits. The steps that choose by an earlier mask are complete.
-    fn write_mask(&self, slot: u32, mask: &[u32]) -> Result<(), EngineError> {
-        let buffers = self.buffers.sampling().ok_or(EngineError::OnlyGreedy)?;
-        let words = self.plan.shape.dimensions.vocab.div_ceil(32) as usize;
-        let padded = mask.iter().copied().chain(std::iter::repeat(0)).take(words);
-        let bytes: Vec<u8> = padded.flat_map(u32::to_le_bytes).collect();
-        self.keep(self.device.upload(buffers.mask.offset(u64::from(slot) * bytes.len() as u64), &bytes))
-    }
-
     /// Passes on the result of a device call on which the sequence depends. A failure ends the sequence.
-    fn keep<T>(&self, result: device::Result<T>) -> Result<T, EngineError> {
+    fn end_sequence_on_error<T>(&self, result: device::Result<T>) -> Result<T, EngineError> {
         if result.is_err() {
             self.started.set(false);
         }
@@ -350,12 +234,12 @@ impl Engine {
     /// Whether steps are unfinished after `waited`. If that is longer than `steps` steps may take, the device is given
     /// up.
     fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError> {
-        let busy = self.keep(self.device.busy())?;
+        let busy = self.end_sequence_on_error(self.device.busy())?;
         let limit = self.step_limit.saturating_mul(steps);
         if busy && waited > limit {
             self.device.abandon();
             let what = format!("a step after position {}", self.cursor.read);
-            return self.keep(Err(device::Error::Hung { what, seconds: limit.as_secs() }));
+            return self.end_sequence_on_error(Err(device::Error::Hung { what, seconds: limit.as_secs() }));
         }
         Ok(busy)
     }
@@ -428,7 +312,7 @@ impl Engine {
             Some(_) => self.sequence.replay(),
             None => self.sequence.run_eager(),
         };
-        self.keep(enqueued)
+        self.end_sequence_on_error(enqueued)
     }
 
     /// Mean time of a graph replay from `depth` on, in milliseconds by the device's clock; none without a graph. Runs
@@ -467,7 +351,7 @@ impl Engine {
     fn token_of(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
         let mut bytes = [0; 4];
         let index = u64::from(slot) * u64::from(self.plan.params.slot_tokens()) + u64::from(position);
-        self.keep(self.buffers.host_tokens().read(index * 4, &mut bytes))?;
+        self.end_sequence_on_error(self.buffers.host_tokens().read(index * 4, &mut bytes))?;
         match u32::from_le_bytes(bytes) {
             NOT_WRITTEN => Ok(None),
             state::NOT_FINITE => Err(NonFiniteLogits { position: position - 1, first: None }.into()),
@@ -479,7 +363,7 @@ impl Engine {
     fn forget_tokens(&self, slot: u32, position: u32, count: u32) -> Result<(), EngineError> {
         let first = u64::from(slot) * u64::from(self.plan.params.slot_tokens()) + u64::from(position);
         let at = self.buffers.host_tokens().address().offset(first * 4);
-        self.keep(self.device.fill(at, u64::from(count) * 4, NOT_WRITTEN as u8))
+        self.end_sequence_on_error(self.device.fill(at, u64::from(count) * 4, NOT_WRITTEN as u8))
     }
 
     /// Logits of the last step, `f32 [vocab]`. Waits until the step has completed.
@@ -495,7 +379,7 @@ impl Engine {
         self.wait_for_steps(steps)?;
         let bytes = u64::from(self.plan.shape.dimensions.vocab) * 4;
         let from = self.buffers.logits().offset(u64::from(row) * bytes);
-        let logits = self.keep(self.read_f32s(from, bytes))?;
+        let logits = self.end_sequence_on_error(self.read_f32s(from, bytes))?;
         // Without a branch for each logit, so that the loop vectorises.
         if logits.iter().fold(true, |finite, logit| finite & logit.is_finite()) {
             return Ok(logits);
@@ -530,6 +414,9 @@ impl StepQueue for Stepping<'_> {
     fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
         self.engine.busy(waited, 1)
     }
+    fn most_ahead(&self) -> u32 {
+        if self.engine.device.is_synchronous() { 1 } else { MAX_STEPS_AHEAD }
+    }
     fn token_lost(&mut self) {
         self.engine.started.set(false);
     }
@@ -543,48 +430,5 @@ impl StepQueue for Stepping<'_> {
     }
     fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
         self.on_prompt_token.map_or(ControlFlow::Continue(()), |on_prompt_token| on_prompt_token(position))
-    }
-}
-
-/// Checks every launch against the device's shared memory: a device may have less than the plan's target.
-fn check_shared_memory(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
-    let limit = device.info().shared_per_block_optin;
-    match plan.launches.iter().find(|launch| launch.dynamic_shared > limit) {
-        None => Ok(()),
-        Some(launch) => Err(EngineError::SharedMemory {
-            label: launch.label.to_string(),
-            needed: launch.dynamic_shared,
-            device: device.info().name.clone(),
-            limit,
-        }),
-    }
-}
-
-/// Captures the launches as a graph and compares the graph with the plan. Returns none, with a warning, if the capture
-/// fails.
-fn capture(sequence: &mut dyn LaunchSequence, plan: &Plan) -> Result<Option<GraphReport>, EngineError> {
-    let report = match sequence.capture() {
-        Ok(report) => report,
-        Err(error @ device::Error::Capture(_)) => {
-            tracing::warn!("{error}; kernels are launched one by one instead");
-            return Ok(None);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let planned: Vec<&str> =
-        plan.launches.iter().map(|launch| plan.kernels[launch.kernel].name.as_str()).collect();
-    if report.nodes != planned.len() {
-        return Err(EngineError::GraphMismatch(format!(
-            "{} nodes for {} launches",
-            report.nodes,
-            planned.len()
-        )));
-    }
-    match report.kernels.iter().zip(&planned).position(|(node, kernel)| node != kernel) {
-        None => Ok(Some(report)),
-        Some(index) => Err(EngineError::GraphMismatch(format!(
-            "node {index} is {}, launch {index} is {}",
-            report.kernels[index], planned[index]
-        ))),
     }
 }

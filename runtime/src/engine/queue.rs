@@ -43,6 +43,12 @@ pub trait StepQueue {
     /// faulted or hangs. Does not block.
     fn busy(&self, waited: Duration) -> Result<bool, EngineError>;
 
+    /// Largest number of steps beyond the last token that was read: one if a step is complete when it is enqueued, since further
+    /// ones would only delay the token, and are wasted by a stop.
+    fn most_ahead(&self) -> u32 {
+        MAX_STEPS_AHEAD
+    }
+
     /// Called when the device has become idle without writing a token.
     fn token_lost(&mut self) {}
 
@@ -69,6 +75,9 @@ impl<S: StepQueue> StepQueue for &mut S {
     }
     fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
         (**self).busy(waited)
+    }
+    fn most_ahead(&self) -> u32 {
+        (**self).most_ahead()
     }
     fn token_lost(&mut self) {
         (**self).token_lost();
@@ -115,8 +124,9 @@ impl<S: StepQueue> Tokens<S> {
     }
 
     fn may_enqueue(&mut self) -> bool {
+        let most_ahead = self.queue.most_ahead();
         let cursor = self.queue.cursor();
-        cursor.enqueued < self.last && cursor.enqueued - cursor.read < MAX_STEPS_AHEAD
+        cursor.enqueued < self.last && cursor.enqueued - cursor.read < most_ahead
     }
 
     /// Polls for the token at a position. A device that faults or hangs is an error, and so is an idle device that has

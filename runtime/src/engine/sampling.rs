@@ -1,7 +1,9 @@
-//! Sampling parameters.
+//! Sampling parameters, and their upload.
 
 use bespoke_kernels::kernels::sample;
 use bespoke_kernels::plan::Sampling;
+
+use super::{Engine, EngineError};
 
 /// Sampling parameters. [`bespoke_kernels::kernels::sample`] defines the formulas and their order.
 ///
@@ -72,6 +74,9 @@ pub enum SamplingError {
         /// Its bias.
         value: f32,
     },
+    /// The biases forbid every token.
+    #[error("the logit bias forbids every token: at least one must have a bias above -inf")]
+    NoTokenLeft,
     /// A bias is for a token outside the vocabulary.
     #[error("there is no token {token} for the logit bias: the vocabulary has {vocab} tokens")]
     NoSuchToken {
@@ -130,6 +135,10 @@ impl SamplingParams {
                 return Err(SamplingError::Bias { token, value });
             }
         }
+        let may_forbid_all = self.logit_bias.len() >= vocab as usize;
+        if may_forbid_all && self.bias_row(vocab).iter().all(|&bias| bias == f32::NEG_INFINITY) {
+            return Err(SamplingError::NoTokenLeft);
+        }
         Ok(())
     }
 
@@ -166,6 +175,55 @@ impl SamplingParams {
     }
 }
 
+impl Engine {
+    /// Sets the sampling parameters from the next step on.
+    ///
+    /// # Errors
+    /// If a parameter is out of range, or the engine was loaded for greedy decoding and the parameters are not greedy.
+    pub fn set_sampling(&mut self, params: &SamplingParams) -> Result<(), EngineError> {
+        self.wait()?;
+        self.write_sampling(0, params)
+    }
+
+    /// Sets the sampling parameters of a slot.
+    pub(super) fn write_sampling(&mut self, slot: u32, params: &SamplingParams) -> Result<(), EngineError> {
+        let vocab = self.plan.shape.dimensions.vocab;
+        params.check(vocab)?;
+        let Some(buffers) = self.buffers.sampling() else {
+            self.sampling_set = true;
+            return if params.launches() == Sampling::Greedy { Ok(()) } else { Err(EngineError::OnlyGreedy) };
+        };
+        // After a failure, the device may hold a part of the parameters.
+        self.sampling_set = false;
+        if !params.logit_bias.is_empty() {
+            let row = params.bias_row(vocab);
+            let bytes: Vec<u8> = row.iter().flat_map(|bias| bias.to_le_bytes()).collect();
+            self.device.upload(buffers.bias.offset(u64::from(slot) * bytes.len() as u64), &bytes)?;
+        }
+        let bytes: Vec<u8> = params.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.device.upload(buffers.parameters.offset(u64::from(slot) * bytes.len() as u64), &bytes)?;
+        self.sampling_set = true;
+        Ok(())
+    }
+
+    /// Writes which tokens the next step of the engine's sequence may choose, as bits.
+    pub(crate) fn set_mask(&mut self, mask: &[u32]) -> Result<(), EngineError> {
+        self.wait()?;
+        self.write_mask(0, mask)
+    }
+
+    /// Writes which tokens a slot may choose, as bits. The steps that choose by an earlier mask are complete.
+    pub(super) fn write_mask(&self, slot: u32, mask: &[u32]) -> Result<(), EngineError> {
+        let buffers = self.buffers.sampling().ok_or(EngineError::OnlyGreedy)?;
+        let words = self.plan.shape.dimensions.vocab.div_ceil(32) as usize;
+        let padded = mask.iter().copied().chain(std::iter::repeat(0)).take(words);
+        let bytes: Vec<u8> = padded.flat_map(u32::to_le_bytes).collect();
+        self.end_sequence_on_error(
+            self.device.upload(buffers.mask.offset(u64::from(slot) * bytes.len() as u64), &bytes),
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +234,9 @@ mod tests {
         assert_eq!(default().check(8), Ok(()));
         let forbidden = SamplingParams { logit_bias: vec![(7, f32::NEG_INFINITY), (0, 1e9)], ..default() };
         assert_eq!(forbidden.check(8), Ok(()));
+        let forbidding =
+            |count| (0..count).map(|token| (token, f32::NEG_INFINITY)).chain([(0, 1.0)]).collect();
+        assert_eq!(SamplingParams { logit_bias: forbidding(7), ..default() }.check(8), Ok(()));
         for (params, message) in [
             (
                 SamplingParams { temperature: -0.5, ..default() },
@@ -206,6 +267,10 @@ mod tests {
             (
                 SamplingParams { logit_bias: vec![(3, f32::INFINITY)], ..default() },
                 "the logit bias of token 3 is inf; a number or -inf is needed",
+            ),
+            (
+                SamplingParams { logit_bias: forbidding(8), ..default() },
+                "the logit bias forbids every token: at least one must have a bias above -inf",
             ),
         ] {
             assert_eq!(params.check(8).unwrap_err().to_string(), message);

@@ -94,7 +94,7 @@ impl<'a> Slots<'a> {
 
     fn upload_page(&self, entry: u32, page: u32) -> Result<(), EngineError> {
         let (engine, at) = (&self.engine, self.page_table.offset(u64::from(entry) * 4));
-        engine.keep(engine.device.upload(at, &page.to_le_bytes()))
+        engine.end_sequence_on_error(engine.device.upload(at, &page.to_le_bytes()))
     }
 }
 
@@ -121,9 +121,9 @@ impl Steps for Slots<'_> {
         let stride = u64::from(engine.plan.params.slot_tokens()) * 4;
         let first = u64::from(slot) * stride;
         let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-        engine.keep(engine.device.upload(engine.buffers.tokens().offset(first), &bytes))?;
+        engine.end_sequence_on_error(engine.device.upload(engine.buffers.tokens().offset(first), &bytes))?;
         let host = engine.buffers.host_tokens().address().offset(first);
-        engine.keep(engine.device.fill(host, stride, NOT_WRITTEN as u8))?;
+        engine.end_sequence_on_error(engine.device.fill(host, stride, NOT_WRITTEN as u8))?;
         engine.write_sampling(slot, sampling)?;
         engine.started.set(true);
         Ok(())
@@ -144,7 +144,7 @@ impl Steps for Slots<'_> {
                 let bytes = buffer.bytes / u64::from(self.limits.pages);
                 for &page in pages {
                     let page = address.offset(u64::from(page) * bytes);
-                    engine.keep(engine.device.fill(page, bytes, 0))?;
+                    engine.end_sequence_on_error(engine.device.fill(page, bytes, 0))?;
                 }
             }
         }
@@ -157,7 +157,7 @@ impl Steps for Slots<'_> {
         let first = slot * engine.plan.params.slot_tokens() + position;
         let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
         let at = engine.buffers.tokens().offset(u64::from(first) * 4);
-        engine.keep(engine.device.upload(at, &bytes))
+        engine.end_sequence_on_error(engine.device.upload(at, &bytes))
     }
 
     fn discard(&mut self, slot: u32, position: u32, count: u32) -> Result<(), EngineError> {
@@ -249,7 +249,7 @@ impl Steps for Slots<'_> {
         // The one-row step overwrites the first record. It multiplies integers also in an engine of f16.
         self.last = None;
         let row = self.engine.row(slot, position, position + 1, true);
-        let first = self.engine.keep(self.engine.first_non_finite(row))?;
+        let first = self.engine.end_sequence_on_error(self.engine.first_non_finite(row))?;
         Ok(NonFiniteLogits { position, first })
     }
 
@@ -257,8 +257,12 @@ impl Steps for Slots<'_> {
         self.engine.logits_of(row, MAX_STEPS_AHEAD)
     }
 
-    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
-        self.engine.busy(waited, MAX_STEPS_AHEAD)
+    fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError> {
+        self.engine.busy(waited, steps)
+    }
+
+    fn is_synchronous(&self) -> bool {
+        self.engine.device.is_synchronous()
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {

@@ -45,32 +45,19 @@ pub(super) fn plans(
         check_shared_memory(&plan, device)?;
         Ok(Step { plan, loaded: None })
     };
-    let mut steps = Vec::new();
-    let sizes = StepKind::Decode.sizes();
-    let enough = sizes.iter().position(|&rows| rows >= slots).map_or(sizes.len(), |at| at + 1);
-    // Steps of f16 have at least two rows.
-    let enough = enough.max(if options.arithmetic == Arithmetic::F16 { 2 } else { 1 });
-    for &rows in sizes[..enough].iter().filter(|&&rows| rows > 1) {
-        steps.push(tuned(base.params.clone().decode(rows))?);
-    }
-    if options.drafts > 0 {
-        let sizes = StepKind::Verify.sizes();
-        let most = slots.saturating_mul(options.drafts.saturating_add(1));
-        let enough = sizes.iter().position(|&rows| rows >= most).map_or(sizes.len(), |at| at + 1);
-        for &rows in &sizes[..enough] {
-            steps.push(tuned(base.params.clone().verify(rows))?);
-        }
-    }
+    let with = |of: fn(PlanParams, u32) -> PlanParams| move |&rows: &u32| of(base.params.clone(), rows);
+    let decode_sizes = decode_sizes(slots, options.arithmetic);
+    let decode = decode_sizes.iter().filter(|&&rows| rows > 1).map(with(PlanParams::decode));
+    let verify = verify_sizes(slots, options.drafts).iter().map(with(PlanParams::verify));
+    let mut steps = decode.chain(verify).map(tuned).collect::<Result<Vec<Step>, EngineError>>()?;
     if options.prefill {
-        let prefill = prefill_sizes(&base.params).iter().map(|&rows| base.params.clone().prefill(rows));
-        let first_token = sizes[..enough].iter().map(|&rows| base.params.clone().first_token(rows));
+        let prefill = prefill_sizes(&base.params).iter().map(with(PlanParams::prefill));
+        let first_token = decode_sizes.iter().map(with(PlanParams::first_token));
         let prefill: Result<Vec<Step>, EngineError> = prefill.chain(first_token).map(tuned).collect();
         match prefill {
             Ok(prefill) => steps.extend(prefill),
             // Decode steps process prompts, too.
-            Err(
-                error @ (EngineError::Plan(PlanError::Unsupported(_)) | EngineError::SharedMemory { .. }),
-            ) => {
+            Err(error) if is_unsupported(&error) => {
                 tracing::warn!("{error}: decode steps process prompts, a token at a time");
             }
             Err(error) => return Err(error),
@@ -92,6 +79,33 @@ pub(super) fn plans(
     Ok((merged, steps))
 }
 
+/// Whether an error says that a model or a device cannot have a step, so that an engine goes without.
+fn is_unsupported(error: &EngineError) -> bool {
+    matches!(error, EngineError::Plan(PlanError::Unsupported(_)) | EngineError::SharedMemory { .. })
+}
+
+/// The sizes up to the first one that holds `rows` rows.
+fn up_to(sizes: &'static [u32], rows: u32) -> &'static [u32] {
+    let enough = sizes.iter().position(|&size| size >= rows).map_or(sizes.len(), |at| at + 1);
+    &sizes[..enough]
+}
+
+/// Numbers of rows of an engine's decode steps and first-token steps.
+fn decode_sizes(slots: u32, arithmetic: Arithmetic) -> &'static [u32] {
+    // Steps of f16 have at least two rows.
+    let least = if arithmetic == Arithmetic::F16 { 2 } else { 1 };
+    up_to(StepKind::Decode.sizes(), slots.max(least))
+}
+
+/// Numbers of rows of an engine's verify steps, for drafts of at most `drafts` tokens.
+fn verify_sizes(slots: u32, drafts: u32) -> &'static [u32] {
+    if drafts == 0 {
+        &[]
+    } else {
+        up_to(StepKind::Verify.sizes(), slots.saturating_mul(drafts.saturating_add(1)))
+    }
+}
+
 /// Rows of the largest prefill step of an engine with several slots, unless a context is longer or all contexts together
 /// are shorter.
 const ROWS_OF_SEVERAL: u32 = 512;
@@ -101,9 +115,33 @@ const ROWS_OF_SEVERAL: u32 = 512;
 fn prefill_sizes(params: &PlanParams) -> &'static [u32] {
     let &PlanParams { slots, context, .. } = params;
     let held = context.max(context.saturating_mul(slots).min(ROWS_OF_SEVERAL));
-    let sizes = StepKind::Prefill.sizes();
-    let enough = sizes.iter().position(|&rows| rows >= held).map_or(sizes.len(), |at| at + 1);
-    &sizes[..enough]
+    up_to(StepKind::Prefill.sizes(), held)
+}
+
+/// Bytes of the buffers of an engine's largest steps besides the pages of its pool.
+fn bytes_besides_pool(
+    params: &PlanParams,
+    base: impl Fn(PlanParams) -> Result<Plan, EngineError>,
+    options: &EngineOptions,
+) -> Result<u64, EngineError> {
+    let bytes_with = |of: fn(PlanParams, u32) -> PlanParams, sizes: &[u32]| {
+        let params = PlanParams { pages: 1, ..params.clone() };
+        Ok(base(of(params, sizes.last().copied().unwrap_or(1)))?.total_bytes())
+    };
+    let verify = match verify_sizes(params.slots, options.drafts) {
+        [] => 0,
+        sizes => bytes_with(PlanParams::verify, sizes)?,
+    };
+    let prefill = options.prefill.then(|| bytes_with(PlanParams::prefill, prefill_sizes(params)));
+    match prefill {
+        // No decode step has as many rows.
+        Some(Ok(prefill)) => Ok(prefill.max(verify)),
+        Some(Err(error)) if !is_unsupported(&error) => Err(error),
+        _ => {
+            let decode = bytes_with(PlanParams::decode, decode_sizes(params.slots, options.arithmetic))?;
+            Ok(decode.max(verify))
+        }
+    }
 }
 
 /// Number of pages of the pool: enough for every slot's context, or what `--kv-memory` or the free memory allows.
@@ -130,10 +168,7 @@ pub(super) fn pool_pages(
         }
         None => {
             let MemoryInfo { free, .. } = device.memory()?;
-            // Steps of the most rows need the most memory besides the pool.
-            let rows = prefill_sizes(params).last().copied().unwrap_or(1);
-            let largest = PlanParams { pages: 1, ..params.clone() }.prefill(rows);
-            let others = base(largest)?.total_bytes();
+            let others = bytes_besides_pool(params, base, options)?;
             let left = (free - free / RESERVE).saturating_sub(others);
             let left = left.min(free / u64::from(options.kv_share.max(1)));
             (left / page).clamp(one.min(all), all)
@@ -258,7 +293,7 @@ impl Engine {
         let words =
             records.into_iter().flat_map(|row| row.map_or([0; state::WORDS as usize], |row| row.words()));
         let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
-        self.keep(self.device.upload(to, &bytes))
+        self.end_sequence_on_error(self.device.upload(to, &bytes))
     }
 
     /// Enqueues a step over the records on the device.
@@ -266,7 +301,7 @@ impl Engine {
         self.load_steps([index])?;
         let step = self.steps[index].loaded.as_mut().expect("loaded above");
         let enqueued = if step.captured { step.sequence.replay() } else { step.sequence.run_eager() };
-        self.keep(enqueued)
+        self.end_sequence_on_error(enqueued)
     }
 
     /// Record of a row whose token is at `position` of the sequence in a slot, with `prompt` prompt tokens.

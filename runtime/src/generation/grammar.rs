@@ -46,26 +46,48 @@ pub enum Next {
 /// Follows an answer through its grammar.
 pub(crate) struct Guide {
     state: Box<dyn GrammarState>,
+    /// Number of tokens in the vocabulary.
+    vocab: u32,
     /// Tokens that the grammar counts as accepted, and that the answer does not have yet.
     ahead: VecDeque<u32>,
 }
 
 impl Guide {
-    /// A guide before an answer's first token.
-    pub fn new(grammar: &dyn Grammar) -> Guide {
-        Guide { state: grammar.start(), ahead: VecDeque::new() }
+    /// A guide before an answer's first token, for a model whose vocabulary has `vocab` tokens.
+    pub fn new(grammar: &dyn Grammar, vocab: u32) -> Guide {
+        Guide { state: grammar.start(), vocab, ahead: VecDeque::new() }
     }
 
-    /// What may follow the answer so far.
+    /// What may follow the answer so far. All tokens are in the vocabulary, and there is at least one.
+    ///
+    /// # Errors
+    /// If the grammar cannot tell, or gives tokens outside the vocabulary, or none.
     pub fn next(&mut self) -> Result<Next, EngineError> {
         if self.ahead.is_empty() {
             match self.state.next().map_err(EngineError::Grammar)? {
-                Next::Any(mask) if mask.iter().all(|&word| word == 0) => return Ok(Next::End),
-                Next::Only(tokens) => self.ahead = tokens.into(),
+                Next::Any(mask) if !self.allows_any(&mask) => return Ok(Next::End),
+                Next::Only(tokens) => {
+                    let vocab = self.vocab;
+                    if let Some(token) = tokens.iter().find(|&&token| token >= vocab) {
+                        let message = format!("token {token} is outside the vocabulary of {vocab}");
+                        return Err(EngineError::Grammar(message));
+                    }
+                    if tokens.is_empty() {
+                        return Err(EngineError::Grammar("it names no token that may follow".to_owned()));
+                    }
+                    self.ahead = tokens.into();
+                }
                 next => return Ok(next),
             }
         }
         Ok(Next::Only(self.ahead.iter().copied().collect()))
+    }
+
+    /// Whether a mask has the bit of a token of the vocabulary.
+    fn allows_any(&self, mask: &[u32]) -> bool {
+        let whole = (self.vocab / 32) as usize;
+        let last = mask.get(whole).is_some_and(|word| word & ((1 << (self.vocab % 32)) - 1) != 0);
+        last || mask.iter().take(whole).any(|&word| word != 0)
     }
 
     /// Adds a token to the answer. Returns whether the answer is complete.
@@ -90,4 +112,50 @@ pub(crate) fn mask_of(tokens: impl IntoIterator<Item = u32>, vocab: u32) -> Vec<
         .filter(|&token| token < vocab)
         .for_each(|token| mask[token as usize / 32] |= 1 << (token % 32));
     mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A grammar that always says the same.
+    #[derive(Clone)]
+    struct Says(Next);
+
+    impl Grammar for Says {
+        fn start(&self) -> Box<dyn GrammarState> {
+            Box::new(self.clone())
+        }
+    }
+
+    impl GrammarState for Says {
+        fn next(&mut self) -> Result<Next, String> {
+            Ok(self.0.clone())
+        }
+        fn accept(&mut self, _token: u32) -> Result<(), String> {
+            Ok(())
+        }
+        fn is_complete(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn only_tokens_of_the_vocabulary_may_follow() {
+        // A vocabulary of 40 tokens: a word and eight bits.
+        let next = |next: Next| match Guide::new(&Says(next), 40).next() {
+            Ok(next) => format!("{next:?}"),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(next(Next::Any(vec![1 << 31])), "Any([2147483648])");
+        assert_eq!(next(Next::Any(vec![0, 1 << 7, 9])), "Any([0, 128, 9])");
+        assert_eq!(next(Next::Any(vec![0, 1 << 8, 1])), "End");
+        assert_eq!(next(Next::Any(vec![])), "End");
+        assert_eq!(next(Next::Only(vec![39, 0])), "Only([39, 0])");
+        assert_eq!(
+            next(Next::Only(vec![39, 40])),
+            "the grammar failed: token 40 is outside the vocabulary of 40"
+        );
+        assert_eq!(next(Next::Only(vec![])), "the grammar failed: it names no token that may follow");
+    }
 }

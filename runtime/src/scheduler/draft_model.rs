@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use super::SequenceId;
 use super::steps::{Limits, PAGE, PageEntry, StepRow, Steps};
-use crate::engine::{Backoff, EngineError, Pause, SamplingParams};
-use crate::speculation::{Kind, ModelPrior, Offer, StepCosts};
+use crate::engine::{Backoff, EngineError, MAX_STEPS_AHEAD, Pause, SamplingParams};
+use crate::speculation::{ModelPrior, Offer, StepCosts, Work};
 
 /// A draft model with the state of its slots.
 pub(super) struct DraftModel<'t> {
@@ -185,9 +185,9 @@ impl<'t> DraftModel<'t> {
         }
         let size = self.limits.decode.iter().copied().find(|&size| size as usize >= drafting.len());
         match size {
-            Some(size) if prefilled == 0 => costs.observe(Kind::Draft, size, since.elapsed() / longest),
+            Some(size) if prefilled == 0 => costs.observe(Work::Draft, size, since.elapsed() / longest),
             // The steps that draft take little of the time.
-            _ if prefilled >= MEASURED => costs.observe(Kind::CatchUp, 1, since.elapsed() / prefilled),
+            _ if prefilled >= MEASURED => costs.observe(Work::CatchUp, 1, since.elapsed() / prefilled),
             _ => {}
         }
         Ok(drafts)
@@ -281,21 +281,26 @@ impl<'t> DraftModel<'t> {
     }
 }
 
-/// Waits for the tokens of a draft. None if its logits are not finite.
+/// Waits for the tokens of a draft, so that its steps are complete. None if its logits are not finite.
 fn read(steps: &dyn Steps, drafting: &Drafting) -> Result<Option<Vec<u32>>, EngineError> {
     let backoff = Backoff::new();
     let mut tokens = Vec::new();
+    let mut is_finite = true;
     // Whether the device was idle before the last poll.
     let mut idle = false;
-    while (tokens.len() as u32) < drafting.count {
-        let position = drafting.known + tokens.len() as u32;
+    let (mut position, end) = (drafting.known, drafting.known + drafting.count);
+    while position < end {
         match steps.token(drafting.slot, position) {
             Ok(Some(token)) => tokens.push(token),
+            Err(EngineError::NonFinite(_)) => is_finite = false,
             Ok(None) if idle => return Err(EngineError::NoToken { position }),
-            Ok(None) => idle = backoff.pause() == Pause::Long && !steps.busy(backoff.waited())?,
-            Err(EngineError::NonFinite(_)) => return Ok(None),
+            Ok(None) => {
+                idle = backoff.pause() == Pause::Long && !steps.busy(backoff.waited(), MAX_STEPS_AHEAD)?;
+                continue;
+            }
             Err(error) => return Err(error),
         }
+        position += 1;
     }
-    Ok(Some(tokens))
+    Ok(is_finite.then_some(tokens))
 }

@@ -196,8 +196,15 @@ impl<'t, S: Steps> Scheduler<'t, S> {
 
     /// This scheduler with a draft model: greedy steps of another engine with the same vocabulary, and at least as many slots.
     /// It drafts for every request that speculates.
+    ///
+    /// # Panics
+    /// If the draft model has fewer slots.
     #[must_use]
     pub fn with_draft_model(self, steps: Box<dyn Steps + 't>) -> Scheduler<'t, S> {
+        assert!(
+            steps.limits().slots >= self.slots(),
+            "a draft model needs a slot for each of the scheduler's"
+        );
         Scheduler { draft_model: Some(DraftModel::new(steps)), ..self }
     }
 
@@ -231,7 +238,7 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         }
         let sequence = Sequence {
             answer,
-            guide: request.grammar.map(Guide::new),
+            guide: request.grammar.map(|grammar| Guide::new(grammar, self.limits.vocab)),
             speculator: self.speculator(request),
             sampling: request.sampling_with_grammar(),
             logprobs: request.logprobs,

@@ -9,7 +9,7 @@ use super::steps::{Draft, Limits, PageEntry, ROW_GROUP, StepRow, Steps};
 use super::{Scheduler, SequenceId, Slot};
 use crate::engine::{EngineError, MAX_STEPS_AHEAD};
 use crate::generation::{FinishReason, Next};
-use crate::speculation::{Kind, Offer, Source, StepSizes, drafts};
+use crate::speculation::{Offer, Source, StepSizes, Work, drafts};
 
 /// Largest number of steps in flight while sequences wait for a slot, or may have drafts. Two keep the device busy; with more, a
 /// slot whose sequence has ended would be wasted for more steps, and a draft would come later.
@@ -36,7 +36,7 @@ impl<S: Steps> Scheduler<'_, S> {
         };
         let lockstep = |sequence: &Sequence<'_>| sequence.logprobs.is_some() || waits(sequence);
         let running = || self.running.iter().map(|id| &self.sequences[id]);
-        if running().any(lockstep) {
+        if self.steps.is_synchronous() || running().any(lockstep) {
             1
         } else if self.waiting.is_empty() && running().all(|sequence| sequence.speculator.is_none()) {
             MAX_STEPS_AHEAD as usize
@@ -196,8 +196,8 @@ impl<S: Steps> Scheduler<'_, S> {
             _ => self.steps.decode(&rows)?,
         }
         let (kind, sizes) = match verifies {
-            true => (Kind::Verify, &self.limits.verify),
-            false => (Kind::Decode, &self.limits.decode),
+            true => (Work::Verify, &self.limits.verify),
+            false => (Work::Decode, &self.limits.decode),
         };
         let size = sizes.iter().copied().find(|&size| size as usize >= rows.len());
         let timing = size.map(|size| Timing { kind, size, since });

@@ -6,7 +6,7 @@ use super::steps::Steps;
 use super::{Event, Scheduler, SequenceId};
 use crate::engine::{Backoff, EngineError, NonFiniteLogits, Pause};
 use crate::generation::{FinishReason, TokenLogprobs};
-use crate::speculation::{Kind, ModelPrior, Source, Speculator};
+use crate::speculation::{ModelPrior, Source, Speculator, Work};
 
 /// A step that is not known to be complete.
 pub(super) struct InFlight {
@@ -21,7 +21,7 @@ pub(super) struct InFlight {
 /// A step whose time is measured.
 #[derive(Clone, Copy)]
 pub(super) struct Timing {
-    pub kind: Kind,
+    pub kind: Work,
     /// Number of rows of the step of the engine.
     pub size: u32,
     /// Time at which the scheduler began to prepare the step.
@@ -46,7 +46,10 @@ impl<S: Steps> Scheduler<'_, S> {
     pub(super) fn wait(&mut self) -> Result<(), EngineError> {
         let backoff = Backoff::new();
         while !self.read_results()? {
-            if backoff.pause() == Pause::Long && !self.steps.busy(backoff.waited())? {
+            // Without a step that chooses tokens, all steps are waited for.
+            let awaited = self.flights.iter().position(|step| !step.outputs.is_empty());
+            let steps = awaited.map_or(self.flights.len(), |index| index + 1) as u32;
+            if backoff.pause() == Pause::Long && !self.steps.busy(backoff.waited(), steps)? {
                 // The tokens may have been written between the two calls.
                 let position =
                     self.flights.iter().flat_map(|step| &step.outputs).map(|it| it.position).next();
@@ -63,7 +66,7 @@ impl<S: Steps> Scheduler<'_, S> {
     /// such a step, all steps are complete when the device is idle. Returns whether a step was complete.
     pub(super) fn read_results(&mut self) -> Result<bool, EngineError> {
         let Some(index) = self.flights.iter().position(|step| !step.outputs.is_empty()) else {
-            let is_complete = !self.flights.is_empty() && !self.steps.busy(Duration::ZERO)?;
+            let is_complete = !self.flights.is_empty() && !self.steps.busy(Duration::ZERO, 1)?;
             if is_complete {
                 self.complete(self.flights.len());
             }

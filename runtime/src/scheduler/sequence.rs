@@ -45,7 +45,7 @@ impl Sequence<'_> {
 
     /// Whether the sequence has no chosen token yet.
     pub fn is_new(&self) -> bool {
-        self.tokens.len() as u32 == self.prompt
+        self.answer.len() == 0
     }
 
     /// Precondition of the token after a row at `position` of the sequence's slot.

@@ -169,11 +169,17 @@ pub trait Steps {
     /// Logits `f32 [vocab]` after row `row` of those of the last step that choose. Waits until the step is complete.
     fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError>;
 
-    /// Whether an enqueued step is not complete, after the caller has waited for `waited`. Does not block.
+    /// Whether an enqueued step is not complete, after the caller has waited for `waited` for one of the `steps` oldest of them.
+    /// Does not block.
     ///
     /// # Errors
-    /// If a kernel faulted, or the device counts as hung.
-    fn busy(&self, waited: Duration) -> Result<bool, EngineError>;
+    /// If a kernel faulted, or the device counts as hung: `waited` is longer than so many steps may take.
+    fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError>;
+
+    /// Whether a step is complete when the call that enqueues it returns.
+    fn is_synchronous(&self) -> bool {
+        false
+    }
 
     /// Makes the engine usable after an error: waits for enqueued steps, clears what a failed step leaves behind, and
     /// zeroes the page pool.
@@ -226,8 +232,11 @@ impl<S: Steps> Steps for &mut S {
     fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError> {
         (**self).logits(row)
     }
-    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
-        (**self).busy(waited)
+    fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError> {
+        (**self).busy(waited, steps)
+    }
+    fn is_synchronous(&self) -> bool {
+        (**self).is_synchronous()
     }
     fn reset(&mut self) -> Result<(), EngineError> {
         (**self).reset()

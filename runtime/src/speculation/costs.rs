@@ -32,9 +32,9 @@ pub(crate) struct StepSizes<'a> {
     pub draft: &'a [u32],
 }
 
-/// Kind of work whose time is measured.
+/// Work whose time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum Work {
     /// A decode step: a row for each sequence.
     Decode,
     /// A verify step: several rows for a sequence.
@@ -45,10 +45,10 @@ pub(crate) enum Kind {
     CatchUp,
 }
 
-/// Measured times of steps by kind and number of rows.
+/// Measured times of steps by work and number of rows.
 #[derive(Default)]
 pub(crate) struct StepCosts {
-    seconds: BTreeMap<(Kind, u32), Measured>,
+    seconds: BTreeMap<(Work, u32), Measured>,
     /// Number of measurements.
     count: u64,
 }
@@ -80,7 +80,7 @@ const MIN_GAIN: f64 = 1.03;
 
 impl StepCosts {
     /// Adds a measurement of a step of `size` rows.
-    pub fn observe(&mut self, kind: Kind, size: u32, time: Duration) {
+    pub fn observe(&mut self, kind: Work, size: u32, time: Duration) {
         self.count += 1;
         let at = self.count;
         let seconds = time.as_secs_f64();
@@ -92,7 +92,7 @@ impl StepCosts {
     }
 
     /// Mean time of a step in seconds; none if it was not measured within the last [`RENEWAL`] measurements.
-    fn of(&self, kind: Kind, size: u32) -> Option<f64> {
+    fn of(&self, kind: Work, size: u32) -> Option<f64> {
         let measured = self.seconds.get(&(kind, size))?;
         (self.count - measured.at <= RENEWAL).then_some(measured.seconds)
     }
@@ -121,14 +121,14 @@ pub(crate) fn drafts(proposals: &[Option<Proposal>], sizes: &StepSizes<'_>, cost
     if proposals.iter().all(Option::is_none) {
         return none;
     }
-    let Some(decoding) = size_for(sizes.decode, sequences).and_then(|size| costs.of(Kind::Decode, size))
+    let Some(decoding) = size_for(sizes.decode, sequences).and_then(|size| costs.of(Work::Decode, size))
     else {
         return none;
     };
     let (mut best, mut best_rate) = (none, MIN_GAIN * f64::from(sequences) / decoding);
     let mut verifying = decoding;
     for &size in sizes.verify.iter().filter(|&&size| size > sequences) {
-        verifying = costs.of(Kind::Verify, size).unwrap_or(verifying);
+        verifying = costs.of(Work::Verify, size).unwrap_or(verifying);
         while sequences + shares.rows < size && shares.add_row() {
             let seconds = verifying + shares.drafting(sizes.draft, costs) + shares.catching_up(costs);
             let rate = (f64::from(sequences) + shares.expected) / seconds;
@@ -176,7 +176,7 @@ impl<'a> Shares<'a> {
     /// A step's share of the time in which the draft model processes tokens that it has not seen. That time is divided among the
     /// tokens that may follow.
     fn catching_up(&self, costs: &StepCosts) -> f64 {
-        let Some(token) = costs.of(Kind::CatchUp, 1) else { return 0.0 };
+        let Some(token) = costs.of(Work::CatchUp, 1) else { return 0.0 };
         let of_one = |(proposal, &count): (&Option<Proposal>, &u32)| {
             let proposal = proposal.filter(|it| count > 0 && it.source == Some(Source::Model))?;
             let given = 1.0 + (1..=count as i32).map(|place| proposal.probability.powi(place)).sum::<f64>();
@@ -196,8 +196,8 @@ impl<'a> Shares<'a> {
         let longest = counts.iter().copied().max().unwrap_or(0);
         let seconds = |place: u32| {
             let rows = counts.iter().filter(|&&count| count > place).count() as u32;
-            let known = |&&size: &&u32| size >= rows && costs.of(Kind::Draft, size).is_some();
-            sizes.iter().find(known).and_then(|&size| costs.of(Kind::Draft, size)).unwrap_or(0.0)
+            let known = |&&size: &&u32| size >= rows && costs.of(Work::Draft, size).is_some();
+            sizes.iter().find(known).and_then(|&size| costs.of(Work::Draft, size)).unwrap_or(0.0)
         };
         (0..longest).map(seconds).sum()
     }
@@ -232,7 +232,7 @@ mod tests {
     /// Costs of steps that take `base` and `row` microseconds for each row.
     fn linear(base: u64, row: u64) -> StepCosts {
         let mut costs = StepCosts::default();
-        for (kind, sizes) in [(Kind::Decode, DECODE), (Kind::Verify, VERIFY)] {
+        for (kind, sizes) in [(Work::Decode, DECODE), (Work::Verify, VERIFY)] {
             for size in sizes {
                 costs.observe(kind, size, Duration::from_micros(base + row * u64::from(size)));
             }
@@ -277,14 +277,14 @@ mod tests {
     fn an_unknown_size_is_tried_and_a_slow_one_avoided_for_a_while() {
         let mut costs = StepCosts::default();
         let one = |costs: &StepCosts| drafts(&[proposal(0.8, 7)], &SIZES, costs)[0];
-        costs.observe(Kind::Decode, 1, Duration::from_millis(1));
+        costs.observe(Work::Decode, 1, Duration::from_millis(1));
         assert_eq!(one(&costs), 7);
         for size in [8, 4, 2] {
-            costs.observe(Kind::Verify, size, Duration::from_millis(u64::from(size)));
+            costs.observe(Work::Verify, size, Duration::from_millis(u64::from(size)));
         }
         assert_eq!(one(&costs), 0);
         for _ in 0..RENEWAL {
-            costs.observe(Kind::Decode, 1, Duration::from_millis(1));
+            costs.observe(Work::Decode, 1, Duration::from_millis(1));
         }
         assert!(one(&costs) > 0);
     }
@@ -292,9 +292,9 @@ mod tests {
     #[test]
     fn a_disturbed_step_changes_little() {
         let mut costs = StepCosts::default();
-        (0..9).for_each(|_| costs.observe(Kind::Decode, 1, Duration::from_millis(10)));
-        costs.observe(Kind::Decode, 1, Duration::from_secs(9));
-        let seconds = costs.of(Kind::Decode, 1).unwrap();
+        (0..9).for_each(|_| costs.observe(Work::Decode, 1, Duration::from_millis(10)));
+        costs.observe(Work::Decode, 1, Duration::from_secs(9));
+        let seconds = costs.of(Work::Decode, 1).unwrap();
         assert!((0.010..0.0125).contains(&seconds), "{seconds}");
     }
 
@@ -302,10 +302,10 @@ mod tests {
     fn measured(decode: u64, verify: [u64; 3], draft: u64) -> StepCosts {
         let mut costs = StepCosts::default();
         let mut observe = |kind, size, time| costs.observe(kind, size, Duration::from_micros(time));
-        observe(Kind::Decode, 1, decode);
-        VERIFY.into_iter().zip(verify).for_each(|(size, time)| observe(Kind::Verify, size, time));
-        observe(Kind::Verify, 16, verify[2] * 2);
-        observe(Kind::Draft, 1, draft);
+        observe(Work::Decode, 1, decode);
+        VERIFY.into_iter().zip(verify).for_each(|(size, time)| observe(Work::Verify, size, time));
+        observe(Work::Verify, 16, verify[2] * 2);
+        observe(Work::Draft, 1, draft);
         costs
     }
 
@@ -356,7 +356,7 @@ mod tests {
         for (behind, left, length) in cases {
             let mut costs = measured(1000, [1050, 1100, 1200], 150);
             assert_eq!(drafts(&[of_model(0.7, 7)], &SIZES, &costs), [3], "nothing is known about it");
-            costs.observe(Kind::CatchUp, 1, Duration::from_micros(20));
+            costs.observe(Work::CatchUp, 1, Duration::from_micros(20));
             let proposal = of_model(0.7, 7).map(|proposal| Proposal { behind, left, ..proposal });
             assert_eq!(drafts(&[proposal], &SIZES, &costs), [length], "{behind} {left}");
         }
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn drafts_of_several_sequences_share_the_steps_of_the_model() {
         let mut costs = linear(1000, 10);
-        DECODE.iter().for_each(|&size| costs.observe(Kind::Draft, size, Duration::from_micros(300)));
+        DECODE.iter().for_each(|&size| costs.observe(Work::Draft, size, Duration::from_micros(300)));
         let both = [of_model(0.8, 7), of_model(0.8, 7)];
         // One draft of three tokens for one sequence costs as much as one for both.
         assert_eq!(drafts(&both[..1], &SIZES, &costs), [3]);
@@ -400,19 +400,19 @@ mod tests {
                 let proposal = speculator.proposal(u32::MAX, Offer::default());
                 let count = drafts(&[proposal], &SIZES, &costs)[0];
                 let (kind, size) = if count == 0 {
-                    (Kind::Decode, 1)
+                    (Work::Decode, 1)
                 } else {
-                    (Kind::Verify, size_for(&VERIFY, count + 1).unwrap())
+                    (Work::Verify, size_for(&VERIFY, count + 1).unwrap())
                 };
                 let micros = match (kind, size) {
-                    (Kind::Decode, _) => 1000,
+                    (Work::Decode, _) => 1000,
                     (_, 2) => 1050,
                     (_, 4) => 1100,
                     _ => 1200,
                 };
                 costs.observe(kind, size, Duration::from_micros(micros));
                 if count > 0 {
-                    costs.observe(Kind::Draft, 1, Duration::from_micros(draft));
+                    costs.observe(Work::Draft, 1, Duration::from_micros(draft));
                 }
                 time += micros + draft * u64::from(count);
                 let drafted = speculator.synthetic(generated, count).unwrap();

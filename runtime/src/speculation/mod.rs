@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub(crate) use acceptance::ModelPrior;
 use acceptance::{Acceptance, ModelAcceptance};
-pub(crate) use costs::{Kind, Proposal, StepCosts, StepSizes, drafts};
+pub(crate) use costs::{Proposal, StepCosts, StepSizes, Work, drafts};
 use lookup::Lookup;
 pub use synthetic::Synthetic;
 

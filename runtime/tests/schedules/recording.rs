@@ -260,8 +260,8 @@ impl Steps for Recording<'_> {
         Ok(self.logits[row as usize].clone())
     }
 
-    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
-        self.engine.busy(waited)
+    fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError> {
+        self.engine.busy(waited, steps)
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {

@@ -194,7 +194,7 @@ impl Steps for Reciter {
         logits[self.tokens[slot as usize][position as usize + 1] as usize] = 1.0;
         Ok(logits)
     }
-    fn busy(&self, _: Duration) -> Result<bool, EngineError> {
+    fn busy(&self, _: Duration, _: u32) -> Result<bool, EngineError> {
         Ok(false)
     }
     fn reset(&mut self) -> Result<(), EngineError> {

@@ -421,3 +421,27 @@ fn steps_without_a_sequence_are_refused() {
     engine.sequence();
     refused(&mut engine);
 }
+
+/// The upload of sampling parameters would wait for the step for ever.
+#[test]
+fn sampling_parameters_wait_for_a_hanging_step_up_to_the_limit() {
+    let mut model = model(&sampled());
+    let engine = &mut model.subject.engine;
+    engine.start(&PROMPT).unwrap();
+    model.faults.arm(Some(Fault { operation: Operation::Replay, number: 0, manner: Manner::Hangs }));
+    engine.step().unwrap();
+    let error = engine.set_sampling(&sampling(8)).unwrap_err().to_string();
+    assert!(error.contains("did not complete within 0 s: a kernel hangs"), "{error}");
+}
+
+/// One step is in flight, so the scheduler waits for the time of one.
+#[test]
+fn a_scheduler_waits_for_one_step_up_to_the_limit_of_one() {
+    let options = EngineOptions { step_limit: Some(Duration::from_secs(1)), ..greedy() };
+    let mut model = model(&options);
+    let mut scheduler = Scheduler::new(Slots::new(&mut model.subject.engine).unwrap(), None);
+    scheduler.add(&Request { max_tokens: 1, ..Request::new(&PROMPT[..1]) }).unwrap();
+    model.faults.arm(Some(Fault { operation: Operation::Replay, number: 0, manner: Manner::Hangs }));
+    let error = scheduler.step().unwrap_err().to_string();
+    assert!(error.contains("did not complete within 1 s: a kernel hangs"), "{error}");
+}

@@ -107,7 +107,7 @@ impl Staging {
     }
 }
 
-/// Copies `from` to `to` on several threads. `from` may be a mapped file, whose pages fault in as they are read.
+/// Copies `from` to `to` on several threads.
 fn copy(from: &[u8], to: &mut [u8]) {
     if from.len() <= PIECE {
         to.copy_from_slice(from);

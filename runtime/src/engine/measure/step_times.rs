@@ -167,7 +167,7 @@ impl Engine {
                 let residual = residual.ok_or(EngineError::NoStep { rows: 1 })?;
                 let (to, bytes) = (self.buffers.addresses()[residual], self.plan.buffers[residual].bytes);
                 // As f32, 0x3C3C3C3C is 0.011.
-                self.keep(self.device.fill(to, bytes, 0x3C))?;
+                self.end_sequence_on_error(self.device.fill(to, bytes, 0x3C))?;
                 self.write_rows([self.row(0, depth, depth + 1, false)].into_iter(), size)?;
             }
         }
@@ -188,7 +188,7 @@ impl Engine {
             let tokens = (slot..slot + count).map(|index| index.wrapping_mul(7919) % vocab);
             let bytes: Vec<u8> = tokens.flat_map(u32::to_le_bytes).collect();
             let first = u64::from(slot) * stride + u64::from(rows.depth());
-            self.keep(self.device.upload(self.buffers.tokens().offset(first * 4), &bytes))?;
+            self.end_sequence_on_error(self.device.upload(self.buffers.tokens().offset(first * 4), &bytes))?;
         }
         Ok(())
     }
@@ -201,7 +201,9 @@ impl Engine {
         for slot in 0..sequences {
             let (end, start) = prompt.split_at(slot as usize % prompt.len().max(1));
             let bytes: Vec<u8> = start.iter().chain(end).flat_map(|token| token.to_le_bytes()).collect();
-            self.keep(self.device.upload(self.buffers.tokens().offset(u64::from(slot) * stride), &bytes))?;
+            self.end_sequence_on_error(
+                self.device.upload(self.buffers.tokens().offset(u64::from(slot) * stride), &bytes),
+            )?;
         }
         let row = |slot| self.row(slot, 0, prompt.len() as u32, true);
         self.write_rows((0..sequences).map(row), size)

@@ -517,7 +517,7 @@ impl Steps for Fake {
         Ok((0..VOCAB).map(|token| if token == chosen { 1.0 } else { 0.0 }).collect())
     }
 
-    fn busy(&self, _waited: Duration) -> Result<bool, EngineError> {
+    fn busy(&self, _waited: Duration, _steps: u32) -> Result<bool, EngineError> {
         self.poll()?;
         Ok(!self.queue.borrow().is_empty())
     }
