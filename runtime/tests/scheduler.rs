@@ -58,6 +58,8 @@ fn sequences_have_the_tokens_of_generations() {
         Request { max_tokens: 70, ..Request::new(&long) },
         Request { max_tokens: 2, logprobs: Some(2), ..Request::new(&sum) },
         Request { stop_strings: &stop, max_tokens: 40, ..Request::new(&long) },
+        // The context is full before the last token.
+        Request { max_tokens: CONTEXT - long.len() as u32 + 9, keep: Some(70), ..Request::new(&long) },
     ];
     let mut expected = Vec::new();
     for request in &requests {
@@ -71,12 +73,14 @@ fn sequences_have_the_tokens_of_generations() {
     assert_eq!(scheduler.pages().used, 0);
     for (summary, expected) in summaries.iter().zip(&expected) {
         assert_eq!((&summary.tokens, &summary.text), (&expected.tokens, &expected.text));
-        assert_eq!(summary.reason, expected.reason);
+        assert_eq!((summary.reason, summary.shifts), (expected.reason, expected.shifts));
     }
+    assert_eq!(summaries.iter().map(|summary| summary.shifts).collect::<Vec<_>>(), [0, 0, 0, 0, 0, 1]);
     assert_eq!(summaries[0].reason, FinishReason::StopToken);
     let reused: Vec<u32> = summaries.iter().map(|summary| summary.reused).collect();
     let full = (long.len() as u32 - 1) / PAGE * PAGE;
-    assert_eq!(reused, [0, 0, full, 0, full]);
+    // The page that the shift reuses does not count.
+    assert_eq!(reused, [0, 0, full, 0, full, full]);
 
     // The engine has its own page table again.
     drop(scheduler);
