@@ -10,6 +10,9 @@ pub enum FileError {
     /// Something has the output's name, and must not be replaced.
     #[error("{} already exists", .0.display())]
     Exists(PathBuf),
+    /// Another process writes the same [`LineFile`](crate::LineFile).
+    #[error("another process is writing {}", .0.display())]
+    Locked(PathBuf),
     /// An operation failed.
     #[error("cannot write {}: {source}", path.display())]
     Io {

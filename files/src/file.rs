@@ -8,7 +8,7 @@ use tempfile::{Builder, NamedTempFile, TempPath};
 
 use crate::faults::{self, Operation};
 use crate::unfinished::{List, Unfinished};
-use crate::{FileError, PREFIX, Replace, SUFFIX, parent};
+use crate::{FileError, PREFIX, Replace, SUFFIX, parent, without_temporary_name};
 
 /// File that gets its name when it is complete. Dropping it unfinished removes it.
 #[derive(Debug)]
@@ -30,7 +30,9 @@ impl OutputFile {
         }
         let mut list = List::lock();
         faults::point(Operation::Create).map_err(failed())?;
-        let temporary = builder().tempfile_in(parent(target)).map_err(failed())?;
+        let folder = parent(target);
+        let temporary =
+            builder().tempfile_in(folder).map_err(|error| failed()(without_temporary_name(error, folder)))?;
         list.add(Unfinished { path: temporary.path().to_owned(), created: Vec::new() });
         Ok(OutputFile { temporary: Some(temporary), target: target.to_owned(), replace })
     }

@@ -10,7 +10,7 @@ use tempfile::{Builder, TempDir};
 use crate::faults::{self, Operation};
 use crate::journal::Journal;
 use crate::unfinished::{List, Unfinished, remove_created};
-use crate::{FileError, PREFIX, Replace, SUFFIX};
+use crate::{FileError, PREFIX, Replace, SUFFIX, without_temporary_name};
 
 /// Files for a folder, which appear in it together: they are written to a temporary folder inside it, and moved when all
 /// are complete. Dropping it unfinished removes them, and folders that were created for them.
@@ -39,7 +39,7 @@ impl OutputFolder {
         let temporary =
             Builder::new().prefix(PREFIX).suffix(SUFFIX).tempdir_in(target).map_err(|source| {
                 remove_created(&created);
-                failed()(source)
+                failed()(without_temporary_name(source, target))
             })?;
         list.add(Unfinished { path: temporary.path().to_owned(), created });
         let files = Mutex::new(Vec::new());

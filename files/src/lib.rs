@@ -20,6 +20,7 @@ mod file;
 mod folder;
 mod journal;
 mod lines;
+mod lock;
 mod scratch;
 #[cfg(all(test, debug_assertions))]
 mod tests;
@@ -31,6 +32,8 @@ pub use folder::OutputFolder;
 pub use lines::LineFile;
 pub use scratch::Scratch;
 pub use unfinished::remove_unfinished;
+
+use std::io;
 
 /// Whether an output may replace what has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,4 +55,16 @@ fn parent(path: &std::path::Path) -> &std::path::Path {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => std::path::Path::new("."),
     }
+}
+
+/// The error of creating a temporary file or folder in `folder`, without its name, which the user did not choose.
+fn without_temporary_name(error: io::Error, folder: &std::path::Path) -> io::Error {
+    let (kind, folder) = (error.kind(), folder.display());
+    let reason = match kind {
+        io::ErrorKind::NotFound => format!("the folder {folder} does not exist"),
+        io::ErrorKind::NotADirectory => format!("{folder} is not a folder"),
+        io::ErrorKind::PermissionDenied => format!("no permission to write to the folder {folder}"),
+        _ => return error,
+    };
+    io::Error::new(kind, reason)
 }

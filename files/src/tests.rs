@@ -75,7 +75,7 @@ fn an_unwritable_path_fails_at_once() {
     let folder = tempfile::tempdir().unwrap();
     for (path, expected) in [
         (folder.path().to_owned(), "cannot write DIR: it exists and is not a regular file"),
-        (folder.path().join("no/file"), "cannot write DIR/no/file: No such file or directory"),
+        (folder.path().join("no/file"), "cannot write DIR/no/file: the folder DIR/no does not exist"),
         (folder.path().join("no").join(".."), "cannot write DIR/no/..: "),
     ] {
         let error = message(OutputFile::create(&path, Replace::Allowed), &folder);
@@ -284,6 +284,24 @@ fn a_line_that_does_not_fit_on_the_disk_is_cut_off() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntw");
     let (_, lines) = LineFile::open(&path).unwrap();
     assert_eq!(lines, ["one"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_of_lines_has_one_writer() {
+    let _faults = inject(Faults::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lines");
+    let (mut first, _) = LineFile::open(&path).unwrap();
+    assert_eq!(message(LineFile::open(&path), &folder), "another process is writing DIR/lines");
+    first.append("one").unwrap();
+    drop(first);
+    let (second, lines) = LineFile::open(&path).unwrap();
+    assert_eq!(lines, ["one"]);
+    second.remove().unwrap();
+    // Without lines, nothing stays.
+    drop(LineFile::open(&path).unwrap());
+    assert!(tree(folder.path()).is_empty());
 }
 
 #[test]
