@@ -123,7 +123,12 @@ fn gemv(
     [grid, warps, stages]: [u32; 3],
 ) -> KernelSpec {
     let schedule = Schedule { grid, warps, stages, ..Schedule::MINIMAL };
-    KernelSpec::Gemv(GemvShape {
+    KernelSpec::Gemv(product(cols, segments, input, output, schedule))
+}
+
+/// A product of integers of one token, without a bias.
+fn product(cols: u32, segments: Vec<Segment>, input: Input, output: Output, schedule: Schedule) -> GemvShape {
+    GemvShape {
         tokens: 1,
         cols,
         segments,
@@ -134,99 +139,55 @@ fn gemv(
         softcap: None,
         arithmetic: Arithmetic::Integers,
         schedule,
-    })
+    }
 }
 
 /// Products of many tokens of every type: ragged numbers of rows, tokens and columns, every kind of input and output, several
 /// matrices of different types, and different divisions.
 fn many_tokens() -> Vec<KernelSpec> {
     let normed = Input::Normed { eps: 1e-5 };
+    let base = Tiling {
+        warps: [2, 2],
+        warp_tiles: 2,
+        warp_tokens: 16,
+        stages: [2, 2],
+        stage_cols: 128,
+        copy: CopyEngine::Bulk,
+        warpgroups: false,
+        halved: 0,
+    };
+    let of_warpgroups = Tiling { warps: [4, 1], warpgroups: true, ..base };
     let tilings = [
-        Tiling {
-            warps: [2, 2],
-            warp_tiles: 2,
-            warp_tokens: 16,
-            stages: [2, 2],
-            stage_cols: 128,
-            copy: CopyEngine::Bulk,
-            warpgroups: false,
-            halved: 0,
-        },
+        base,
         Tiling {
             warps: [1, 2],
-            warp_tiles: 2,
             warp_tokens: 8,
             stages: [1, 3],
             stage_cols: 64,
             copy: CopyEngine::Async,
-            warpgroups: false,
-            halved: 0,
+            ..base
         },
-        Tiling {
-            warps: [2, 1],
-            warp_tiles: 1,
-            warp_tokens: 32,
-            stages: [3, 2],
-            stage_cols: 32,
-            copy: CopyEngine::Bulk,
-            warpgroups: false,
-            halved: 0,
-        },
-        Tiling {
-            warps: [4, 1],
-            warp_tiles: 2,
-            warp_tokens: 16,
-            stages: [2, 2],
-            stage_cols: 128,
-            copy: CopyEngine::Bulk,
-            warpgroups: true,
-            halved: 0,
-        },
-        Tiling {
-            warps: [4, 2],
-            warp_tiles: 1,
-            warp_tokens: 24,
-            stages: [2, 2],
-            stage_cols: 64,
-            copy: CopyEngine::Bulk,
-            warpgroups: true,
-            halved: 0,
-        },
+        Tiling { warps: [2, 1], warp_tiles: 1, warp_tokens: 32, stages: [3, 2], stage_cols: 32, ..base },
+        of_warpgroups,
+        Tiling { warps: [4, 2], warp_tiles: 1, warp_tokens: 24, stage_cols: 64, ..of_warpgroups },
         Tiling {
             warps: [8, 1],
             warp_tiles: 1,
             warp_tokens: 256,
             stages: [2, 3],
             stage_cols: 64,
-            copy: CopyEngine::Bulk,
-            warpgroups: true,
-            halved: 0,
+            ..of_warpgroups
         },
-        Tiling {
-            warps: [2, 2],
-            warp_tiles: 1,
-            warp_tokens: 16,
-            stages: [2, 2],
-            stage_cols: 64,
-            copy: CopyEngine::Bulk,
-            warpgroups: false,
-            halved: 0,
-        },
+        Tiling { warp_tiles: 1, stage_cols: 64, ..base },
     ];
     let mut specs = Vec::new();
     let mut add = |tokens, cols, segments: &[(WeightType, u32)], input, output, tiling| {
         let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
         let product = GemvShape {
             tokens,
-            cols,
-            segments,
             bias: output != Output::Residual,
-            input,
-            output,
             scale: if output == Output::Residual { 0.5 } else { 1.0 },
-            softcap: None,
-            arithmetic: Arithmetic::Integers,
-            schedule: Schedule::MINIMAL,
+            ..product(cols, segments, input, output, Schedule::MINIMAL)
         };
         let shape = GemmShape { product, tiling };
         specs.extend([KernelSpec::Convert(shape.convert()), KernelSpec::Gemm(shape)]);
@@ -270,18 +231,7 @@ fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
     let spec = |blocks: u32, segments: &[u32], output, schedule| {
         let segments = segments.iter().map(|&rows| Segment { ty, rows }).collect();
         let (cols, input) = (blocks * ty.block_cols(), Input::Normed { eps: 1e-5 });
-        KernelSpec::Gemv(GemvShape {
-            tokens: 1,
-            cols,
-            segments,
-            bias: false,
-            input,
-            output,
-            scale: 1.0,
-            softcap: None,
-            arithmetic: Arithmetic::Integers,
-            schedule,
-        })
+        KernelSpec::Gemv(product(cols, segments, input, output, schedule))
     };
     vec![
         spec(8, &[150], Output::Store, async_copies),
@@ -308,18 +258,7 @@ fn stacks() -> Vec<KernelSpec> {
     let stack = |cols, bias, segments: &[(WeightType, u32)], schedule| {
         let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
         let (input, output) = (Input::Normed { eps: 1e-6 }, Output::Store);
-        KernelSpec::Gemv(GemvShape {
-            tokens: 1,
-            cols,
-            segments,
-            bias,
-            input,
-            output,
-            scale: 1.0,
-            softcap: None,
-            arithmetic: Arithmetic::Integers,
-            schedule,
-        })
+        KernelSpec::Gemv(GemvShape { bias, ..product(cols, segments, input, output, schedule) })
     };
     vec![
         stack(512, false, &[(Q4_K, 48), (Q6_K, 8)], bulk),
