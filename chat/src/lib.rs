@@ -16,6 +16,7 @@
 //! Templates come from files that strangers wrote, so rendering is bounded in time, memory and depth: see [`limits`].
 
 mod bounds;
+mod conversation;
 mod error;
 pub mod families;
 mod iterators;
@@ -27,6 +28,7 @@ mod python;
 mod rewrite;
 mod template;
 
+pub use conversation::{MessageError, check_roles, checked_message, checked_messages};
 pub use error::TemplateError;
 pub use message::{Inputs, Message};
 pub use minijinja::Value;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 
-use crate::app::{App, Ready, shutting_down};
+use crate::app::{App, Ready, shutting_down, timed_out};
 use crate::error::ApiError;
 use crate::phase::{self, Phase};
 use crate::queue::{Job, Output, Settings};
@@ -83,7 +83,7 @@ pub struct Answers {
 /// What the log says about a request when it ends.
 struct Record {
     id: String,
-    start: Instant,
+    arrived: Instant,
     usage: Usage,
     /// Full pages of the prompts that were not in the cache; of choices with the same prompt, those of the first.
     missed: MissedPages,
@@ -91,11 +91,17 @@ struct Record {
 }
 
 impl Answers {
-    /// Checks sequences and gives them to the decoding thread.
+    /// Checks the sequences of a request that had arrived at `arrived`, and gives them to the decoding thread.
     ///
     /// # Errors
-    /// If the engine cannot decode a prompt (400), or the queue is full (429).
-    pub fn start(app: &App, ready: &Ready, id: &str, sequences: Sequences) -> Result<Answers, ApiError> {
+    /// If the engine cannot decode a prompt (400), the queue is full (429), or the request's time is over (504).
+    pub fn start(
+        app: &App,
+        ready: &Ready,
+        id: &str,
+        sequences: Sequences,
+        arrived: Instant,
+    ) -> Result<Answers, ApiError> {
         let Sequences { prompts, n, settings, seed, field, marks } = sequences;
         for prompt in &prompts {
             ready.limits.check(&settings.request(prompt, seed)).map_err(|error| {
@@ -113,6 +119,10 @@ impl Answers {
             })?;
         }
         let choices = count_choices(ready, prompts.len(), n)?;
+        let deadline = arrived + app.options.timeout;
+        if Instant::now() >= deadline {
+            return Err(timed_out(app.options.timeout));
+        }
         let mut places = ready.queue.reserve(choices).inspect_err(|_| {
             app.metrics.refused.inc();
         })?;
@@ -136,13 +146,12 @@ impl Answers {
             }
         }
         let usage = Usage { prompt: prompt_tokens, ..Usage::default() };
-        let start = Instant::now();
         Ok(Answers {
             outputs,
             open: choices,
             choices,
             n,
-            deadline: start + app.options.timeout,
+            deadline,
             timeout: app.options.timeout,
             phases: app.phases.watch(),
             held: (0..choices).map(|_| Vec::new()).collect(),
@@ -151,7 +160,7 @@ impl Answers {
             usage,
             record: Record {
                 id: id.to_owned(),
-                start,
+                arrived,
                 usage,
                 missed: MissedPages::default(),
                 outcome: "cancelled by the client",
@@ -185,10 +194,7 @@ impl Answers {
                 Some(output) => Ok(output),
                 None => Err(ApiError::unavailable("engine_stopped", "the engine has stopped")),
             },
-            () = sleep_until(self.deadline.into()) => {
-                let message = format!("the request took longer than {} s", self.timeout.as_secs_f64());
-                Err(ApiError::timed_out(message))
-            },
+            () = sleep_until(self.deadline.into()) => Err(timed_out(self.timeout)),
             () = phase::begun(&mut self.phases, Phase::Ending) => Err(shutting_down()),
         };
         match output {
@@ -298,9 +304,9 @@ fn reasons(MissedPages { new, evicted, generated }: MissedPages) -> String {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let Record { id, start, usage: Usage { prompt, reused, generated }, missed, outcome } = self;
+        let Record { id, arrived, usage: Usage { prompt, reused, generated }, missed, outcome } = self;
         let missed = reasons(*missed);
-        let seconds = start.elapsed().as_secs_f64();
+        let seconds = arrived.elapsed().as_secs_f64();
         tracing::info!(
             "{id}: {prompt} prompt tokens ({reused} cached{missed}), {generated} generated, {seconds:.2} s: {outcome}"
         );

@@ -108,6 +108,11 @@ pub fn shutting_down() -> ApiError {
     ApiError::unavailable("shutting_down", "the server is shutting down")
 }
 
+/// The error of requests whose time is over.
+pub fn timed_out(timeout: Duration) -> ApiError {
+    ApiError::timed_out(format!("the request took longer than {} s", timeout.as_secs_f64()))
+}
+
 /// Seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "a date for clients; no limit of time depends on it")]
 pub fn seconds() -> u64 {

@@ -1,6 +1,7 @@
 //! Bodies of requests: read within limits of size, memory and time.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -18,6 +19,7 @@ const SHARE: usize = 64 << 10;
 /// A body with its share of the memory for bodies.
 pub struct Body {
     bytes: Vec<u8>,
+    arrived: Instant,
     _share: OwnedSemaphorePermit,
 }
 
@@ -25,6 +27,11 @@ impl Body {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// When the last byte had arrived. The request's time (`Options::timeout`) starts then.
+    pub fn arrived(&self) -> Instant {
+        self.arrived
     }
 }
 
@@ -68,7 +75,7 @@ async fn receive(app: &App, mut body: axum::body::Body, most: usize) -> Result<B
         }
         bytes.extend_from_slice(&data);
     }
-    Ok(Body { bytes, _share: share })
+    Ok(Body { bytes, arrived: Instant::now(), _share: share })
 }
 
 /// Takes memory for a body, or fails: two bodies that waited for each other would both time out.

@@ -124,8 +124,7 @@ pub async fn serve(socket: Socket, app: Arc<App>, router: Router) {
     let room = Arc::new(Semaphore::new(app.options.connections));
     let mut connections = JoinSet::new();
     loop {
-        // Results of connections that have ended.
-        while connections.try_join_next().is_some() {}
+        count_open(&mut connections);
         let accept = async {
             let place = Arc::clone(&room).acquire_owned().await;
             (socket.accept().await, place)
@@ -150,7 +149,7 @@ pub async fn serve(socket: Socket, app: Arc<App>, router: Router) {
         }
     }
     drop(socket);
-    tracing::info!("shutting down: {} connections are open", connections.len());
+    tracing::info!("shutting down; open connections: {}", count_open(&mut connections));
     let grace = app.options.grace;
     let mut ending = app.phases.watch();
     let ended = tokio::select! {
@@ -158,16 +157,20 @@ pub async fn serve(socket: Socket, app: Arc<App>, router: Router) {
         () = begun(&mut ending, Phase::Ending) => false,
     };
     if !ended {
-        tracing::warn!(
-            "ending {} connections that are open after {} s",
-            connections.len(),
-            grace.as_secs_f64()
-        );
+        let open = count_open(&mut connections);
+        tracing::warn!("{} s are over; connections that are ended: {open}", grace.as_secs_f64());
     }
     app.phases.advance(Phase::Ending);
     if timeout(END_TIME, join_all(&mut connections)).await.is_err() {
-        tracing::warn!("giving up {} connections whose clients do not read", connections.len());
+        let open = count_open(&mut connections);
+        tracing::warn!("connections that are given up, because their clients do not read: {open}");
     }
+}
+
+/// Number of connections that have not ended. Removes those that have.
+fn count_open(connections: &mut JoinSet<()>) -> usize {
+    while connections.try_join_next().is_some() {}
+    connections.len()
 }
 
 async fn join_all(connections: &mut JoinSet<()>) {
@@ -227,4 +230,18 @@ async fn serve_one(stream: Box<dyn Connection>, app: Arc<App>, router: Router) {
         tracing::debug!("a connection ended: {error}");
     }
     app.metrics.connections.dec();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_that_have_ended_are_not_open() {
+        let mut connections = JoinSet::new();
+        connections.spawn(async {});
+        connections.spawn(std::future::pending());
+        tokio::task::yield_now().await;
+        assert_eq!((connections.len(), count_open(&mut connections)), (2, 1));
+    }
 }

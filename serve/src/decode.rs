@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use bespoke::engine::EngineError;
@@ -94,7 +95,7 @@ fn decode<S: Steps>(
         }
         running.cancel_abandoned(scheduler);
         let stepped = scheduler.step();
-        // Whoever reads the metrics after an answer has ended finds its pages free.
+        // Before the events are sent: after an answer has ended, the metrics count its pages as free.
         metrics.observe(scheduler);
         match stepped {
             Ok(events) => {
@@ -131,9 +132,16 @@ fn next(commands: &mut mpsc::Receiver<Command>, idle: bool) -> Option<Command> {
     }
 }
 
+/// A job whose sequence has not ended.
+struct RunningJob {
+    job: Job,
+    /// When its first step was complete; none while it waits for a slot.
+    begun: Option<Instant>,
+}
+
 /// Jobs whose sequences have not ended.
 struct Running<'a> {
-    jobs: HashMap<SequenceId, Job>,
+    jobs: HashMap<SequenceId, RunningJob>,
     queue: &'a Queue,
     metrics: &'a Metrics,
 }
@@ -141,7 +149,7 @@ struct Running<'a> {
 impl Running<'_> {
     fn add<S: Steps>(&mut self, scheduler: &mut Scheduler<'_, S>, job: Job) {
         match scheduler.add(&job.settings.request(&job.prompt, job.seed)) {
-            Ok(id) => drop(self.jobs.insert(id, job)),
+            Ok(id) => drop(self.jobs.insert(id, RunningJob { job, begun: None })),
             // The HTTP side has made the same checks.
             Err(error) => fail(&job, ApiError::internal(error.to_string())),
         }
@@ -149,7 +157,7 @@ impl Running<'_> {
 
     /// Cancels the sequences of requests that have ended: their clients have gone, or their time is over.
     fn cancel_abandoned<S: Steps>(&mut self, scheduler: &mut Scheduler<'_, S>) {
-        self.jobs.retain(|&id, job| {
+        self.jobs.retain(|&id, RunningJob { job, .. }| {
             // Asked once: the client may go away at any time, and a job that is dropped must have been cancelled.
             let abandoned = job.outputs.is_closed();
             if abandoned {
@@ -163,9 +171,10 @@ impl Running<'_> {
     fn handle<S: Steps>(&mut self, scheduler: &mut Scheduler<'_, S>, event: Event) {
         let id = event.id();
         match event {
-            Event::Prompt { .. } => {}
+            Event::Prompt { .. } => self.begin(id),
             Event::Token { token, .. } => {
-                let Some(job) = self.jobs.get(&id) else { return };
+                self.begin(id);
+                let Some(RunningJob { job, .. }) = self.jobs.get(&id) else { return };
                 self.metrics.generated_tokens.inc();
                 let choice = job.choice;
                 // Room is kept for the end of each choice.
@@ -181,9 +190,10 @@ impl Running<'_> {
                 }
             }
             Event::Finished { summary, .. } => {
-                let Some(job) = self.jobs.remove(&id) else { return };
+                let Some(RunningJob { job, begun }) = self.jobs.remove(&id) else { return };
                 self.metrics.finished(&summary, job.prompt.len());
-                self.queue.sequence_took(summary.prompt_time + summary.decode_time);
+                // Without the wait for a slot, which is part of `summary.prompt_time`.
+                self.queue.sequence_took(begun.map_or(Duration::ZERO, |begun| begun.elapsed()));
                 let _ = job.outputs.try_send(Output::Finished {
                     choice: job.choice,
                     reason: summary.reason,
@@ -194,7 +204,7 @@ impl Running<'_> {
                 });
             }
             Event::Failed { error, .. } => {
-                let Some(job) = self.jobs.remove(&id) else { return };
+                let Some(RunningJob { job, .. }) = self.jobs.remove(&id) else { return };
                 if let EngineError::Grammar(_) = error {
                     tracing::info!("a sequence ended: {error}");
                     return fail(&job, ApiError::request("grammar_failed", error.to_string()));
@@ -205,8 +215,15 @@ impl Running<'_> {
         }
     }
 
+    /// Records that a sequence's first step is complete.
+    fn begin(&mut self, id: SequenceId) {
+        if let Some(running) = self.jobs.get_mut(&id) {
+            running.begun.get_or_insert_with(Instant::now);
+        }
+    }
+
     fn fail_all(&mut self, reason: &str) {
-        for (_, job) in self.jobs.drain() {
+        for (_, RunningJob { job, .. }) in self.jobs.drain() {
             fail(&job, engine_failed(reason));
         }
     }
@@ -218,6 +235,6 @@ fn engine_failed(reason: &str) -> ApiError {
 }
 
 fn fail(job: &Job, error: ApiError) {
-    // If the client has gone, nobody is told.
+    // If the client has disconnected, the channel is closed, and the error is dropped.
     let _ = job.outputs.try_send(Output::Failed(error));
 }

@@ -5,6 +5,8 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use bespoke_chat::MessageError;
+
 /// Header by which OpenAI's clients are told not to repeat a request, whatever its status.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
@@ -80,6 +82,11 @@ impl ApiError {
         self.code
     }
 
+    /// Name of the field that is wrong, if one is. A field that is not known has the name that the client gave it.
+    pub fn param(&self) -> Option<&str> {
+        self.param.as_deref()
+    }
+
     /// The error's text.
     pub fn message(&self) -> &str {
         &self.message
@@ -95,6 +102,13 @@ impl ApiError {
         };
         let ApiError { message, param, code, .. } = self;
         json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    }
+}
+
+impl From<MessageError> for ApiError {
+    fn from(error: MessageError) -> ApiError {
+        let MessageError { field, message, is_unsupported } = error;
+        if is_unsupported { ApiError::unsupported(&field, message) } else { ApiError::field(&field, message) }
     }
 }
 

@@ -117,8 +117,8 @@ impl Metrics {
 
     /// Counts a sequence that ended.
     pub fn finished(&self, summary: &Summary, prompt: usize) {
-        let reason = format!("{:?}", summary.reason);
-        self.finished.get_or_create(&vec![("reason", reason)]).inc();
+        let labels = vec![("reason", summary.reason.name().to_owned())];
+        self.finished.get_or_create(&labels).inc();
         self.prompt_tokens.inc_by(prompt as u64);
         self.reused_tokens.inc_by(summary.reused.into());
         let MissedPages { new, evicted, generated } = summary.missed;

@@ -93,7 +93,7 @@ pub struct Queue {
     total: u32,
     slots: u32,
     commands: mpsc::Sender<Command>,
-    /// Mean duration of a sequence in microseconds, of the latest ones.
+    /// Mean duration of a sequence in microseconds, of the latest ones, without the wait for a slot.
     mean: AtomicU64,
 }
 
@@ -138,7 +138,7 @@ impl Queue {
         (mean / self.slots.max(1)).as_secs().clamp(1, 60)
     }
 
-    /// Adds the duration of a sequence to the mean.
+    /// Adds the duration of a sequence, without its wait for a slot, to the mean.
     pub fn sequence_took(&self, duration: Duration) {
         let mean = self.mean.load(Ordering::Relaxed);
         let duration = duration.as_micros() as u64;

@@ -107,6 +107,17 @@ async fn authorize(State(app): State<Arc<App>>, request: Request, next: Next) ->
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
 }
 
+/// Code of an error and the field that is wrong, for the log. A field that is not known has a name that the client chose: it is
+/// a text of the request.
+fn code_and_field(app: &App, error: &ApiError) -> String {
+    let code = error.code();
+    match error.param() {
+        Some(field) if code != "unknown_field" => format!("{code}: {field}"),
+        Some(field) if app.options.log_text => format!("{code}: {field:?}"),
+        _ => code.to_owned(),
+    }
+}
+
 /// Gives a request its id, counts its answer, and logs it.
 async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let id = random::id();
@@ -125,7 +136,7 @@ async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) 
         Some(error) if status.is_server_error() => {
             tracing::warn!("{id}: {method} {path}: {status} after {seconds:.3} s: {}", error.message());
         }
-        Some(error) => tracing::info!("{id}: {method} {path}: {status}: {}", error.code()),
+        Some(error) => tracing::info!("{id}: {method} {path}: {status}: {}", code_and_field(&app, error)),
         None => tracing::debug!("{id}: {method} {path}: {status} after {seconds:.3} s"),
     }
     if let Ok(value) = HeaderValue::from_str(&id) {

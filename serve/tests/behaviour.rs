@@ -86,6 +86,30 @@ fn a_full_queue_refuses_and_recovers() {
     server.wait_for("a place is free", || server.post(COMPLETIONS, SHORT).status == 200);
 }
 
+/// A sequence that waited for its slot and then took no time says nothing about how long sequences take.
+#[test]
+fn the_time_to_try_again_does_not_include_the_wait_for_a_slot() {
+    let server = start(Options { queue: 1, ..options() }, &Sizes { slots: 1, ..Sizes::default() });
+    server.pace.allow(3);
+    let first = server.stream(COMPLETIONS, LONG);
+    let second = server.stream(COMPLETIONS, &SHORT.replace('}', r#", "stream": true}"#));
+    // The scheduler gets the second sequence between two steps.
+    for _ in 0..25 {
+        server.pace.allow(1);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Only the second one counts: the first one is cancelled.
+    drop(first);
+    server.wait_for_metric("bespoke_connections", 2.0);
+    server.pace.open();
+    assert_eq!(second.rest().events().last(), Some(&"[DONE]"));
+    server.wait_for("both places are free", || server.metric("bespoke_cancelled_total") == 1.0);
+    server.pace.allow(3);
+    let _running = [server.stream(COMPLETIONS, LONG), server.stream(COMPLETIONS, LONG)];
+    let refused = server.post(COMPLETIONS, SHORT);
+    assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
+}
+
 /// The first tokens of the answer, as a text.
 fn text_of(tokens: usize) -> String {
     let tokenizer = tokenizer();
@@ -164,6 +188,33 @@ fn a_request_ends_when_its_time_is_over() {
     assert!(reply.events().last().unwrap().contains(r#""code":"timeout""#), "{}", reply.body);
     server.pace.open();
     server.wait_for_metric("bespoke_pages{state=\"used\"}", 0.0);
+}
+
+/// The time of a request begins when it has arrived, also while its prompt is prepared.
+#[test]
+fn the_time_of_a_request_includes_the_preparation_of_its_prompt() {
+    fn slowly(text: &str) -> String {
+        std::thread::sleep(Duration::from_secs(2));
+        text.to_owned()
+    }
+    let timeout = Duration::from_millis(300);
+    let server = Server::start(Options { timeout, ..options() }).unwrap();
+    let (steps, pace) = reciter(&tokenizer(), &Sizes::default());
+    let server = serve(server, bespoke_serve::Model { normalise: slowly, ..model() }, steps, pace);
+    let start = Instant::now();
+    for path in [COMPLETIONS, "/v1/chat/completions", "/tokenize"] {
+        let body = match path {
+            COMPLETIONS => SHORT,
+            _ => r#"{"messages": [{"role": "user", "content": "Hello"}]}"#,
+        };
+        let reply = server.post(path, body);
+        assert_eq!((reply.status, reply.code().as_str()), (504, "timeout"), "{path}");
+        assert_eq!(reply.header("x-should-retry"), "false");
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "the answers waited for the work");
+    // What was prepared too late does not run.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!((server.pace.steps(), server.metric("bespoke_sequences{state=\"waiting\"}")), (0, 0.0));
 }
 
 #[test]
@@ -484,7 +535,7 @@ fn metrics_count_what_happened() {
         ("bespoke_requests_total{path=\"/v1/completions\",status=\"200\"}", 2.0),
         ("bespoke_requests_total{path=\"other\",status=\"404\"}", 1.0),
         ("bespoke_generated_tokens_total", 10.0),
-        ("bespoke_finished_total{reason=\"MaxTokens\"}", 2.0),
+        ("bespoke_finished_total{reason=\"max_tokens\"}", 2.0),
         ("bespoke_first_token_seconds_count", 2.0),
         ("bespoke_sequences{state=\"running\"}", 0.0),
     ] {

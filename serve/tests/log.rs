@@ -91,6 +91,10 @@ fn texts_are_in_the_log_only_if_asked_for() {
     let texts: Vec<&String> =
         lines.iter().filter(|line| line.contains("zebra") || line.contains("The old")).collect();
     assert!(texts.is_empty(), "{texts:?}");
+    // The field is there, but not a name that the client chose.
+    for end in ["400 Bad Request: invalid_value: structured_outputs", "400 Bad Request: unknown_field"] {
+        assert!(lines.iter().any(|line| line.trim_end().ends_with(end)), "{end}: {lines:?}");
+    }
 
     let lines = log(true);
     let has = |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
@@ -98,6 +102,7 @@ fn texts_are_in_the_log_only_if_asked_for() {
     assert!(has(&["cmpl-", ": prompt: \"zebra\\nfaked line\""]), "{lines:?}");
     assert!(has(&["cmpl-", ": answer 0: \"The old\""]), "{lines:?}");
     assert!(has(&["cmpl-", ": answer 0, a part: \"The\""]), "{lines:?}");
+    assert!(has(&["unknown_field: \"zebra\""]), "{lines:?}");
     assert!(has(&["chatcmpl-", ": prompt: \"zebra\""]), "{lines:?}");
     assert_eq!(lines.iter().filter(|line| line.contains("resp_") && line.contains(": answer: ")).count(), 2);
 }

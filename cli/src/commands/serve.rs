@@ -9,6 +9,7 @@ use bespoke::device::Bytes;
 use bespoke::engine::{self, SamplingParams, Slots};
 use bespoke::scheduler::Steps;
 use bespoke_chat::{Inputs, Template};
+use bespoke_kernels::plan::PlanParams;
 use bespoke_serve::{ChatTemplate, Keys, Listen, Options, RequestMemory, RunError, Server, StartError};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde_json::json;
@@ -63,8 +64,8 @@ pub struct ServeArgs {
     /// Name of the model in the API. May be repeated [default: the file's name]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     alias: Vec<String>,
-    /// Maximum number of sequences decoded at the same time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Maximum number of sequences decoded at the same time, at most 64
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=i64::from(PlanParams::MAX_ROWS)))]
     parallel: u32,
     /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every sequence, or as
     /// much as is free]
@@ -80,12 +81,12 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
     /// Maximum size of a request body, as a number of bytes or with K, M or G
-    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = session::bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = body_size)]
     max_body: u64,
     /// Seconds in which the body of a request must arrive
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     body_timeout: u64,
-    /// Seconds after which a request is ended
+    /// Seconds after which a request is ended, from the arrival of its body
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
     /// Seconds that requests have to end after the first SIGTERM
@@ -106,6 +107,14 @@ pub struct ServeArgs {
     /// Device, context and mode.
     #[command(flatten)]
     decode: DecodeArgs,
+}
+
+/// Parses the largest size of a body: a number of bytes above 0.
+fn body_size(text: &str) -> Result<u64, String> {
+    match session::bytes(text)? {
+        0 => Err("a body has at least 1 byte".to_owned()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Listens, loads the model, and answers requests until a signal.

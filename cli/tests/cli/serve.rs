@@ -161,6 +161,13 @@ fn what_a_server_cannot_start_with_is_an_error() {
 }
 
 #[test]
+fn a_server_that_would_refuse_every_body_does_not_start() {
+    let ran = bespoke(&["serve", "--max-body", "0"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("a body has at least 1 byte"), "{}", ran.stderr);
+}
+
+#[test]
 fn the_load_generator_measures_a_server_and_checks_mixed_traffic() {
     let server = serve(&[]);
     let args = ["bench-server", &server.address, "-p", "20", "-n", "6", "-o", "json"];
@@ -171,7 +178,7 @@ fn the_load_generator_measures_a_server_and_checks_mixed_traffic() {
         // Each answer has all its tokens: the server ignores the end of the text.
         assert_eq!(level["answer_tokens"], clients * 2 * 6, "{level}");
         assert!((10.0..30.0).contains(&level["prompt_tokens"].as_f64().unwrap()), "{level}");
-        for name in ["first_token", "between_tokens"] {
+        for name in ["first_token_ms", "between_tokens_ms"] {
             let [p50, p99] = ["p50", "p99"].map(|it| level[name][it].as_f64().unwrap());
             assert!(0.0 < p50 && p50 <= p99, "{level}");
         }

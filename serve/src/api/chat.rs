@@ -20,6 +20,7 @@ use crate::calls::{CallForm, CallParser, Piece, Types};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::random;
+use bespoke_chat::{check_roles, checked_messages};
 
 /// Variables that only the server gives to a template.
 const GIVEN: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
@@ -84,27 +85,7 @@ fn sequences(
 
 /// Takes the messages of a conversation.
 pub fn messages(fields: &mut Fields<'_>) -> Result<Vec<Message>, ApiError> {
-    let messages: Vec<Message> = fields.require("messages")?;
-    if messages.is_empty() {
-        return Err(ApiError::field("messages", "`messages` is empty: give at least one message"));
-    }
-    messages.into_iter().enumerate().map(|(index, message)| as_text(index, message)).collect()
-}
-
-/// A message whose content is one text, as templates expect it, and whose role templates know.
-pub fn as_text(index: usize, message: Message) -> Result<Message, ApiError> {
-    let name = format!("messages[{index}].content");
-    if !message.has_text() {
-        let message = format!("`{name}` is neither a text nor a list of parts with a `type`");
-        return Err(ApiError::field(&name, message));
-    }
-    if let Some(kind) = message.part_types().into_iter().find(|kind| kind != "text") {
-        let message = format!("`{name}` has a part of type `{kind}`; only `text` is supported");
-        return Err(ApiError::unsupported(&name, message));
-    }
-    let message = message.with_joined_parts("\n").with_parsed_arguments();
-    // OpenAI's newer name of the same role.
-    Ok(if message.role() == "developer" { message.with_role("system") } else { message })
+    Ok(checked_messages(fields.require("messages")?)?)
 }
 
 fn variables(fields: &mut Fields<'_>) -> Result<BTreeMap<String, TemplateValue>, ApiError> {
@@ -113,26 +94,6 @@ fn variables(fields: &mut Fields<'_>) -> Result<BTreeMap<String, TemplateValue>,
     match GIVEN.iter().find(|&&given| variables.contains_key(given)) {
         Some(given) => Err(ApiError::field(NAME, format!("`{NAME}` cannot set `{given}`"))),
         None => Ok(variables),
-    }
-}
-
-/// Roles of OpenAI's API, in the words that templates know: `developer` has become `system`.
-const ROLES: [&str; 5] = ["system", "user", "assistant", "tool", "function"];
-
-/// Refuses roles that neither OpenAI's API nor the model's template has: most templates write any role into the prompt.
-fn check_roles(template: &str, messages: &[Message]) -> Result<(), ApiError> {
-    let in_template = |role: &str| {
-        !role.is_empty()
-            && ['"', '\''].iter().any(|quote| template.contains(&format!("{quote}{role}{quote}")))
-    };
-    let known = |role: &str| ROLES.contains(&role) || in_template(role);
-    match messages.iter().map(Message::role).find(|role| !known(role)) {
-        None => Ok(()),
-        Some(role) => {
-            let roles = "system, developer, user, assistant and tool";
-            let message = format!("a message has the unknown role `{role}`; roles are {roles}");
-            Err(ApiError::field("messages", message))
-        }
     }
 }
 
@@ -319,22 +280,5 @@ impl Form for ChatForm {
         }
         let entry = json!({"message": message, "logprobs": self.logprobs(tokens)});
         (entry, reason_with_calls(reason, calls.len()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn roles_are_those_of_the_api_and_of_the_template() {
-        let template = "{% if message.role == 'observation' or message['role'] == \"context\" %}";
-        let check = |role: &str| check_roles(template, &[Message::new("user", "x"), Message::new(role, "x")]);
-        for role in ["system", "assistant", "tool", "function", "observation", "context"] {
-            assert!(check(role).is_ok(), "{role}");
-        }
-        for role in ["", "robot", "User", "message.role"] {
-            assert!(check(role).unwrap_err().message().contains(&format!("unknown role `{role}`")), "{role}");
-        }
     }
 }

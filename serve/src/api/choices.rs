@@ -72,7 +72,7 @@ pub async fn respond<F: Form>(
 ) -> Answer {
     let work = move |app: &App, ready: &Ready, body: &Body| {
         let Parsed { sequences, form, stream } = parse(app, ready, &id, body)?;
-        let answers = Answers::start(app, ready, &id, sequences)?;
+        let answers = Answers::start(app, ready, &id, sequences, body.arrived())?;
         Ok((Head { id, model: ready.model.name().to_owned() }, form, answers, stream))
     };
     let (head, form, answers, stream) = with_body(app, request, work).await?;

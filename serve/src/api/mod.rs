@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::response::Response;
+use tokio::time::timeout_at;
 
-use crate::app::{App, Ready};
+use crate::app::{App, Ready, timed_out};
 use crate::body::{self, Body};
 use crate::error::ApiError;
 
@@ -29,7 +30,9 @@ pub struct RequestId(pub String);
 /// An endpoint's result.
 pub type Answer = Result<Response, ApiError>;
 
-/// Reads a request's body, and works on it in a thread for work that takes long: parsing, templates, encoding.
+/// Reads a request's body, and works on it in a thread for work that takes long: parsing, templates, encoding. The time of the
+/// request includes this work and the wait for a thread. Work that has begun when the time is over runs to its end; its result
+/// is dropped.
 async fn with_body<T: Send + 'static>(
     app: &Arc<App>,
     request: Request,
@@ -38,9 +41,15 @@ async fn with_body<T: Send + 'static>(
     app.ready()?;
     let id = request.extensions().get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
     let body = body::read(app, request).await?;
-    let app = Arc::clone(app);
-    let work = move || app.ready().and_then(|ready| work(&app, ready, &body));
-    let done = tokio::task::spawn_blocking(work).await;
+    let deadline = body.arrived() + app.options.timeout;
+    let shared = Arc::clone(app);
+    let work = move || shared.ready().and_then(|ready| work(&shared, ready, &body));
+    let mut done = tokio::task::spawn_blocking(work);
+    let Ok(done) = timeout_at(deadline.into(), &mut done).await else {
+        // Work that has not begun never begins.
+        done.abort();
+        return Err(timed_out(app.options.timeout));
+    };
     done.unwrap_or_else(|error| {
         // The text of a panic is for the log alone: it may have parts of other requests.
         tracing::error!("{id}: a thread that works on requests failed, which is a bug: {error}");

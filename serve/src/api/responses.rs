@@ -9,7 +9,7 @@ use bespoke_chat::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::chat::{as_text, encode};
+use super::chat::encode;
 use super::choices::json_response;
 use super::settings::{self, Common, LOGPROBS};
 use super::stream::{Event, Writer, events};
@@ -19,6 +19,7 @@ use crate::app::{App, Ready, seconds};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use bespoke_chat::checked_message;
 
 /// What the server tells a client about its request.
 struct Facts {
@@ -72,7 +73,7 @@ pub async fn responses(
         let (sequences, stream, given) = sequences(app, ready, &id, body)?;
         let facts = Facts { id, created: seconds(), model: ready.model.name().to_owned(), given };
         let logprobs = sequences.settings.logprobs.is_some();
-        let answers = Answers::start(app, ready, &facts.id, sequences)?;
+        let answers = Answers::start(app, ready, &facts.id, sequences, body.arrived())?;
         let tokenizer = Arc::clone(&ready.model.tokenizer);
         let message = OutputMessage::new(&facts.id, tokenizer, logprobs);
         Ok((facts, message, answers, stream))
@@ -181,7 +182,7 @@ fn text_message(index: usize, message: InputMessage) -> Result<Message, ApiError
             parts.into_iter().map(|part| part.text).collect::<Vec<_>>().join("\n")
         }
     };
-    as_text(index, Message::new(&role, &text))
+    Ok(checked_message(index, Message::new(&role, &text))?)
 }
 
 /// The answer's message, as far as it is there.

@@ -70,7 +70,9 @@ pub fn common(
     fields.ignore(&WITHOUT_EFFECT);
     fields.only("skip_special_tokens", &[json!(true)])?;
     let n = fields.within("n", 1, CHOICES)?.unwrap_or(1);
-    let seed = seed(ready, fields)?;
+    let model = &ready.model;
+    let default_seed = || if model.fixed_seed { model.sampling.seed } else { random::number() };
+    let seed = seed(fields)?.unwrap_or_else(default_seed);
     let sampling = sampling(&ready.model.sampling, ready.limits.vocab, fields)?;
     let ignore_eos: bool = fields.take("ignore_eos")?.unwrap_or(false);
     let ends = ready.model.tokenizer.end_tokens();
@@ -85,12 +87,11 @@ pub fn common(
     Ok(Common { settings, seed, n, stream: stream(fields)? })
 }
 
-/// A seed may be negative; requests without one get a random one.
-fn seed(ready: &Ready, fields: &mut Fields<'_>) -> Result<u64, ApiError> {
+/// The seed that a request asks for. It may be negative; -1 is none, as in llama.cpp and vLLM.
+fn seed(fields: &mut Fields<'_>) -> Result<Option<u64>, ApiError> {
     let given: Option<i128> = fields.within("seed", i64::MIN.into(), u64::MAX.into())?;
-    let default = || if ready.model.fixed_seed { ready.model.sampling.seed } else { random::number() };
-    // Two's complement, so that each seed is another one.
-    Ok(given.map_or_else(default, |seed| seed as u64))
+    // Two's complement, so that different seeds stay different.
+    Ok(given.filter(|&seed| seed != -1).map(|seed| seed as u64))
 }
 
 /// The sampling parameters of a request; `base` has those of the server.
@@ -218,6 +219,21 @@ pub fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_seed_of_minus_one_is_none() {
+        for (body, expected) in [
+            ("{}", None),
+            (r#"{"seed": null}"#, None),
+            (r#"{"seed": -1}"#, None),
+            (r#"{"seed": 0}"#, Some(0)),
+            (r#"{"seed": -2}"#, Some(u64::MAX - 1)),
+            (r#"{"seed": 18446744073709551615}"#, Some(u64::MAX)),
+        ] {
+            let mut fields = Fields::parse(body.as_bytes()).unwrap();
+            assert_eq!(seed(&mut fields).unwrap(), expected, "{body}");
+        }
+    }
 
     /// The repetition penalty and the number of tokens that penalties cover.
     #[test]

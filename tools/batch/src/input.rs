@@ -1,10 +1,14 @@
 //! Lines of the input.
 
+use std::fmt;
+
 use bespoke::engine::{EngineError, SamplingParams, check_prompt};
 use bespoke::generation::{Request, room};
 use bespoke_chat::Message;
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::error::Category;
 use sha2::{Digest, Sha256};
 
 /// A line of the input. Exactly one of `prompt`, `messages` and `tokens` is given; what is not given is as in
@@ -16,12 +20,14 @@ pub struct InputLine {
     prompt: Option<String>,
     messages: Option<Vec<Message>>,
     tokens: Option<Vec<u32>>,
-    #[serde(alias = "max_tokens")]
     n: Option<i64>,
+    /// Another name of `n`.
+    max_tokens: Option<i64>,
     ignore_eos: Option<bool>,
     stop: Option<Stop>,
-    #[serde(alias = "temp")]
     temperature: Option<f32>,
+    /// Another name of `temperature`.
+    temp: Option<f32>,
     top_k: Option<u32>,
     top_p: Option<f32>,
     min_p: Option<f32>,
@@ -32,12 +38,37 @@ pub struct InputLine {
     seed: Option<u64>,
 }
 
-/// One stop string or several.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum Stop {
-    One(String),
-    Several(Vec<String>),
+/// Texts that end an answer: one text, or a list.
+#[derive(Clone, Debug)]
+struct Stop(Vec<String>);
+
+impl<'de> Deserialize<'de> for Stop {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Stop, D::Error> {
+        struct StopVisitor;
+
+        impl<'de> Visitor<'de> for StopVisitor {
+            type Value = Stop;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Stop, E> {
+                Ok(Stop(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Stop, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(Stop(texts))
+            }
+        }
+
+        // Unlike an untagged enum, this keeps the column of an error.
+        deserializer.deserialize_any(StopVisitor)
+    }
 }
 
 /// Prompt of a line.
@@ -92,6 +123,9 @@ pub enum InputError {
     /// The line is not a JSON object with the fields of [`InputLine`].
     #[error("{0}")]
     Json(String),
+    /// Two names of the same field are given.
+    #[error("`{0}` and `{1}` are the same field; give one")]
+    SameField(&'static str, &'static str),
     /// None or several of the fields for the prompt are given.
     #[error("{0} of `prompt`, `messages` and `tokens` are given; give one")]
     Prompts(usize),
@@ -131,8 +165,17 @@ pub fn parse(line: &str) -> Result<InputLine, InputError> {
         // The position within the line is a column; the line's number is the caller's.
         let text = error.to_string();
         let end = text.rfind(" at line ").unwrap_or(text.len());
-        InputError::Json(format!("column {}: {}", error.column(), in_terms_of_json(&text[..end])))
+        let text = in_terms_of_json(&text[..end]);
+        let problem = if error.classify() == Category::Syntax { "this is not JSON: " } else { "" };
+        InputError::Json(format!("column {}: {problem}{text}", error.column()))
     })?;
+    let twice = [
+        ("n", "max_tokens", parsed.n.is_some() && parsed.max_tokens.is_some()),
+        ("temperature", "temp", parsed.temperature.is_some() && parsed.temp.is_some()),
+    ];
+    if let Some((name, other, _)) = twice.into_iter().find(|(.., given)| *given) {
+        return Err(InputError::SameField(name, other));
+    }
     let given = [parsed.prompt.is_some(), parsed.messages.is_some(), parsed.tokens.is_some()];
     match given.iter().filter(|&&given| given).count() {
         1 => Ok(parsed),
@@ -142,7 +185,10 @@ pub fn parse(line: &str) -> Result<InputLine, InputError> {
 
 /// An error of serde with the types of JSON in place of Rust's.
 fn in_terms_of_json(text: &str) -> String {
-    const TYPES: [(&str, &str); 6] = [
+    const TYPES: [(&str, &str); 8] = [
+        // Of a word that begins like `true`, `false` or `null`, and of any other word.
+        ("expected ident", "expected a value; a text needs quotes"),
+        ("expected value", "expected a value; a text needs quotes"),
         ("EOF while parsing a value", "the line ends before a value"),
         ("EOF while parsing an object", "the line ends before the object does"),
         ("expected i64", "expected a whole number"),
@@ -169,6 +215,8 @@ impl InputLine {
     /// # Errors
     /// If a number is out of range.
     pub fn job(self, prompt: Vec<u32>, ends: &[u32], defaults: &Defaults) -> Result<Job, InputError> {
+        let tokens = [("n", self.n), ("max_tokens", self.max_tokens)];
+        let (name, tokens) = tokens.into_iter().find(|(_, value)| value.is_some()).unwrap_or(("n", None));
         let unlimited = |field, value: Option<i64>, default: u32| match value {
             None => Ok(default),
             Some(-1) => Ok(u32::MAX),
@@ -182,15 +230,14 @@ impl InputLine {
         let base = &defaults.sampling;
         let ignore_eos = self.ignore_eos.unwrap_or(defaults.ignore_eos);
         Ok(Job {
-            max_tokens: unlimited("n", self.n, defaults.max_tokens.unwrap_or(usual))?,
+            max_tokens: unlimited(name, tokens, defaults.max_tokens.unwrap_or(usual))?,
             stop_tokens: if ignore_eos { Vec::new() } else { ends.to_vec() },
             stop_strings: match self.stop {
                 None => defaults.stop.clone(),
-                Some(Stop::One(text)) => vec![text],
-                Some(Stop::Several(texts)) => texts,
+                Some(Stop(texts)) => texts,
             },
             sampling: SamplingParams {
-                temperature: self.temperature.unwrap_or(base.temperature),
+                temperature: self.temperature.or(self.temp).unwrap_or(base.temperature),
                 top_k: self.top_k.unwrap_or(base.top_k),
                 top_p: self.top_p.unwrap_or(base.top_p),
                 min_p: self.min_p.unwrap_or(base.min_p),
@@ -324,6 +371,27 @@ mod tests {
                 "column 24: invalid type: string \"5\", expected a whole number",
             ),
             (r#"{"tokens": [1], "n": -2}"#, "`n` is -2; 0 to 4294967295 is needed, or -1 for no limit"),
+            (
+                r#"{"tokens": [1], "max_tokens": -2}"#,
+                "`max_tokens` is -2; 0 to 4294967295 is needed, or -1 for no limit",
+            ),
+            ("the fox", "column 2: this is not JSON: expected a value; a text needs quotes"),
+            ("fox", "column 2: this is not JSON: expected a value; a text needs quotes"),
+            ("hello", "column 1: this is not JSON: expected a value; a text needs quotes"),
+            (r#"{"prompt": "a"} x"#, "column 17: this is not JSON: trailing characters"),
+            (
+                r#"{"tokens": [1], "n": 5, "max_tokens": 5}"#,
+                "`n` and `max_tokens` are the same field; give one",
+            ),
+            (
+                r#"{"tokens": [1], "temp": 1, "temperature": 1}"#,
+                "`temperature` and `temp` are the same field; give one",
+            ),
+            (
+                r#"{"tokens": [1], "stop": 5}"#,
+                "column 25: invalid type: integer `5`, expected a text or a list of texts",
+            ),
+            (r#"{"tokens": [1], "stop": [5]}"#, "column 26: invalid type: integer `5`, expected a string"),
         ] {
             assert_eq!(job(line).unwrap_err().to_string(), message, "{line}");
         }

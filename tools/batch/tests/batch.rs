@@ -86,7 +86,7 @@ impl Steps for Counting {
     fn logits(&mut self, _: u32) -> Result<Vec<f32>, EngineError> {
         Ok(vec![0.0; VOCAB as usize])
     }
-    fn busy(&self, _: Duration) -> Result<bool, EngineError> {
+    fn busy(&self, _: Duration, _: u32) -> Result<bool, EngineError> {
         Ok(false)
     }
     fn reset(&mut self) -> Result<(), EngineError> {

@@ -37,7 +37,7 @@ pub struct Workload {
     pub model: Option<String>,
 }
 
-/// Results at every number of clients. Times are in milliseconds.
+/// Results at every number of clients.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurements {
     /// URL of the server.
@@ -76,9 +76,11 @@ pub struct Level {
     pub answer_tokens: u64,
     /// Generated tokens per second, of all clients together.
     pub tokens_per_second: f64,
-    /// From a request to its first token.
+    /// From a request to its first token, in milliseconds.
+    #[serde(rename = "first_token_ms")]
     pub first_token: Option<Percentiles>,
-    /// Between tokens of an answer that follow each other.
+    /// Between tokens of an answer that follow each other, in milliseconds.
+    #[serde(rename = "between_tokens_ms")]
     pub between_tokens: Option<Percentiles>,
 }
 

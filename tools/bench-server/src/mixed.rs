@@ -79,6 +79,7 @@ pub struct KindReport {
     /// Requests with an unexpected answer, or without a complete one.
     pub unexpected: u64,
     /// Time from the request to the end of the answer, of those answered, in milliseconds.
+    #[serde(rename = "time_ms")]
     pub time: Option<Percentiles>,
 }
 
@@ -86,8 +87,10 @@ pub struct KindReport {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
     /// After a quarter of the run.
+    #[serde(rename = "warm_bytes")]
     pub warm: f64,
     /// At the end, when the server is idle.
+    #[serde(rename = "end_bytes")]
     pub end: f64,
     /// Whether the run was long enough to judge the growth: a minute.
     pub judged: bool,
