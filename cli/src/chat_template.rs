@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bespoke::tokenizer::Tokenizer;
-use bespoke_chat::{Inputs, Message, Template, Value, families};
+use bespoke_chat::{Inputs, Message, Template, Value, check_roles, checked_messages, families};
 use bespoke_gguf::Gguf;
 use bespoke_serve::ChatTemplate;
 use miette::{IntoDiagnostic, WrapErr, miette};
@@ -18,7 +18,7 @@ const KEY: &str = "tokenizer.chat_template";
 #[command(next_help_heading = "Chat")]
 pub struct TemplateArgs {
     /// System prompt: what the model is told before the conversation
-    #[arg(long, alias = "system-prompt", value_name = "TEXT")]
+    #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     pub system: Option<String>,
     /// Chat template: a named one of the model's file, or a built-in one such as chatml, llama3, gemma or mistral-v3
     /// [default: the file's]
@@ -116,6 +116,16 @@ impl ChatFormat {
     /// Where the template comes from.
     pub fn origin(&self) -> &str {
         &self.origin
+    }
+
+    /// Checks a conversation from a file, and returns it in the form that templates expect.
+    ///
+    /// # Errors
+    /// If a message has no text, or a role that neither OpenAI's API nor the template has.
+    pub fn checked(&self, messages: Vec<Message>) -> miette::Result<Vec<Message>> {
+        let messages = checked_messages(messages).into_diagnostic()?;
+        check_roles(self.template.source(), &messages).into_diagnostic()?;
+        Ok(messages)
     }
 
     /// The text that the model gets for an answer to a conversation.

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use bespoke_kernels::shape::Mix;
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::model::is_hf_folder;
@@ -165,6 +166,57 @@ pub fn explained(error: clap::Error, arguments: &[String]) -> clap::Error {
         }
         None => error,
     }
+}
+
+/// The error for an option that is followed by something else than its value: a text option by another option, or an
+/// option whose value needs an equals sign by a number. clap would take the first as the text, the second as another
+/// argument.
+pub fn missing_value(all: &clap::Command, arguments: &[String]) -> Option<clap::Error> {
+    let given = || arguments.iter().map(String::as_str).take_while(|argument| *argument != "--");
+    let command = all.find_subcommand(given().find(|argument| !argument.starts_with('-'))?)?;
+    let nexts = arguments.iter().skip(1).map(String::as_str);
+    given().zip(nexts).find_map(|(first, next)| {
+        let option = option_of(command, first)?;
+        if option.is_require_equals_set() && is_number(next) && !Path::new(next).exists() {
+            let hint = format!("{first} {next}: write {first}={next}, with an equals sign\n");
+            return Some(clap::Error::raw(ErrorKind::UnknownArgument, hint));
+        }
+        let is_text = option.is_allow_hyphen_values_set();
+        let name = next.split_once('=').map_or(next, |(name, _)| name);
+        (is_text && is_option(command, name)).then(|| without_value(command, option, next))
+    })
+}
+
+/// Whether an argument is an option: of the command, of another program, or the end of the options.
+fn is_option(command: &clap::Command, argument: &str) -> bool {
+    argument == "--" || option_of(command, argument).is_some() || hint(argument).is_some()
+}
+
+/// The option of a command that an argument names.
+fn option_of<'a>(command: &'a clap::Command, argument: &str) -> Option<&'a clap::Arg> {
+    let name = argument.strip_prefix('-')?;
+    command.get_arguments().find(|arg| match name.strip_prefix('-') {
+        Some(long) => {
+            arg.get_long() == Some(long) || arg.get_all_aliases().unwrap_or_default().contains(&long)
+        }
+        None => arg.get_short().is_some_and(|short| name.strip_prefix(short) == Some("")),
+    })
+}
+
+fn is_number(text: &str) -> bool {
+    text.split(',').all(|number| number.parse::<f64>().is_ok())
+}
+
+/// The error for a text option that is followed by the option `next`.
+fn without_value(command: &clap::Command, option: &clap::Arg, next: &str) -> clap::Error {
+    let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
+    error.insert(ContextKind::InvalidArg, ContextValue::String(option.to_string()));
+    error.insert(ContextKind::InvalidValue, ContextValue::String(String::new()));
+    if let Some(long) = option.get_long() {
+        let tip = StyledStr::from(format!("for the text '{next}', write '--{long}={next}'"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
 }
 
 /// Whether a name in a command's place is that of a model.

@@ -56,6 +56,14 @@ pub fn prompt(
     Ok(Some(content.map(str::to_owned).unwrap_or(text)))
 }
 
+/// Parses a text that ends an answer.
+pub fn stop_text(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("the text is empty; leave the option out to end at no text".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// Token ids as an argument: numbers between commas, spaces or brackets, or `-` for standard input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenIds {

@@ -108,13 +108,11 @@ enum Command {
 /// Parses the command line and runs it.
 fn main() -> ExitCode {
     interrupt::ignore_file_size_signal();
-    let outcome = match parse() {
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let outcome = match parse(&arguments) {
         Ok(cli) => init_output(&cli).and_then(|()| execute(&cli)),
-        Err(error) => {
-            let arguments: Vec<String> =
-                std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-            print_usage(&foreign_options::explained(with_suggestion(error), &arguments))
-        }
+        Err(error) => print_usage(&foreign_options::explained(with_suggestion(error), &arguments)),
     };
     let code = outcome.unwrap_or_else(|report| exit_code_of(&report, ExitCode::FAILURE));
     if interrupt::requested() {
@@ -126,14 +124,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// Commands and options. Every option takes negative numbers as values, so that the option's own check refuses them and
+/// says what it expects.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommands(|command| {
+        command.mut_args(|arg| {
+            let has_value = arg.get_action().takes_values() && !arg.is_positional();
+            if has_value { arg.allow_negative_numbers(true) } else { arg }
+        })
+    })
+}
+
 /// Parses the command line. Checks that read several options do not know the command that they belong to; their errors
 /// get its usage here.
-fn parse() -> Result<Cli, clap::Error> {
-    let mut matches = Cli::command().try_get_matches()?;
+fn parse(arguments: &[String]) -> Result<Cli, clap::Error> {
+    let mut all = command();
+    all.build();
+    if let Some(error) = foreign_options::missing_value(&all, arguments) {
+        return Err(error);
+    }
+    let mut matches = command().try_get_matches()?;
     let name = matches.subcommand_name().map(str::to_owned);
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| {
-        let mut all = Cli::command();
-        all.build();
         match name.and_then(|name| all.find_subcommand_mut(name)) {
             Some(command) => error.format(command),
             None => error,
@@ -241,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

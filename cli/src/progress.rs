@@ -1,6 +1,5 @@
 //! Progress bars on standard error.
 
-use std::cell::OnceCell;
 use std::fmt::Write;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -27,7 +26,7 @@ impl Progress {
 
     /// A bar over `total` items, with rate and time left.
     pub fn count(label: &str, total: u64) -> Progress {
-        Progress::new(label, total, "{prefix} {wide_bar} {pos}/{len} {per_sec} {left}")
+        Progress::new(label, total, "{prefix} {wide_bar} {pos}/{len} {rate} {left}")
     }
 
     /// A bar over a few long steps, with the elapsed time.
@@ -48,7 +47,7 @@ impl Progress {
 
     fn new(label: &str, total: u64, template: &str) -> Progress {
         let style = ProgressStyle::with_template(template).expect("the templates above are valid");
-        let style = style.with_key("left", left);
+        let style = style.with_key("left", left).with_key("rate", rate);
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         Progress { bar: bar.with_style(style).with_prefix(label.to_owned()), ticker: None }
     }
@@ -74,7 +73,9 @@ impl Progress {
 
     /// Removes the bar.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        if !self.bar.is_finished() {
+            self.bar.finish_and_clear();
+        }
     }
 }
 
@@ -83,6 +84,14 @@ fn left(state: &ProgressState, out: &mut dyn Write) {
     if state.pos() > 0 {
         // `indicatif` gives no way to report an error here.
         let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
+    }
+}
+
+/// Writes the items per second, once there are some.
+fn rate(state: &ProgressState, out: &mut dyn Write) {
+    if state.pos() > 0 {
+        // As in `left`.
+        let _ = write!(out, "{:.1}/s", state.per_sec());
     }
 }
 
@@ -128,30 +137,29 @@ impl Drop for Ticker {
     }
 }
 
-/// Progress bar that appears after [`DELAY`].
+/// Progress bar of a few long steps that appears after [`DELAY`], with the elapsed time.
 pub struct DelayedBar {
-    label: &'static str,
     since: Instant,
-    bar: OnceCell<Progress>,
+    bar: Progress,
 }
 
 impl DelayedBar {
-    /// Starts the delay before the bar appears.
-    pub fn new(label: &'static str) -> DelayedBar {
-        DelayedBar { label, since: Instant::now(), bar: OnceCell::new() }
+    /// Starts the delay before the bar appears, also if there is no progress.
+    pub fn new(label: &str, total: u64) -> DelayedBar {
+        let bar = Progress::new(label, total, "{prefix} {wide_bar} {pos}/{len} {elapsed}");
+        DelayedBar { since: Instant::now(), bar: bar.ticking(DELAY) }
     }
 
-    /// Sets progress and total.
-    pub fn update(&self, done: u64, total: u64) {
-        if self.bar.get().is_some() || self.since.elapsed() > DELAY {
-            self.bar.get_or_init(|| Progress::count(self.label, total)).set(done);
+    /// Sets the progress.
+    pub fn update(&self, done: u64) {
+        // Setting it draws the bar.
+        if self.since.elapsed() > DELAY {
+            self.bar.set(done);
         }
     }
 
-    /// Removes the bar, if it has appeared.
+    /// Removes the bar.
     pub fn finish(&self) {
-        if let Some(bar) = self.bar.get() {
-            bar.finish();
-        }
+        self.bar.finish();
     }
 }

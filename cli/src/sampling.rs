@@ -13,36 +13,36 @@ use miette::miette;
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Sample with this temperature, usually 0.6 to 1; at 0, the default, the most likely token is always chosen
-    #[arg(long, alias = "temperature", value_name = "T", default_value_t = 0.0, allow_negative_numbers = true, value_parser = temperature)]
+    #[arg(long, alias = "temperature", value_name = "T", default_value_t = 0.0, value_parser = temperature)]
     pub temp: f32,
     /// Draw from the K most likely tokens; 0 for all
-    #[arg(long, value_name = "K", default_value_t = 40, allow_negative_numbers = true)]
+    #[arg(long, value_name = "K", default_value_t = 40)]
     pub top_k: u32,
     /// Draw from the most likely tokens whose probabilities add up to P; 1 for all
-    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true, value_parser = probability)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = probability)]
     pub top_p: f32,
     /// Draw from the tokens that are at least P times as likely as the most likely one; 0 for all
-    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true, value_parser = probability)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, value_parser = probability)]
     pub min_p: f32,
     /// Divide positive logits of recent tokens by R, multiply negative ones by it; 1 for no penalty
-    #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true, value_parser = repeat_penalty)]
+    #[arg(long, value_name = "R", default_value_t = 1.0, value_parser = repeat_penalty)]
     pub repeat_penalty: f32,
     /// Subtract P from the logits of recent tokens; 0 for no penalty
-    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true, value_parser = penalty)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = penalty)]
     pub presence_penalty: f32,
     /// Subtract F from the logits of recent tokens, times the number of their occurrences; 0 for no penalty
-    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true, value_parser = penalty)]
+    #[arg(long, value_name = "F", default_value_t = 0.0, value_parser = penalty)]
     pub frequency_penalty: f32,
     /// Number of recent tokens for the penalties, including the prompt; -1 for all
-    #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
     pub repeat_last_n: i64,
     /// Add a value to a token's logit: ID+VALUE or ID-VALUE, or TEXT=VALUE for the token with this text; -inf forbids the
     /// token (ID-inf, TEXT=-inf). May be repeated
-    #[arg(long, value_name = "BIAS", value_parser = logit_bias)]
+    #[arg(long, value_name = "BIAS", allow_hyphen_values = true, value_parser = logit_bias)]
     pub logit_bias: Vec<LogitBias>,
     /// Seed: the same seed gives the same text [default: random; `run`, `chat` and `batch` print it, `serve` draws one for each
     /// request]
-    #[arg(long, value_name = "SEED", allow_negative_numbers = true, value_parser = seed)]
+    #[arg(long, value_name = "SEED", value_parser = seed)]
     pub seed: Option<u64>,
 }
 

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bespoke::device::{self, Checks, Kind, Opened, Selector};
-use bespoke::engine::{Engine, EngineOptions, SamplingParams};
+use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
 use bespoke::speculation::{DraftCounts, Source, SourceCounts, Speculation};
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::gemv::Arithmetic;
@@ -14,6 +14,7 @@ use clap::ArgGroup;
 use miette::{WrapErr, miette};
 
 use crate::advice::{device_error, engine_error};
+use crate::console::counted;
 use crate::model::{self, LoadArgs, Model};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
@@ -236,7 +237,7 @@ impl SpeculationArgs {
                 Source::Lookup => "by look-up",
                 Source::Model => "by the draft model",
             };
-            format!("; {drafted} tokens drafted {by}, {accepted} accepted")
+            format!("; {} drafted {by}, {accepted} accepted", counted(drafted as usize, "token"))
         });
         of.collect()
     }
@@ -326,7 +327,7 @@ pub fn load_on(
     });
     kernels.finish();
     bar.finish();
-    let engine = engine.map_err(engine_error)?;
+    let engine = engine.map_err(|error| load_error(error, model))?;
     if context > model.shape.dimensions.context {
         tracing::warn!(
             "the context has {context} positions; the model was trained for {}, and its output degrades beyond that",
@@ -341,6 +342,14 @@ pub fn load_on(
     );
     report_times(&engine, opening);
     Ok(engine)
+}
+
+/// Report of an error while a model is loaded. An error of the model's file names the file, which its message does not.
+pub fn load_error(error: EngineError, model: &Model) -> miette::Report {
+    match error {
+        EngineError::Gguf(_) => engine_error(error).wrap_err(format!("cannot load {}", model.path.display())),
+        _ => engine_error(error),
+    }
 }
 
 /// Logs how long each part of loading took, at debug level.

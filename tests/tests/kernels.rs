@@ -192,8 +192,8 @@ fn built_in_kernels_are_tested_as_built_in() {
     let built_in = KernelSpec::ReadProbe(ProbeShape::default());
     let made = KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 });
     for (specs, expected) in [
-        (vec![built_in.clone()], "1 kernels, 1 of them built in"),
-        (vec![made.clone()], "1 kernels, 0 of them built in"),
+        (vec![built_in.clone()], "1 kernel, 1 of them built in"),
+        (vec![made.clone()], "1 kernel, 0 of them built in"),
         (vec![built_in, made], "2 kernels, 1 of them built in"),
     ] {
         let report = run(&*emulator(), &specs);

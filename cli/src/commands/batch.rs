@@ -10,8 +10,9 @@ use bespoke::engine::{self, Slots};
 use bespoke::scheduler::Scheduler;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_batch::{Defaults, Failure, Job, Kept, Prompt, parse, run};
-use bespoke_files::LineFile;
-use bespoke_kernels::plan::Sampling;
+use bespoke_chat::Message;
+use bespoke_files::{FileError, LineFile, Replace};
+use bespoke_kernels::plan::{PlanParams, Sampling};
 use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::run::token_limit;
@@ -53,8 +54,8 @@ pub struct BatchArgs {
     out: PathBuf,
     #[command(flatten)]
     force: Force,
-    /// Maximum number of prompts decoded at the same time
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of prompts decoded at the same time, at most 64
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=i64::from(PlanParams::MAX_ROWS)))]
     parallel: u32,
     /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every prompt that runs
     /// at the same time, or as much as is free]
@@ -65,13 +66,13 @@ pub struct BatchArgs {
     arithmetic: ArithmeticArgs,
     /// Tokens to generate for each prompt, or -1 for all until the text ends or the context is full [default: 128; for
     /// messages, -1]
-    #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", allow_negative_numbers = true, value_parser = token_limit)]
+    #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", value_parser = token_limit)]
     n: Option<u32>,
     /// Continue after an end-of-text token
     #[arg(long)]
     ignore_eos: bool,
     /// End before this text, also if it spans several tokens; it is not part of the answer. May be repeated
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = input::stop_text)]
     stop: Vec<String>,
     /// Speculation.
     #[command(flatten)]
@@ -100,7 +101,18 @@ pub fn execute(args: &BatchArgs) -> miette::Result<()> {
     let jobs = Input { args, model: &model, tokenizer: tokenizer.as_ref(), ends: &ends }.jobs(&input)?;
 
     let partial = partial_path(&args.out);
-    let (lines_file, lines) = LineFile::open(&partial).map_err(file_error)?;
+    let (lines_file, lines) = LineFile::open(&partial).map_err(|error| match error {
+        FileError::Locked(path) => miette!(
+            help = "wait until it has ended, or give another file with -o OUT",
+            "another `bespoke batch` is writing {}",
+            path.display()
+        ),
+        error => file_error(error),
+    })?;
+    // Another process may have finished the same batch before this one got the lock.
+    if args.force.replace() == Replace::Never && args.out.symlink_metadata().is_ok() {
+        return Err(file_error(FileError::Exists(args.out.clone())));
+    }
     let kept = Kept::read(&lines, &jobs).map_err(|error| {
         let help = "delete it, or use the same input, model and options as before";
         miette!(help = help, "cannot continue {}: {error}", partial.display())
@@ -202,10 +214,10 @@ impl Input<'_> {
                     Some(format) => format,
                     None => format.insert(ChatFormat::new(&self.args.template, &self.model.gguf, tokenizer)?),
                 };
-                let system = self.args.template.system.iter();
-                let system = system.map(|text| bespoke_chat::Message::new("system", text));
-                let messages: Vec<_> = system.chain(messages.iter().cloned()).collect();
-                tokenizer.encode(&format.prompt(&messages)?).into_diagnostic()?
+                let messages = format.checked(messages.to_vec())?;
+                let system = self.args.template.system.iter().map(|text| Message::new("system", text));
+                let text = format.prompt(&system.chain(messages).collect::<Vec<_>>())?;
+                tokenizer.encode(&text).into_diagnostic()?
             }
         };
         let job = parsed.job(prompt, self.ends, defaults).into_diagnostic()?;

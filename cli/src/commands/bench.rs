@@ -57,7 +57,7 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "RATES", num_args = 0..=1, require_equals = true, default_missing_values = ["0.5", "0.7", "0.9"], value_parser = rate)]
     pub speculate: Option<Vec<f64>>,
     /// Lengths of the drafts of --speculate; an automatically chosen length is always measured, too
-    #[arg(long, value_delimiter = ',', default_value = "1,3,7", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=63))]
+    #[arg(long, requires = "speculate", value_delimiter = ',', default_value = "1,3,7", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=63))]
     pub draft_lengths: Vec<u32>,
     /// Run the steps of this draft model for --speculate; its tokens are replaced by the synthetic ones
     #[arg(long, value_name = "FILE", requires = "speculate")]
@@ -115,12 +115,13 @@ pub enum Output {
     Md,
     /// JSON with every repetition.
     Json,
-    /// Comma-separated values.
+    /// Comma-separated values; only the rows of single sequences.
     Csv,
 }
 
 /// Runs the benchmark and prints the results.
 pub fn execute(args: &BenchArgs) -> miette::Result<()> {
+    refuse_unprinted_rows(args)?;
     let build = Build {
         version: env!("CARGO_PKG_VERSION"),
         optimised: !cfg!(debug_assertions),
@@ -155,6 +156,25 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         Output::Csv => out!("{}", text::csv(&results.measurements))?,
     }
     Ok(())
+}
+
+/// Fails for measurements that CSV has no columns for.
+fn refuse_unprinted_rows(args: &BenchArgs) -> miette::Result<()> {
+    let unprinted = [
+        (!args.batch.is_empty(), "--batch"),
+        (!args.prompt.is_empty(), "--prompt"),
+        (args.speculate.is_some(), "--speculate"),
+        (args.ceiling, "--ceiling"),
+        (args.profile && args.trace.is_none(), "--profile"),
+        (args.timeline && args.trace.is_none(), "--timeline"),
+    ];
+    match unprinted.iter().find(|(given, _)| *given && args.output == Output::Csv) {
+        Some((_, option)) => Err(miette!(
+            help = "-o json has all results",
+            "-o csv has only the rows of single sequences: it would not print the results of {option}"
+        )),
+        None => Ok(()),
+    }
 }
 
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {

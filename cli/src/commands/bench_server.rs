@@ -49,7 +49,7 @@ pub struct BenchServerArgs {
     #[arg(long)]
     pub mixed: bool,
     /// Seconds of mixed traffic
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", requires = "mixed", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", requires = "mixed", conflicts_with_all = ["requests", "prompt", "n"], value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seconds: u64,
     /// Seconds after which a request without a complete answer is stuck
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]

@@ -39,14 +39,14 @@ pub struct ChatArgs {
     #[arg(help = model::MODEL)]
     pub model: PathBuf,
     /// Maximum length of an answer in tokens, or -1 for no limit [default: -1]
-    #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", allow_negative_numbers = true, value_parser = token_limit)]
+    #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", value_parser = token_limit)]
     pub n: Option<u32>,
     /// When the context is full, keep its first N tokens and the newer half of the others, and continue; a conversation
     /// that is too long loses its oldest messages [default: end the answer]
     #[arg(long, value_name = "N")]
     pub keep: Option<u32>,
     /// End an answer before this text. May be repeated
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = crate::input::stop_text)]
     pub stop: Vec<String>,
     /// Continue the conversation of this file, which /save wrote
     #[arg(long, value_name = "FILE")]

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bespoke::engine::EngineError;
 use bespoke_check::text::{self, Renderer};
 use bespoke_check::{
     self as check, CheckError, Checks, Failure, Launches, Loaded, Options, REPORT_VERSION, Report,
@@ -22,7 +23,7 @@ use crate::exit_code_of;
 use crate::model::{self, LoadArgs};
 use crate::progress::Progress;
 use crate::rules;
-use crate::session::ArithmeticArgs;
+use crate::session::{self, ArithmeticArgs};
 
 /// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
 ///
@@ -74,9 +75,9 @@ pub struct CheckArgs {
     /// Findings that are not reported, where devices accept what the PTX ISA does not define; may be given several times
     #[arg(long, value_enum, value_name = "WHAT")]
     skip: Vec<Skip>,
-    /// Warp instructions after which a PTX file's launch counts as hanging: those of its CTAs that have not ended
-    /// [default: 268435456, some seconds]
-    #[arg(long, value_name = "N")]
+    /// Warp instructions after which a PTX file's launch counts as hanging: those of its CTAs that have not ended.
+    /// They are counted every 1048576 instructions of a CTA or cluster [default: 268435456, some seconds]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Multiprocessors of the device: those on which a PTX file's launches must fit, and among which a model's work is
     /// divided [default: that of the launch file, else that of the largest common device of the target: 132 for
@@ -179,10 +180,14 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
             let steps = args.steps.unwrap_or(DEFAULT_STEPS).get();
             let bar = Progress::steps("checking", u64::from(steps));
             let mut tell = |done: usize, total: usize, _: &str| bar.update(done as u64, total as u64);
-            match args.rows {
-                Some(rows) => check::model_rows(&model.gguf, &model.shape, rows, steps, &options, &mut tell)?,
-                None => check::model(&model.gguf, &model.shape, steps, &options, &mut tell)?,
-            }
+            let checked = match args.rows {
+                Some(rows) => check::model_rows(&model.gguf, &model.shape, rows, steps, &options, &mut tell),
+                None => check::model(&model.gguf, &model.shape, steps, &options, &mut tell),
+            };
+            checked.map_err(|error| match error {
+                CheckError::Engine(error @ EngineError::Gguf(_)) => session::load_error(error, &model),
+                error => error.into(),
+            })?
         }
         Kind::Shape => {
             let shape = model::resolve(&args.subject, args.load)?;
@@ -381,7 +386,9 @@ fn print_report(args: &CheckArgs, ptx: Option<&Path>, report: &Report, denied: b
             for profile in &report.profiles {
                 outln!("{}", text::profile(profile))?;
             }
-            outln!("{}", text::summary(report))?;
+            let only_notes = denied && report.findings.is_empty();
+            let denial = if only_notes { "; --deny lints counts notes as findings" } else { "" };
+            outln!("{}{denial}", text::summary(report))?;
         }
     }
     Ok(())

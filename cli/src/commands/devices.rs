@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use crate::console::{self, outln};
+use crate::console::{self, counted, outln};
 
 /// List the devices of this machine, with their limits
 #[derive(clap::Args, Debug)]
@@ -126,9 +126,11 @@ pub fn execute(args: &DevicesArgs) -> miette::Result<()> {
 fn built_in(target: Target) -> String {
     let (kernels, cubins) = (builtin::kernel_count(target), builtin::cubin_count(target));
     match cubins {
-        0 => format!("{target} ({kernels} kernels)"),
-        cubins if cubins == kernels => format!("{target} ({kernels} kernels, with machine code)"),
-        cubins => format!("{target} ({kernels} kernels, {cubins} with machine code)"),
+        0 => format!("{target} ({})", counted(kernels, "kernel")),
+        cubins if cubins == kernels => {
+            format!("{target} ({}, with machine code)", counted(kernels, "kernel"))
+        }
+        cubins => format!("{target} ({}, {cubins} with machine code)", counted(kernels, "kernel")),
     }
 }
 
@@ -144,8 +146,8 @@ fn cached() -> String {
     match cache.contents() {
         Ok(contents) => {
             format!(
-                "cache of machine code: {folder} ({} kernels, {})",
-                contents.entries,
+                "cache of machine code: {folder} ({}, {})",
+                counted(contents.entries, "kernel"),
                 Bytes(contents.bytes)
             )
         }

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use bespoke::engine::{EngineError, check_prompt};
+use bespoke::engine::check_prompt;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_logits::{Reference, nmse, safetensors};
 use clap::ArgGroup;
 use miette::{IntoDiagnostic, miette};
 
-use crate::advice::engine_error;
+use crate::advice::{context_full, engine_error};
 use crate::console::{counted, note, outln};
 use crate::input::{self, FinalNewline, TokenIds};
 use crate::model::{self, Model};
@@ -35,7 +35,7 @@ pub struct LogitsArgs {
     #[arg(help = model::MODEL)]
     pub model: PathBuf,
     /// The prompt as text, or - for standard input
-    #[arg(long, short)]
+    #[arg(long, short, allow_hyphen_values = true)]
     pub prompt: Option<String>,
     /// A file with the prompt, or - for standard input; a final newline is not part of it
     #[arg(long)]
@@ -85,7 +85,7 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     let needed = (count as u32).max(shape.dimensions.context.min(bespoke::engine::DEFAULT_CONTEXT));
     let context = args.decode.context(&model).unwrap_or(needed);
     if count as u64 > u64::from(context) {
-        return Err(engine_error(EngineError::ContextFull { needed: count as u64, context }));
+        return Err(context_full(count, context, count as u64));
     }
     if let Some(out) = &args.out {
         let inputs = model::files(&args.model, &model.gguf);

@@ -32,9 +32,9 @@ pub struct OptArgs {
     /// What to print
     #[arg(long, value_enum, default_value_t = Emit::Ir)]
     emit: Emit,
-    /// The target of --emit ptx
-    #[arg(long, value_name = "TARGET", default_value_t = Target::Sm90)]
-    target: Target,
+    /// The target of --emit ptx [default: sm_90]
+    #[arg(long, value_name = "TARGET")]
+    target: Option<Target>,
     /// Print the optimisations applied and missed, with the reason, instead of the kernel
     #[arg(long, conflicts_with = "emit")]
     report: bool,
@@ -56,6 +56,9 @@ pub fn execute(args: &OptArgs) -> miette::Result<()> {
     let Some(file) = args.file.as_deref().filter(|_| !args.list_passes) else {
         return pass_names().iter().try_for_each(|name| Ok(outln!("{name}")?));
     };
+    if args.target.is_some() && args.emit != Emit::Ptx {
+        return Err(miette!("--target has no effect without --emit ptx: the IR is the same for all targets"));
+    }
     let text = read(file)?;
     let optimised = bespoke_opt::run(&text, args.passes.as_deref()).map_err(|error| match error {
         OptError::Ir(error) => invalid(file, &error),
@@ -64,7 +67,7 @@ pub fn execute(args: &OptArgs) -> miette::Result<()> {
     let result = match (args.report, args.emit) {
         (true, _) => text::opt_report(&optimised.function.name, &optimised.report),
         (false, Emit::Ir) => optimised.function.to_string(),
-        (false, Emit::Ptx) => optimised.ptx(args.target).into_diagnostic()?,
+        (false, Emit::Ptx) => optimised.ptx(args.target.unwrap_or(Target::Sm90)).into_diagnostic()?,
     };
     Ok(exact(result.trim_end())?)
 }

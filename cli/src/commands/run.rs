@@ -49,7 +49,7 @@ pub struct RunArgs {
     pub model: Option<PathBuf>,
     /// The prompt as text, or - for standard input; the demo model has default prompts. The model gets the prompt as it
     /// is, but for --chat
-    #[arg(long, short)]
+    #[arg(long, short, allow_hyphen_values = true)]
     pub prompt: Option<String>,
     /// A file with the prompt, or - for standard input; a final newline is not part of it
     #[arg(long, short)]
@@ -61,7 +61,7 @@ pub struct RunArgs {
     #[arg(long, conflicts_with = "tokens")]
     pub chat: bool,
     /// Tokens to generate, or -1 for all until the text ends or the context is full [default: 128; with --chat, -1]
-    #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", allow_negative_numbers = true, value_parser = token_limit)]
+    #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", value_parser = token_limit)]
     pub n: Option<u32>,
     /// When the context is full, keep its first N tokens and the newer half of the others, and continue [default: end]
     #[arg(long, value_name = "N")]
@@ -70,10 +70,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub ignore_eos: bool,
     /// End before this text, also if it spans several tokens; it is not printed. May be repeated
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = input::stop_text)]
     pub stop: Vec<String>,
     /// Print the log-probability of each token and of the N most likely ones, one line for each token
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N")]
     pub logprobs: Option<u32>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -244,7 +244,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         Format::Text => Streamed::Ids,
     };
     let mut printer = Printer::new(tokenizer.as_ref(), streamed, !args.stop.is_empty());
-    let bar = DelayedBar::new("prompt");
+    let bar = DelayedBar::new("prompt", prompt.len() as u64);
     let request = Request {
         sampling,
         max_tokens: prompt::max_tokens(args),
@@ -333,7 +333,7 @@ fn generate(
     let streaming = Cell::new(false);
     let update = |position: u32| {
         if let Some(bar) = bar.filter(|_| !streaming.get()) {
-            bar.update(u64::from(position), request.prompt.len() as u64);
+            bar.update(u64::from(position));
         }
         // Within the text, tokens that a shift of the context keeps are decoded: without a bar, but Ctrl-C ends it.
         if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -355,6 +355,7 @@ fn generate(
     Ok(summary)
 }
 
-fn rate(tokens: usize, seconds: f64) -> f64 {
+/// Tokens per second; 0 if no time was measured.
+pub fn rate(tokens: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
 }

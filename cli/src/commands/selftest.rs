@@ -1,7 +1,6 @@
 //! `bespoke selftest`: compares every kernel with a computation in double precision.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use bespoke::device::{Checks, Device, Kind};
 use bespoke::engine::gpu_for;
@@ -16,7 +15,7 @@ use miette::{IntoDiagnostic, miette};
 
 use crate::advice::engine_error;
 use crate::console::{self, outln};
-use crate::model;
+use crate::model::{self, LoadArgs};
 use crate::session::DeviceArgs;
 
 /// Compare every kernel with a computation in double precision, on this machine's device
@@ -107,24 +106,7 @@ fn shapes(args: &SelftestArgs, kind: Kind) -> miette::Result<Vec<ModelShape>> {
     if args.shape.is_empty() {
         return if args.full || kind != Kind::Emulator { builtin() } else { Ok(selftest::replay_shapes()) };
     }
-    let known = builtin()?;
-    args.shape
-        .iter()
-        .map(|name| {
-            if let Some(shape) = known.iter().find(|shape| &shape.name == name) {
-                return Ok(shape.clone());
-            }
-            let path = Path::new(name);
-            if !path.exists() {
-                let names: Vec<&str> = known.iter().map(|shape| shape.name.as_str()).collect();
-                return Err(miette!(
-                    "`{name}` is neither a file nor a built-in shape; the built-in shapes are {}",
-                    names.join(", ")
-                ));
-            }
-            model::open_model(path).map(|model| model.shape)
-        })
-        .collect()
+    args.shape.iter().map(|name| model::resolve(name, LoadArgs::default())).collect()
 }
 
 fn run(device: &dyn Device, args: &SelftestArgs, specs: &[KernelSpec]) -> miette::Result<Report> {

@@ -12,7 +12,7 @@ use bespoke_files::{FileError, OutputFolder};
 use bespoke_kernels::emit::Emission;
 use miette::{IntoDiagnostic, miette};
 
-use crate::console::{note, outln};
+use crate::console::{counted, note, outln};
 use crate::model::{self, LoadArgs};
 use crate::output::{Force, file_error};
 use crate::progress::Progress;
@@ -99,6 +99,7 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
         outln!("{}", args.out.join(file).display())?;
     }
     let bytes: usize = kernels().map(|kernel| kernel.compiled.ptx.len()).sum();
-    note!("{} kernels for {name}, {} of PTX, in {seconds:.2} s", kernels().count(), Bytes(bytes as u64));
+    let count = counted(kernels().count(), "kernel");
+    note!("{count} for {name}, {} of PTX, in {seconds:.2} s", Bytes(bytes as u64));
     Ok(())
 }

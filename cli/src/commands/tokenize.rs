@@ -28,7 +28,7 @@ pub struct TokenizeArgs {
     #[arg(help = model::MODEL)]
     pub model: PathBuf,
     /// The text, or - for standard input
-    #[arg(long, short)]
+    #[arg(long, short, allow_hyphen_values = true)]
     pub prompt: Option<String>,
     /// A file with the text, or - for standard input; the final newline is part of the text
     #[arg(long, short)]

@@ -32,6 +32,9 @@ fn what_is_slow_is_a_note_unless_it_is_denied() {
     );
     let denied = output(1, &[&args[..], &["--deny", "lints"]].concat());
     assert!(denied.starts_with("error[uncoalesced]: "), "{denied}");
+    let summary =
+        "transpose.ptx: no findings and 2 notes in 3 launches; --deny lints counts notes as findings\n";
+    assert!(denied.ends_with(summary), "{denied}");
     let off = output(0, &[&args[..], &["--lints", "off"]].concat());
     assert_eq!(off, "transpose.ptx: no findings in 3 launches\n");
 }

@@ -289,6 +289,13 @@ fn a_launch_that_no_device_takes_says_its_limit() {
 }
 
 #[test]
+fn a_limit_of_no_instructions_is_refused() {
+    let ran = check(&["scale.ptx", "--launches", "scale.toml", "--limit", "0"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("invalid value '0' for '--limit <N>'"), "{}", ran.stderr);
+}
+
+#[test]
 fn notes_cannot_be_denied_and_left_out() {
     let ran = check(&["scale.ptx", "--launches", "scale.toml", "--deny", "lints", "--lints", "off"]);
     assert_eq!(ran.code, Some(2));

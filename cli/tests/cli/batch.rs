@@ -139,11 +139,26 @@ fn a_bad_line_is_named_before_anything_runs() {
         (r#"{"tokens": []}"#, "the prompt is empty: give at least one token"),
         (r#"{"tokens": [512]}"#, "token 512 is not in the vocabulary of 512 tokens"),
         (r#"{"tokens": [1], "top_p": 2}"#, "top-p is 2; 0 to 1 is needed"),
+        (r#"{"messages": []}"#, "`messages` is empty: give at least one message"),
+        (
+            r#"{"messages": [{"role": "user"}]}"#,
+            "`messages[0].content` is neither a text nor a list of parts with a `type`",
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#,
+            "`messages[0].content` has a part of type `image_url`; only `text` is supported",
+        ),
+        (
+            r#"{"messages": [{"role": "bogus", "content": "a"}]}"#,
+            "a message has the unknown role `bogus`; roles are system, developer, user, assistant and tool",
+        ),
+        (r#"{"tokens": [1], "n": 1, "max_tokens": 1}"#, "`n` and `max_tokens` are the same field; give one"),
+        ("the fox", "column 2: this is not JSON: expected a value; a text needs quotes"),
         (r#"{"tokens": [1], "id": "sum"}"#, "the id \"sum\" is that of line 1"),
         (r#"{"tokens": [1], "id": {"number":3}}"#, "the id {\"number\":3} is that of line 4"),
     ] {
         let (folder, input, out) = prompts(&format!("{PROMPTS}{line}\n"));
-        let message_of_all = error(&batch(&input, &out));
+        let message_of_all = error(&[&batch(&input, &out)[..], &["--chat-template", "chatml"]].concat());
         assert!(message_of_all.contains("prompts.jsonl, line 6"), "{message_of_all}");
         assert!(message_of_all.contains(message), "{message_of_all}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is written");
@@ -184,6 +199,66 @@ fn an_interrupted_batch_is_continued() {
             .unwrap()
             .starts_with(&kept[kept.find('{').unwrap()..kept.find('\n').unwrap()])
     );
+}
+
+/// The texts of a message's parts are joined by newlines, as `serve` does it.
+#[test]
+fn parts_of_a_message_are_one_text() {
+    let line = |content: &str| {
+        format!("{{\"messages\": [{{\"role\": \"user\", \"content\": {content}}}], \"n\": 2}}\n")
+    };
+    let parts = line(r#"[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]"#);
+    let (_folder, input, out) = prompts(&(line(r#""a\nb""#) + &parts));
+    let ran = bespoke(&[&batch(&input, &out)[..], &["--chat-template", "chatml"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let answers = answers(&out);
+    for field in ["prompt_tokens", "tokens"] {
+        assert_eq!(answers[0][field], answers[1][field], "{field}");
+    }
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing() {
+    let (folder, input, out) = prompts(PROMPTS);
+    let message = error(&[&batch(&input, &out)[..], &["--kv-memory", "1"]].concat());
+    assert!(message.contains("kv"), "{message}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is written");
+}
+
+#[test]
+fn more_sequences_than_a_step_has_rows_are_refused() {
+    let (_folder, input, out) = prompts(PROMPTS);
+    let ran = bespoke(&[&batch(&input, &out)[..], &["--parallel", "65"]].concat());
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("65 is not in 1..=64"), "{}", ran.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_batch_with_the_same_output_is_refused() {
+    let long = "{\"prompt\": \"The old fox\", \"n\": 200, \"ignore_eos\": true}\n";
+    let (_folder, input, out) = prompts(&long.repeat(50));
+    let partial = format!("{out}.partial");
+    let args = [&batch(&input, &out)[..], &["--parallel", "1"]].concat();
+    let mut first = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // With an answer in it, so that it is locked.
+    while fs::metadata(&partial).map_or(0, |data| data.len()) == 0 {
+        assert_eq!(first.try_wait().unwrap(), None, "the first batch has ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    for more in [&[][..], &["-n", "7"], &["--force"]] {
+        let message = error(&[&args[..], more].concat());
+        assert!(
+            message.contains("another `bespoke batch` is writing ") && message.contains(&partial),
+            "{message}"
+        );
+    }
+    assert_eq!(first.try_wait().unwrap(), None, "the first batch has ended");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // The lock ends with the process.
+    let message = error(&[&args[..], &["-n", "7"]].concat());
+    assert!(message.contains("line 1 is a record of another input, model or options"), "{message}");
 }
 
 /// Lines may have a temperature, so the options that only a draw reads do not need `--temp`.

@@ -158,6 +158,23 @@ fn a_target_may_stand_behind_a_model() {
     );
 }
 
+#[test]
+fn a_missing_ptxas_is_said_once() {
+    let args = ["inspect", &fixture("llama-q8_0.gguf"), "--rows", "1,2,4"];
+    let ran = command(&args).env("BESPOKE_PTXAS", "none").output().unwrap();
+    let log = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(log.matches("no ptxas on PATH or in BESPOKE_PTXAS").count(), 1, "{log}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_ptxas_without_output_is_named() {
+    let args = ["inspect", &fixture("llama-q8_0.gguf"), "choose", "--stage", "stats"];
+    let ran = command(&args).env("BESPOKE_PTXAS", "/bin/true").output().unwrap();
+    let log = String::from_utf8(ran.stderr).unwrap();
+    assert!(ran.status.success() && log.contains(": ptxas (/bin/true) made no machine code: "), "{log}");
+}
+
 /// What a build script wrote: kernels for sm_80 and sm_90, two of them in one module, and one for sm_90 alone.
 fn emitted() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../codegen/tests/stubs/emitted");

@@ -136,6 +136,49 @@ fn a_wrong_command_line_exits_with_2() {
 }
 
 #[test]
+fn an_option_without_an_effect_is_refused() {
+    for (args, message) in [
+        (&["inspect", "demo", "--role", "attention"][..], "--role has no effect without --diff"),
+        (
+            &["inspect", "demo@sm_80", "--target", "sm_90"],
+            "demo@sm_80 is for sm_80, but --target is sm_90: give one target",
+        ),
+        (
+            &["inspect", "--diff", "demo@sm_80", "demo@sm_90", "--target", "sm_90"],
+            "--target sm_90 has no effect: demo@sm_80 and demo@sm_90 both name a target",
+        ),
+        (&["opt", "x.ir", "--target", "sm_80"], "--target has no effect without --emit ptx"),
+        (
+            &["bench", "demo", "-o", "csv", "-b", "2"],
+            "-o csv has only the rows of single sequences: it would not print the results of --batch",
+        ),
+        (
+            &["bench", "demo", "-o", "csv", "--timeline"],
+            "-o csv has only the rows of single sequences: it would not print the results of --timeline",
+        ),
+    ] {
+        let found = error(args);
+        assert!(found.starts_with(&format!("error: {message}")), "{args:?}: {found}");
+    }
+    for (args, message) in [
+        (&["bench", "demo", "--draft-lengths", "3"][..], "--speculate[=<RATES>]"),
+        (&["bench-server", "--seconds", "5", "-r", "2"], "'--seconds <SECONDS>' cannot be used with"),
+    ] {
+        let ran = bespoke(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_selftest_takes_the_demo_model_as_a_shape() {
+    let args = ["selftest", "--device", "emulator", "--filter", "choose_greedy_n32", "--shape"];
+    assert!(output(&[&args[..], &["demo"]].concat()).contains(": 1 kernel, "));
+    let message = error(&[&args[..], &["deno"]].concat());
+    assert!(message.contains("`deno` is neither a file nor a built-in shape\n  help: did you mean demo?"));
+}
+
+#[test]
 fn an_unknown_shape_brings_suggestions() {
     let message = error(&["inspect", "lama-3.1-8b"]);
     assert!(message.contains("`lama-3.1-8b` is neither a file nor a built-in shape"), "{message}");
@@ -388,7 +431,8 @@ fn a_file_that_cannot_be_written_is_known_before_the_work_and_one_that_is_there_
         &["synth"],
     ] {
         let message = error(&[command, &[missing]].concat());
-        assert!(message.starts_with(&format!("error: cannot write {missing}: No such file")), "{message}");
+        let expected = format!("error: cannot write {missing}: the folder /no/such/folder does not exist\n");
+        assert_eq!(message, expected);
         let message = error(&[command, &[&there[..]]].concat());
         assert!(message.starts_with(&format!("error: {there} already exists\n  help: --force")), "{message}");
     }

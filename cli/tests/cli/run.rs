@@ -94,20 +94,20 @@ fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
     let model = fixture("llama-q8_0.gguf");
     let args = ["--device", "emulator", "--ctx", "4", "--tokens", "1,2,3,4,5"];
     // The last token needs no position in the cache.
-    for (command, more, needed) in [("run", ["-n", "5"], 9), ("logits", ["--out", "never-written"], 5)] {
+    for (command, more, help) in [
+        ("run", ["-n", "5"], "use --ctx 9, which holds the prompt and its answer, or shorten the prompt"),
+        ("logits", ["--out", "never-written"], "use --ctx 5, which holds the prompt, or shorten the prompt"),
+    ] {
         let ran = bespoke(&[&[command, &model], &args[..], &more].concat());
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
         let message = format!(
-            "error: the context is full: {needed} positions are needed and the cache holds 4\n  help: use --ctx {needed}"
+            "error: the prompt does not fit the context: it has 5 tokens, and the context 4 positions\n  help: {help}\n"
         );
-        assert!(ran.stderr.starts_with(&message), "{}", ran.stderr);
+        assert_eq!(ran.stderr, message);
     }
     // Without -n there is room for an answer of the default length.
     let message = error(&["run", &model, "--device", "emulator", "-c", "4", "--tokens", "1,2,3,4,5"]);
-    assert!(
-        message.contains("132 positions are needed and the cache holds 4\n  help: use --ctx 132"),
-        "{message}"
-    );
+    assert!(message.contains("help: use --ctx 132, which holds the prompt and its answer"), "{message}");
     for (prompt, message) in [
         ([&model, "--tokens", "1,400"], "error: token 400 is not in the vocabulary of 400 tokens"),
         (["demo", "--prompt", ""], "error: the prompt is empty"),
@@ -115,6 +115,21 @@ fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
         let ran = bespoke(&[&["run", "--device", "emulator"], &prompt[..]].concat());
         assert!(ran.code == Some(1) && ran.stderr.starts_with(message), "{}", ran.stderr);
     }
+}
+
+#[test]
+fn damaged_weights_name_the_file() {
+    let mut bytes = std::fs::read(fixture("llama-f32.gguf")).unwrap();
+    let gguf = bespoke_gguf::Gguf::from_bytes(bytes.clone()).unwrap();
+    let at = gguf.require("output_norm.weight").unwrap().offset as usize + 8;
+    bytes[at..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let (_folder, path, model) = scratch("damaged.gguf");
+    std::fs::write(&path, bytes).unwrap();
+    let expected = format!("error: cannot load {model}\n  because tensor output_norm.weight: element 2 ");
+    let message = error(&["run", &model, "--device", "emulator", "--tokens", "1", "-n", "1"]);
+    assert!(message.starts_with(&expected), "{message}");
+    let ran = bespoke(&["check", &model, "--steps", "1"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains(&expected), "{}", ran.stderr);
 }
 
 #[test]
@@ -261,7 +276,9 @@ fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
         (&["--logit-bias", "5"], "'--logit-bias <BIAS>': expected ID+VALUE, ID-VALUE or TEXT=VALUE"),
         (&["--logit-bias", "5+inf"], "'--logit-bias <BIAS>': expected a finite number or -inf as the value"),
         (&["--logprobs", "-1"], "'--logprobs <N>': -1 is not in 0..=4294967295"),
-        (&["--stop", ""], "a value is required for '--stop <TEXT>'"),
+        (&["--stop", ""], "invalid value '' for '--stop <TEXT>': the text is empty"),
+        (&["-c", "-1"], "invalid value '-1' for '--ctx <N>': -1 is not in 0..=4294967295"),
+        (&["--keep", "-1"], "invalid value '-1' for '--keep <N>': -1 is not in 0..=4294967295"),
         (&["--dry-multiplier", "0.8"], "error: --dry-multiplier: DRY is not supported; --repeat-penalty"),
         (&["--xtc-probability", "0.5"], "XTC is not supported; a higher --temp"),
         (&["--typical", "0.9"], "typical-p is not supported; --top-p and --min-p"),
@@ -279,6 +296,45 @@ fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
         let ran = bespoke(&[&["run", &model, "--tokens", "1", "-n", "1"], options].concat());
         assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(message), "{options:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_text_may_begin_with_a_hyphen() {
+    let args = ["run", "demo", "--device", "emulator", "-n", "1", "--format", "json"];
+    let list = json(&[&args[..], &["-p", "- apples"]].concat());
+    assert_eq!(list["prompt_tokens"], json(&[&args[..], &["--prompt=- apples"]].concat())["prompt_tokens"]);
+    output(&[&args[..], &["-p", "-5 + 17 =", "--stop", "- b", "--logit-bias", "-=1"]].concat());
+    // Only an option that follows directly is no text.
+    for (options, option, next) in [
+        (&["-p", "-n", "3"][..], "--prompt <PROMPT>", "-n"),
+        (&["--prompt", "--temp=0.8"], "--prompt <PROMPT>", "--temp=0.8"),
+        (&["-p", "--max-tokens", "3"], "--prompt <PROMPT>", "--max-tokens"),
+        (&["-p", "Hi", "--stop", "-p"], "--stop <TEXT>", "-p"),
+        (&["-p", "Hi", "--system", "--chat"], "--system <TEXT>", "--chat"),
+        (&["-p", "--"], "--prompt <PROMPT>", "--"),
+    ] {
+        let ran = bespoke(&[&["run", "demo"], options].concat());
+        let start = format!("error: a value is required for '{option}' but none was supplied");
+        assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with(&start), "{options:?}: {}", ran.stderr);
+        let tip = format!("tip: for the text '{next}', write '");
+        assert!(ran.stderr.contains(&tip), "{options:?}: {}", ran.stderr);
+    }
+    let named = json(&[&args[..], &["--prompt=-n"]].concat());
+    assert!(!named["prompt_tokens"].as_array().unwrap().is_empty(), "{named}");
+}
+
+#[test]
+fn a_number_of_drafts_without_an_equals_sign_is_named() {
+    for (args, hint) in [
+        (&["run", "demo", "-p", "Hi", "--speculate", "3"][..], "--speculate 3: write --speculate=3"),
+        (&["run", "--speculate", "3", "-p", "Hi"], "--speculate 3: write --speculate=3"),
+        (&["bench", "demo", "--speculate", "0.5,0.7"], "--speculate 0.5,0.7: write --speculate=0.5,0.7"),
+    ] {
+        let ran = bespoke(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr, format!("error: {hint}, with an equals sign\n"));
     }
 }
 

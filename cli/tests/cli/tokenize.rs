@@ -24,6 +24,17 @@ fn text_becomes_ids_and_pieces() {
 }
 
 #[test]
+fn a_text_may_begin_with_a_hyphen() {
+    assert_eq!(
+        output(&["tokenize", "demo", "-p", "- apples"]),
+        output(&["tokenize", "demo", "--prompt=- apples"])
+    );
+    let ran = bespoke(&["tokenize", "demo", "-p", "--no-bos"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("a value is required for '--prompt <PROMPT>'"), "{}", ran.stderr);
+}
+
+#[test]
 fn ids_become_text_again() {
     let text = "Once upon a time, 17 + 25 = 42.\n";
     let found = run_json(&["tokenize", "demo", "-p", text, "--no-bos", "--format", "json"]);

@@ -147,8 +147,8 @@ pub enum EngineError {
     NonFinite(#[from] NonFiniteLogits),
     /// The KV cache would have fewer positions than one sequence may have.
     #[error(
-        "{} for the KV cache are {pages} pages of 64 positions, and one sequence of {context} positions needs \
-         {needed}: give at least {}, or choose a smaller context",
+        "{} for the KV cache hold {pages} of the {needed} pages that one sequence of {context} positions needs: give at least {}, \
+         or choose a smaller context",
         Bytes(*bytes),
         Bytes(page * u64::from(*needed))
     )]

@@ -148,7 +148,10 @@ fn measurements(measurements: &[Measurement]) -> Table {
             parameters(m.parameters),
             format!("{} ({}, {})", m.device, m.target, m.mode),
             format!("tg{}{depth}{}", m.tokens, cache(m)),
-            format!("{:.2} ± {:.2}", m.tokens_per_second, m.standard_deviation),
+            match m.repetitions.len() {
+                1 => format!("{:.2}", m.tokens_per_second),
+                _ => format!("{:.2} ± {:.2}", m.tokens_per_second, m.standard_deviation),
+            },
             format!("{:.1}", m.bytes_per_token as f64 / 1e6),
             gigabytes(m.bytes_per_second),
             m.ceiling_bytes_per_second.map_or(UNKNOWN.to_owned(), gigabytes),

@@ -91,8 +91,19 @@ impl Tools {
 
     /// Assembles the text of a module with the kernel `name`.
     fn assemble_text(&self, name: &str, ptx: &str, target: Target) -> Option<Assembled> {
-        let assembled = self.ptxas.as_ref()?.cubin(name, ptx, target);
-        assembled.inspect_err(|error| tracing::warn!("{name}: {error}")).ok()
+        let ptxas = self.ptxas.as_ref()?;
+        let assembled = ptxas.cubin(name, ptx, target);
+        assembled
+            .inspect_err(|error| match error {
+                // The program may have ended without its output, for example because it is no ptxas.
+                PtxasError::Io { path, source } if path != ptxas.path() => tracing::warn!(
+                    "{name}: ptxas ({}) made no machine code: {}: {source}",
+                    ptxas.path().display(),
+                    path.display()
+                ),
+                error => tracing::warn!("{name}: {error}"),
+            })
+            .ok()
     }
 
     /// Disassembly for [`Listing::of_sass`], if both tools are found.

@@ -76,6 +76,7 @@ impl Report {
 
     /// Origin of the kernels: `N kernels, M of them built in`.
     pub fn origin(&self) -> String {
-        format!("{} kernels, {} of them built in", self.kernels, self.built_in)
+        let plural = if self.kernels == 1 { "" } else { "s" };
+        format!("{} kernel{plural}, {} of them built in", self.kernels, self.built_in)
     }
 }

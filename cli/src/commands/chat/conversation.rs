@@ -14,6 +14,7 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use super::ChatArgs;
 use super::command::{Command, help};
 use crate::chat_template::ChatFormat;
+use crate::commands::run::rate;
 use crate::console::{TextStream, counted, exact, note, out};
 use crate::decoder::Decoder;
 use crate::input;
@@ -177,13 +178,13 @@ impl<'a> Conversation<'a> {
     /// Generates and prints an answer to the messages.
     fn generate(&mut self) -> miette::Result<Summary> {
         let prompt = self.fitting_prompt()?;
-        let bar = DelayedBar::new("prompt");
+        let bar = DelayedBar::new("prompt", prompt.len() as u64);
         interrupt::defer_first();
         // Within the answer, tokens that a shift of the context keeps are decoded.
         let streaming = Cell::new(false);
         let update = |position: u32| {
             if !streaming.get() {
-                bar.update(u64::from(position), prompt.len() as u64);
+                bar.update(u64::from(position));
             }
             if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
@@ -254,19 +255,20 @@ impl<'a> Conversation<'a> {
             ),
         ];
         if let Some(last) = &self.stats.last {
-            let rate =
-                |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
-            let new = last.prompt - last.reused as usize;
+            let speed = |tokens: usize, seconds: f64| match rate(tokens, seconds) {
+                0.0 => String::new(),
+                rate => format!("; {rate:.2} tokens/s"),
+            };
             lines.push(format!(
-                "prompt     {}, {} of them from the cache; {:.2} tokens/s",
+                "prompt     {}, {} of them from the cache{}",
                 counted(last.prompt, "token"),
                 last.reused,
-                rate(new, last.prompt_seconds)
+                speed(last.prompt - last.reused as usize, last.prompt_seconds)
             ));
             lines.push(format!(
-                "answer     {}; {:.2} tokens/s",
+                "answer     {}{}",
                 counted(last.generated, "token"),
-                rate(last.generated.saturating_sub(1), last.decode_seconds)
+                speed(last.generated.saturating_sub(1), last.decode_seconds)
             ));
             let (tokens, seconds) = self.stats.generated;
             lines.push(format!(

@@ -16,6 +16,12 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
     if args.rows.len() > 1 {
         return Err(miette!("--diff compares steps of one number of rows, as with --rows 8"));
     }
+    if let Some(target) = args.target
+        && with_target(a)?.1.is_some()
+        && with_target(b)?.1.is_some()
+    {
+        return Err(miette!("--target {target} has no effect: {a} and {b} both name a target"));
+    }
     let stage = args.stage.map(|stage| match (stage, code(stage)) {
         (Stage::Stats, _) => Ok(None),
         (_, Some(code)) => Ok(Some(code)),
@@ -65,7 +71,7 @@ fn side(
         if code == Some(Code::Ir) {
             return Err(miette!("{name}: a folder has PTX but no IR; compare with --stage ptx or sass"));
         }
-        return Side::of_folder(folder, target, tools, sass).into_diagnostic();
+        return Side::of_folder(folder, target.or(args.target), tools, sass).into_diagnostic();
     }
     let target = target.or(args.target).unwrap_or(TARGET);
     let plan = plan_of(args, name, (target, context), &args.rules.read()?)?;

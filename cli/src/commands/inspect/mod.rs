@@ -146,8 +146,19 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     if let Some([a, b]) = args.diff.as_deref() {
         return diff::execute(args, a, b);
     }
+    // clap does not refuse this itself, because a model is given instead of --diff.
+    if args.role.is_some() {
+        return Err(miette!(
+            help = "`bespoke inspect MODEL KERNEL` shows one kernel",
+            "--role has no effect without --diff"
+        ));
+    }
     // clap requires a model unless --diff is given.
-    let (model, target) = with_target(args.model.as_deref().unwrap_or_default())?;
+    let subject = args.model.as_deref().unwrap_or_default();
+    let (model, target) = with_target(subject)?;
+    if let (Some(named), Some(target)) = (target, args.target.filter(|&given| Some(given) != target)) {
+        return Err(miette!("{subject} is for {named}, but --target is {target}: give one target"));
+    }
     if is_folder(model) {
         return folder::execute(args, Path::new(model), target);
     }
@@ -184,7 +195,7 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
             Ok(())
         }
         Stage::Stats => {
-            let stats = stats(&plan, &chosen)?;
+            let stats = stats(&plan, &chosen, &assembler()?)?;
             match (json, kernel) {
                 (true, _) => return console::json(&stats),
                 (false, Some(_)) => stats.iter().try_for_each(|stats| out!("{}", text::kernel(stats)))?,
@@ -260,6 +271,7 @@ fn compare_rows(args: &InspectArgs, model: &str, target: Target, tuning: &Tuning
         ));
     }
     let base = plan_of(args, model, (target, None), tuning)?;
+    let tools = assembler()?;
     let mut steps: Vec<(Plan, Vec<Stats>)> = Vec::new();
     for &rows in &args.rows {
         let params = step_of(args, Some(rows), &base.params)?;
@@ -267,7 +279,7 @@ fn compare_rows(args: &InspectArgs, model: &str, target: Target, tuning: &Tuning
             continue;
         }
         let plan = Plan::tuned(&base.shape, base.gpu, params, tuning).into_diagnostic()?;
-        let stats = stats(&plan, &plan.kernels.iter().collect::<Vec<_>>())?;
+        let stats = stats(&plan, &plan.kernels.iter().collect::<Vec<_>>(), &tools)?;
         steps.push((plan, stats));
     }
     match args.format {
@@ -335,12 +347,17 @@ fn sass_tools() -> miette::Result<Tools> {
     Ok(tools)
 }
 
-/// Compiles the kernels, and assembles them if there is a ptxas.
-fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<Stats>> {
+/// The assembler for statistics. Logs if there is none.
+fn assembler() -> miette::Result<Tools> {
     let tools = Tools { ptxas: Ptxas::find().into_diagnostic()?, nvdisasm: None };
     if tools.ptxas.is_none() {
         tracing::info!("no ptxas on PATH or in BESPOKE_PTXAS: registers and spills are not shown");
     }
+    Ok(tools)
+}
+
+/// Compiles the kernels, and assembles them if `tools` has a ptxas.
+fn stats(plan: &Plan, kernels: &[&PlanKernel], tools: &Tools) -> miette::Result<Vec<Stats>> {
     let specs: Vec<KernelSpec> = kernels.iter().map(|kernel| kernel.spec.clone()).collect();
     let emitted = emit::compile(&specs, plan.target()).into_diagnostic()?;
     let usage = |kernel| tools.assemble(kernel).map(|assembled| assembled.usage);

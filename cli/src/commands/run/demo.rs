@@ -22,7 +22,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
         return Err(miette!("--logprobs needs --prompt or --tokens"));
     }
     let tokenizer = model.tokenizer().into_diagnostic()?;
-    let context = model.shape.dimensions.context;
+    let context = args.decode.context(model).unwrap_or(model.shape.dimensions.context);
     let sampling = args.sampling.params(Some(&tokenizer))?;
     let speculation = args.speculation.speculation();
     let mut draft = args.speculation.load_draft(model, &args.decode, context, 1)?;

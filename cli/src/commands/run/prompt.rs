@@ -7,8 +7,9 @@ use bespoke_chat::Message;
 use miette::{IntoDiagnostic, miette};
 
 use super::{RunArgs, UNLIMITED};
-use crate::advice::engine_error;
+use crate::advice::{context_full, engine_error};
 use crate::chat_template::ChatFormat;
+use crate::console::counted;
 use crate::model::Model;
 
 /// Tokens to generate without `--n`.
@@ -54,12 +55,14 @@ pub fn context(prompt: &[u32], args: &RunArgs, model: &Model) -> miette::Result<
         if prompt.len() as u64 > max {
             return Err(miette!(
                 help = format!(
-                    "shorten the prompt, or use --ctx {needed}: text gets worse beyond these positions"
+                    "shorten the prompt, or use --ctx {needed}: text gets worse beyond {max} positions"
                 ),
-                "{needed} positions are needed; the cache holds {context}, and the model was trained for {max}"
+                "the prompt does not fit the context: it has {}, the context {}, and the model was trained for {max}",
+                counted(prompt.len(), "token"),
+                counted(context as usize, "position")
             ));
         }
-        return Err(engine_error(EngineError::ContextFull { needed, context }));
+        return Err(context_full(prompt.len(), context, needed));
     }
     match args.keep.filter(|&keep| keep >= context) {
         Some(keep) => Err(engine_error(EngineError::KeepTooLarge { keep, context })),

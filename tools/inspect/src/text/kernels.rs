@@ -49,10 +49,11 @@ pub fn kernels(plan: &Plan, stats: &[Stats]) -> String {
     let (kind, rows) = (plan.params.kind, plan.params.rows);
     let per = per(kind, rows);
     let step = if per == "token" { String::new() } else { format!(", a {}", step(kind, rows)) };
+    let plural = if plan.params.context == 1 { "" } else { "s" };
     let launched: u64 = stats.iter().map(|kernel| kernel.launches as u64 * kernel.bytes).sum();
     format!(
-        "{}\n\n{} for {}{step}: {} kernels, {} launches a {per}; {} moved a {per} with {} positions in the cache, of which {} \
-         are weights, keys and values\n",
+        "{}\n\n{} for {}{step}: {} kernels, {} launches a {per}; {} moved a {per} with {} position{plural} in the cache, of which \
+         {} are weights, keys and values\n",
         table.trim_fmt(),
         plan.shape.name,
         plan.target(),
