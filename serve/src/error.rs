@@ -3,9 +3,8 @@
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
-
 use bespoke_chat::MessageError;
+use serde_json::{Value, json};
 
 /// Header by which OpenAI's clients are told not to repeat a request, whatever its status.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");

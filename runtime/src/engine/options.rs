@@ -28,11 +28,12 @@ pub struct EngineOptions {
     pub tuning: Tuning,
     /// Path of the model's file, for messages.
     pub path: PathBuf,
-    /// Number of slots: sequences that run at the same time; 0 counts as 1. More than one are for [`Slots`].
+    /// Number of slots: sequences that run at the same time; 0 counts as 1. More than one are for
+    /// [`Slots`](super::Slots).
     pub parallel: u32,
     /// Whether prompts are processed in prefill steps, whose kernels are loaded when they are first needed; the default.
     /// Logits have other bits than without. A model that has no prefill steps is decoded without them, with a warning.
-    /// [`Engine::step`] processes one token in any case.
+    /// [`Engine::step`](super::Engine::step) processes one token in any case.
     pub prefill: bool,
     /// Largest number of drafted tokens of a sequence in a step; 0, the default, for an engine without verify steps.
     pub drafts: u32,
@@ -44,8 +45,8 @@ pub struct EngineOptions {
     pub kv_share: u32,
     /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,
-    /// Operands of the products of [`Slots`]' decode, verify and first-token steps; the steps of one row of [`Engine`]
-    /// itself always multiply integers.
+    /// Operands of the products of the decode, verify and first-token steps of [`Slots`](super::Slots); the steps of one row of
+    /// [`Engine`](super::Engine) itself always multiply integers.
     pub arithmetic: Arithmetic,
     /// Time after which a step that is not complete counts as hung. The default is [`STEP_LIMIT`].
     pub step_limit: Option<Duration>,

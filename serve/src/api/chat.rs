@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{Request, State};
 use bespoke::tokenizer::Tokenizer;
-use bespoke_chat::{Message, Value as TemplateValue};
+use bespoke_chat::{Message, Value as TemplateValue, check_roles, checked_messages};
 use serde_json::{Value, json};
 
 use super::choices::{Form, Parsed, Reason, respond};
@@ -20,7 +20,6 @@ use crate::calls::{CallForm, CallParser, Piece, Types};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::random;
-use bespoke_chat::{check_roles, checked_messages};
 
 /// Variables that only the server gives to a template.
 const GIVEN: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];

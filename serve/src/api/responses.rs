@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{Request, State};
 use bespoke::tokenizer::Tokenizer;
-use bespoke_chat::Message;
+use bespoke_chat::{Message, checked_message};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,7 +19,6 @@ use crate::app::{App, Ready, seconds};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use bespoke_chat::checked_message;
 
 /// What the server tells a client about its request.
 struct Facts {
