@@ -5,6 +5,7 @@ use super::gpu::Gpu;
 use super::token_time::{penalty_against_held, time, usual_warps, waits_decide};
 use super::tuning::Rule;
 use crate::kernels::gemv::{FEW, GemvShape, Output, TokenSchedule};
+use crate::kernels::launching::CopyEngine;
 
 /// Largest number of inputs of one or two tokens that each CTA quantises itself. With more, a launch that quantises them once costs less.
 /// Measured on an H100: the down projections of Llama-3.1-8B and Qwen2.5-7B with 4 tokens (57,344 and 75,776 inputs) take 4 to 8 µs less
@@ -185,7 +186,9 @@ fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: Inputs) -> Vec<u32> 
         None => {
             let own = (!usual.contains(&own)).then_some(own);
             let is_wide = shape.segments.iter().any(|segment| segment.ty.has_wide_integers());
-            let has_registers = shape.has_halves() || !is_wide;
+            // On sm_80, ptxas spills with 96 registers in integer products of 16 tokens.
+            let fits = shape.tokens <= MORE_WARPS_TOKENS || shape.schedule.copy == CopyEngine::Bulk;
+            let has_registers = shape.has_halves() || !is_wide && fits;
             let more: &[u32] = match shape.tokens {
                 _ if inputs == Inputs::Held || shape.output == Output::Argmax => &[],
                 ..=MORE_WARPS_TOKENS if shape.cols < MORE_WARPS_COLUMNS => &[],
