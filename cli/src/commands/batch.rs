@@ -164,7 +164,10 @@ impl Input<'_> {
         fixed.sampling.seed = args.sampling.seed.unwrap_or(0);
         let (kv, ctx, arithmetic) =
             (args.decode.kv, args.decode.ctx.unwrap_or(0), args.arithmetic.arithmetic);
-        let setting = format!("{:?} {kv} {ctx} {arithmetic} {fixed:?}", self.model.shape);
+        let mut setting = format!("{:?} {kv} {ctx} {arithmetic} {fixed:?}", self.model.shape);
+        for rule in args.decode.rules.read()?.rules_of_bits() {
+            setting += &format!(" {rule:?}");
+        }
         let mut format = None;
         let mut jobs: Vec<Job> = Vec::new();
         // Numbers of lines by the JSON text of their ids.

@@ -179,7 +179,10 @@ fn an_interrupted_batch_is_continued() {
     // Two answers, and a part of the third.
     let end = kept.match_indices('\n').nth(1).unwrap().0;
     fs::write(&partial, &kept[..end + 60]).unwrap();
-    for option in [["-n", "7"], ["--arithmetic", "f16"], ["--kv", "q8_0"]] {
+    // A rule that changes the bits of attention.
+    let rules = format!("{out}.toml");
+    fs::write(&rules, "version = 1\n[[rule]]\nrole = \"attention\"\nmin_pages = 1\n").unwrap();
+    for option in [["-n", "7"], ["--arithmetic", "f16"], ["--kv", "q8_0"], ["--tune", &rules]] {
         let other = error(&[&batch(&input, &out)[..], &option].concat());
         let message = "line 1 is a record of another input, model or options";
         assert!(other.contains(message), "{option:?}: {other}");

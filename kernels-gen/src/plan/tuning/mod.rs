@@ -129,6 +129,11 @@ impl Tuning {
         Ok(tuning)
     }
 
+    /// The rules that may change the bits of logits: those of attention's splits.
+    pub fn rules_of_bits(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| rule.splits.is_some() || rule.min_pages.is_some())
+    }
+
     /// Checks the rules against the limits of every model and target.
     pub(super) fn check_rules(&self) -> Result<(), TuningError> {
         self.rules.iter().try_for_each(Rule::check)
