@@ -87,7 +87,7 @@ fn left(state: &ProgressState, out: &mut dyn Write) {
     }
 }
 
-/// Writes the items per second, once there are some.
+/// Writes the number of items per second; nothing before the first item.
 fn rate(state: &ProgressState, out: &mut dyn Write) {
     if state.pos() > 0 {
         // As in `left`.

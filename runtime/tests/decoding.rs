@@ -47,6 +47,17 @@ fn generate(engine: &mut Engine, n: u32) -> Vec<u32> {
     engine.generate(n).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
+/// A step of the emulator is complete when it is enqueued: another one would only delay the token.
+#[test]
+fn the_emulator_runs_no_step_ahead_of_a_token() {
+    let mut engine = engine(false);
+    engine.start(&[5, 17, 300]).unwrap();
+    for position in 3..6 {
+        assert_eq!(engine.generate(9).unwrap().take(1).count(), 1);
+        assert_eq!(engine.position(), position);
+    }
+}
+
 /// Decodes `n` tokens by single steps, waiting for each step.
 fn stepped(engine: &mut Engine, prompt: &[u32], n: u32) -> Vec<u32> {
     engine.start(prompt).unwrap();

@@ -68,10 +68,10 @@ fn several_sequences_have_the_tokens_of_one_alone() {
     assert_eq!(found, expected);
 }
 
-/// Without prefill steps the pool of pages is sized by the largest decode step.
+/// An engine that wants no prefill steps does not plan one for the size of its pool.
 #[test]
-fn an_engine_without_prefill_steps_has_a_pool() {
+fn prefill_steps_that_nobody_wants_are_not_planned() {
     let options = EngineOptions { parallel: 2, prefill: false, ..EngineOptions::default() };
-    let engine = load(&fixture("llama-q8_0"), options).unwrap();
+    let engine = load(&of_different_widths(), options).unwrap();
     assert_eq!(engine.plan().params.pages, 4);
 }

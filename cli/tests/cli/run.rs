@@ -305,7 +305,7 @@ fn a_text_may_begin_with_a_hyphen() {
     let list = json(&[&args[..], &["-p", "- apples"]].concat());
     assert_eq!(list["prompt_tokens"], json(&[&args[..], &["--prompt=- apples"]].concat())["prompt_tokens"]);
     output(&[&args[..], &["-p", "-5 + 17 =", "--stop", "- b", "--logit-bias", "-=1"]].concat());
-    // Only an option that follows directly is no text.
+    // An option right after `-p` is not taken as its text.
     for (options, option, next) in [
         (&["-p", "-n", "3"][..], "--prompt <PROMPT>", "-n"),
         (&["--prompt", "--temp=0.8"], "--prompt <PROMPT>", "--temp=0.8"),

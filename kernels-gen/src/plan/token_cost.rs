@@ -26,8 +26,8 @@ const HELD_OF_FEW: u32 = 3 << 10;
 
 /// Another number of consumer warps to try; each has two stages of the ring. Steps of 8 tokens at a depth of
 /// 128 on an H200, 14 warps against 8 or 12: Llama-3.1-8B 5.6% faster (f16 4%), Qwen2.5-7B 2.4% (2.9%), Qwen3-4B 1% (1%), but
-/// Llama-3.2-1B, whose tiles have eight units, 3% slower. Steps of 4 tokens in f16: 2, 4.3, 0.5 and −1.3%. With 16 tokens the model
-/// would choose slices of 256 columns, with which the 8B is 9% slower; in the LM head slices of 512, 1 to 2% slower.
+/// Llama-3.2-1B, whose tiles have eight units, 3% slower. Steps of 4 tokens in f16: 2, 4.3, 0.5 and −1.3%. With 16 tokens the estimates,
+/// before held sums, chose slices of 256 columns, with which the 8B is 9% slower; in the LM head slices of 512, 1 to 2% slower.
 const MORE_WARPS: u32 = 14;
 
 /// A further number to try where [`MORE_WARPS`] are, and with 9 to 16 tokens in groups of one warp, if sums are held. Steps of 8 tokens of
@@ -37,6 +37,9 @@ const HELD_WARPS: u32 = 16;
 
 /// Largest number of tokens for which [`MORE_WARPS`] are tried.
 const MORE_WARPS_TOKENS: u32 = 8;
+
+/// Minimum number of columns from which [`is_faster_by_held_warps`].
+const HELD_WARPS_COLUMNS: u32 = 1024;
 
 /// Minimum number of columns of a product for which [`MORE_WARPS`] are tried: nine units.
 const MORE_WARPS_COLUMNS: u32 = 9 * 256;
@@ -89,9 +92,9 @@ pub(super) fn estimate(gpu: &Gpu, shape: &GemvShape) -> u64 {
 }
 
 /// Largest number of tiles of a CTA; of gate and up, that of each.
-fn tiles(shape: &GemvShape) -> u32 {
+pub(super) fn tiles(shape: &GemvShape) -> u32 {
     let segments = if matches!(shape.output, Output::Glu(_)) { 2 } else { 1 };
-    (shape.most_tiles() / segments).max(1)
+    shape.most_tiles().div_ceil(segments).max(1)
 }
 
 /// How a division's CTAs get their inputs.
@@ -202,11 +205,8 @@ fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: Inputs) -> Vec<u32> 
     }
 }
 
-/// Minimum number of columns of a product that is faster with [`HELD_WARPS`] than its estimate.
-const HELD_WARPS_COLUMNS: u32 = 1024;
-
-/// Whether a product is faster with [`HELD_WARPS`] than its estimate, by a fourteenth: the down projection and attention's output, with 9 to 16
-/// tokens. Steps of 16 tokens on an H200, integers and f16, with 16 warps in down against what the estimates alone choose: Qwen2.5-1.5B
+/// Whether the estimated time of a product with [`HELD_WARPS`] is a fourteenth too long: of the down projection and attention's output,
+/// with 9 to 16 tokens. Steps of 16 tokens on an H200, integers and f16, with 16 warps in down against what the estimates alone choose: Qwen2.5-1.5B
 /// 5.3 and 1.5% faster, Llama-3.2-3B 3.5 and 0.3%, Qwen3-4B 2.6 and 0.7%, Qwen3-0.6B 2 and 2.7%, Llama-3.2-1B 1.5 and 4.3%; in
 /// attention's output 3B 2.5 and 0.3%, 1B −0.1 and 1.7%, 0.6B 0 and 2.3%, and of SmolLM2-135M, with 576 columns, 1.3 and 0.6% slower.
 /// In QKV 2.1% faster to 1.9% slower, in gate and up 0.4% faster to 0.9% slower.
@@ -279,6 +279,7 @@ mod tests {
     use crate::plan::{LaunchRole, Plan, PlanParams, Rule, cost};
     use crate::shape::builtin;
     use crate::spec::KernelSpec;
+    use crate::weights::WeightType;
 
     /// The products of the built-in shapes with one token.
     fn products(target: Target) -> Vec<GemvShape> {
@@ -319,6 +320,27 @@ mod tests {
         let TokenSchedule { tiles, slice, holds, .. } = divided.schedule.several;
         assert_eq!((divided.schedule.warps, divided.schedule.stages, tiles, slice), (16, 32, 7, 1024));
         assert!(holds);
+    }
+
+    /// With 16 tokens, 16 groups of one warp in the down projections of Q4_K, on Hopper; slices of one unit, whose sums a warp adds
+    /// to totals, nowhere in gate and up.
+    #[test]
+    fn products_of_16_tokens_hold_their_sums() {
+        for target in [Target::Sm80, Target::Sm90] {
+            let [gate_and_up, down] = [(2 * 9728, 2560), (2560, 9728)].map(|(rows, cols)| {
+                let is_it = |product: &GemvShape| product.rows() == rows && product.cols == cols;
+                let mut product = products(target).into_iter().find(is_it).expect("Qwen3-4B");
+                // Down is of Q6_K in the first layer.
+                product.segments.iter_mut().for_each(|segment| segment.ty = WeightType::Q4_K);
+                match divided(target, &product, 16) {
+                    KernelSpec::Gemv(divided) => divided.schedule,
+                    _ => panic!("a product"),
+                }
+            });
+            assert!(gate_and_up.several.holds && down.several.holds, "{target}");
+            let is_hopper = target == Target::Sm90;
+            assert_eq!([down.warps, down.groups] == [16, 16], is_hopper, "{target}: {down:?}");
+        }
     }
 
     #[test]

@@ -116,7 +116,7 @@ pub(super) fn waits_decide(tokens: u32) -> bool {
 /// Penalty of a slice against held sums, for each eight tokens: for its barriers and the additions between them, or for totals that a
 /// warp adds to itself. Fitted to the choices that were faster. Without barriers and additions (results are wrong) gate and up of
 /// Llama-3.1-8B with 8 tokens, two slices, take 1 µs less on an H200, down, four slices, 0.7 to 2.8 µs: 300 to 1,400 cycles a slice, of
-/// which [`Constants::slice`] has 600. With 16 tokens of f16 held sums are 4% of a step faster than two slices in gate and up of the 8B, and
+/// which [`Constants::slice`] has 600. With 16 tokens of f16 held sums are 4% of a step faster than four slices in gate and up of the 8B, and
 /// with integers 15% faster than ten slices of one unit in those of Qwen3-4B.
 const SLICE_OF_EIGHT: u64 = 1600;
 

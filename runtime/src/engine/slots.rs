@@ -261,10 +261,6 @@ impl Steps for Slots<'_> {
         self.engine.busy(waited, steps)
     }
 
-    fn is_synchronous(&self) -> bool {
-        self.engine.device.is_synchronous()
-    }
-
     fn reset(&mut self) -> Result<(), EngineError> {
         let engine = &mut *self.engine;
         self.last = None;

@@ -36,7 +36,7 @@ impl<S: Steps> Scheduler<'_, S> {
         };
         let lockstep = |sequence: &Sequence<'_>| sequence.logprobs.is_some() || waits(sequence);
         let running = || self.running.iter().map(|id| &self.sequences[id]);
-        if self.steps.is_synchronous() || running().any(lockstep) {
+        if running().any(lockstep) {
             1
         } else if self.waiting.is_empty() && running().all(|sequence| sequence.speculator.is_none()) {
             MAX_STEPS_AHEAD as usize

@@ -176,11 +176,6 @@ pub trait Steps {
     /// If a kernel faulted, or the device counts as hung: `waited` is longer than so many steps may take.
     fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError>;
 
-    /// Whether a step is complete when the call that enqueues it returns.
-    fn is_synchronous(&self) -> bool {
-        false
-    }
-
     /// Makes the engine usable after an error: waits for enqueued steps, clears what a failed step leaves behind, and
     /// zeroes the page pool.
     ///
@@ -234,9 +229,6 @@ impl<S: Steps> Steps for &mut S {
     }
     fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError> {
         (**self).busy(waited, steps)
-    }
-    fn is_synchronous(&self) -> bool {
-        (**self).is_synchronous()
     }
     fn reset(&mut self) -> Result<(), EngineError> {
         (**self).reset()

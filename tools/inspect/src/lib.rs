@@ -95,7 +95,7 @@ impl Tools {
         let assembled = ptxas.cubin(name, ptx, target);
         assembled
             .inspect_err(|error| match error {
-                // The program may have ended without its output, for example because it is no ptxas.
+                // A program that is not ptxas may succeed without writing machine code.
                 PtxasError::Io { path, source } if path != ptxas.path() => tracing::warn!(
                     "{name}: ptxas ({}) made no machine code: {}: {source}",
                     ptxas.path().display(),
