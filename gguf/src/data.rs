@@ -54,10 +54,14 @@ impl<'a> TensorData<'a> {
     /// # Panics
     /// If the range ends past the end of the data.
     pub fn read<'b>(&'b self, range: Range<u64>, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], Error> {
+        assert!(
+            range.start <= range.end && range.end <= self.bytes(),
+            "{range:?} is no range of {} bytes",
+            self.bytes()
+        );
         match &self.0 {
             Storage::Memory(bytes) => Ok(&bytes[range.start as usize..range.end as usize]),
-            Storage::File { file, offset, bytes } => {
-                assert!(range.end <= *bytes, "a range of the data");
+            Storage::File { file, offset, .. } => {
                 buffer.resize((range.end - range.start) as usize, 0);
                 file.read_exact_at(offset + range.start, buffer)
                     .map_err(|source| Error::Io { path: file.path().into(), source })?;

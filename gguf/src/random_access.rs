@@ -17,13 +17,22 @@ pub struct RandomAccessFile {
 
 impl RandomAccessFile {
     /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is a folder, a pipe or a device.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
+        // Before it is opened: opening a pipe waits for a writer.
+        let metadata = std::fs::metadata(path)?;
         if metadata.is_dir() {
             return Err(ErrorKind::IsADirectory.into());
         }
-        Ok(Self { file, path: path.into(), len: metadata.len() })
+        if !metadata.is_file() {
+            let message = "it is a pipe or a device, and parts of a model are read in any order: write it to a file first";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self { file, path: path.into(), len })
     }
 
     /// Length in bytes when the file was opened.

@@ -191,6 +191,19 @@ fn missing_files_and_folders_are_errors() {
     assert_eq!(message, "cannot read no/such/model.gguf: No such file or directory (os error 2)");
     let message = Gguf::open(env!("CARGO_MANIFEST_DIR")).err().expect("a folder").to_string();
     assert!(message.ends_with("is a directory"), "{message}");
+    #[cfg(unix)]
+    {
+        // Nothing writes to this pipe, so opening it would wait for ever.
+        let pipe = std::env::temp_dir().join(format!("bespoke-gguf-pipe-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let opened = pipe.clone();
+        std::thread::spawn(move || sender.send(Gguf::open(opened).err().expect("a pipe").to_string()));
+        let message = receiver.recv_timeout(std::time::Duration::from_secs(20));
+        std::fs::remove_file(&pipe).unwrap();
+        let message = message.expect("it does not wait");
+        assert!(message.contains("it is a pipe or a device"), "{message}");
+    }
 }
 
 /// Opens a file of `bytes` and, if it is accepted, reads all metadata and data.
