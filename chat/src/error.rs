@@ -31,7 +31,7 @@ pub enum TemplateError {
         message: String,
     },
     /// Rendering took too many steps, or made too much text.
-    #[error("chat template, line {line}: stopped, because it takes too many steps or writes too much text")]
+    #[error("chat template, line {line}: stopped at the limit of steps or of text; use another template")]
     OutOfFuel {
         /// Line that was executed.
         line: usize,

@@ -111,7 +111,7 @@ impl Message {
         // A later entry replaces the value of an earlier one, and keeps its place.
         let first = [(Value::from("thinking"), reasoning.clone())];
         let last = [(Value::from("reasoning_content"), reasoning)];
-        first.into_iter().chain(pairs(&self.0)).chain(last).collect::<indexed::Pairs>().into_value()
+        Value::from_pairs(first.into_iter().chain(pairs(&self.0)).chain(last))
     }
 }
 
@@ -123,34 +123,7 @@ fn pairs(mapping: &Value) -> impl Iterator<Item = (Value, Value)> + '_ {
 
 /// A mapping with another value of a key, in the same place.
 fn replaced(mapping: &Value, key: &str, value: Value) -> Value {
-    pairs(mapping).chain([(Value::from(key), value)]).collect::<indexed::Pairs>().into_value()
-}
-
-/// Insertion-ordered pairs whose keys are unique.
-mod indexed {
-    use minijinja::Value;
-
-    #[derive(Default)]
-    pub struct Pairs(Vec<(Value, Value)>);
-
-    impl FromIterator<(Value, Value)> for Pairs {
-        fn from_iter<I: IntoIterator<Item = (Value, Value)>>(pairs: I) -> Pairs {
-            let mut found = Pairs::default();
-            for (key, value) in pairs {
-                match found.0.iter_mut().find(|(other, _)| *other == key) {
-                    Some(pair) => pair.1 = value,
-                    None => found.0.push((key, value)),
-                }
-            }
-            found
-        }
-    }
-
-    impl Pairs {
-        pub fn into_value(self) -> Value {
-            Value::from_pairs(self.0)
-        }
-    }
+    Value::from_pairs(pairs(mapping).chain([(Value::from(key), value)]))
 }
 
 impl<'de> Deserialize<'de> for Message {

@@ -47,7 +47,10 @@ fn plus(state: &State<'_, '_>, left: &Value, right: &Value) -> Result<Value, Err
     if is_list(left) && is_list(right) {
         return Ok(left.try_iter()?.chain(right.try_iter()?).collect());
     }
-    if let (Ok(a), Ok(b)) = (i128::try_from(left.clone()), i128::try_from(right.clone()))
+    // `i128::try_from` also takes floats without a fraction, but `1.0 + 2` is 3.0.
+    if !is_float(left)
+        && !is_float(right)
+        && let (Ok(a), Ok(b)) = (i128::try_from(left.clone()), i128::try_from(right.clone()))
         && let Some(sum) = a.checked_add(b)
     {
         return Ok(Value::from(sum));
@@ -59,6 +62,10 @@ fn plus(state: &State<'_, '_>, left: &Value, right: &Value) -> Result<Value, Err
             format!("tried to use + operator on unsupported types {} and {}", left.kind(), right.kind()),
         )),
     }
+}
+
+fn is_float(value: &Value) -> bool {
+    value.is_number() && !value.is_integer()
 }
 
 /// The text of a value, escaped for HTML and marked as safe.
@@ -87,6 +94,7 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
 }
 
+/// Whether a value can be called: a function, a macro or a `joiner`. Only these are of the kind `Plain` in templates.
 fn is_callable(value: &Value) -> bool {
     value.kind() == ValueKind::Plain
 }

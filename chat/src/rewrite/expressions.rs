@@ -72,7 +72,7 @@ pub fn with_filters(tag: &str, name: &str, marks_text: bool) -> String {
     let inner = inner.strip_suffix(['-', '+']).unwrap_or(inner);
     let from = 2 + usize::from(inner[2..].starts_with(['-', '+']));
     let mut all = tokens(inner, from).peekable();
-    // What the tag's name is followed by is not an operand.
+    // The tag's name is no operand.
     if !name.is_empty() {
         all.next();
     }
