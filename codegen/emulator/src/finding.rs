@@ -60,6 +60,7 @@ pub enum FindingKind {
 
 /// Position in the kernel's source, from `.loc` directives.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SourceLine {
     /// Path in the `.file` directive.
     pub file: String,
