@@ -76,8 +76,8 @@ fn queue(c: &mut Criterion) {
     group.throughput(Throughput::Elements(TOKENS.into()));
     group.bench_function("take tokens", |b| {
         b.iter(|| {
-            let mut steps = Instant(DecodeCursor { prompt: 1, ..DecodeCursor::default() });
-            Tokens::new(&mut steps, TOKENS).map(Result::unwrap).map(u64::from).sum::<u64>()
+            let steps = Instant(DecodeCursor { prompt: 1, ..DecodeCursor::default() });
+            Tokens::new(steps, TOKENS).map(Result::unwrap).map(u64::from).sum::<u64>()
         });
     });
     group.finish();

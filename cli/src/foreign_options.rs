@@ -250,11 +250,8 @@ fn hint_in(command: &str, argument: &str) -> Option<String> {
         ("quantize", mix) if mix.parse::<Mix>().is_ok() => {
             return Some(format!("the type is an option: --type {mix}"));
         }
-        ("run" | "tokenize", text) if !text.starts_with('-') && !is_model(text) => {
+        ("run" | "tokenize" | "logits", text) if !text.starts_with('-') && !is_model(text) => {
             "the prompt is an option: -p TEXT, or -f FILE"
-        }
-        ("logits", text) if !text.starts_with('-') && !is_model(text) => {
-            "the prompt is an option: -p TEXT, or --file FILE (-f is --force)"
         }
         _ => return None,
     };

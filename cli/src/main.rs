@@ -249,6 +249,8 @@ fn init_output(cli: &Cli) -> miette::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
 
     #[test]
@@ -277,5 +279,26 @@ mod tests {
                 "{name}: {examples}"
             );
         }
+    }
+
+    /// A short option should mean the same everywhere. `bench` has those of llama-bench, and `bench-server` and `tune` follow it.
+    #[test]
+    fn short_options_have_few_meanings() {
+        let command = Cli::command();
+        let mut meanings: BTreeMap<char, BTreeSet<String>> = BTreeMap::new();
+        let of_commands = command.get_subcommands().flat_map(clap::Command::get_arguments);
+        for option in of_commands.filter(|option| option.get_short().is_some()) {
+            let long = option.get_long().unwrap_or("none").to_owned();
+            meanings.entry(option.get_short().unwrap_or_default()).or_default().insert(long);
+        }
+        let several = meanings.into_iter().filter(|(_, longs)| longs.len() > 1);
+        let list: String = several.map(|(short, longs)| format!("-{short}: {longs:?}\n")).collect();
+        expect_test::expect![[r#"
+            -c: {"clients", "ctx"}
+            -n: {"n", "none"}
+            -o: {"out", "output"}
+            -r: {"repetitions", "requests", "rows"}
+        "#]]
+        .assert_eq(&list);
     }
 }

@@ -10,7 +10,7 @@ use miette::miette;
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Force {
     /// Replace an existing file or folder
-    #[arg(long, short)]
+    #[arg(long)]
     pub force: bool,
 }
 

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bespoke::device::{self, Checks, Kind, Opened, Selector};
-use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
+use bespoke::engine::{Engine, EngineError, EngineOptions};
 use bespoke::speculation::{DraftCounts, Source, SourceCounts, Speculation};
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::gemv::Arithmetic;
@@ -67,6 +67,11 @@ impl DeviceArgs {
     pub fn start_opening(self) -> OpeningDevice {
         let thread = thread::Builder::new().name("device".to_owned()).spawn(move || self.open_timed()).ok();
         OpeningDevice { args: self, thread }
+    }
+
+    /// Defers opening the device for decoding until the caller needs it.
+    pub fn open_when_needed(self) -> OpeningDevice {
+        OpeningDevice { args: self, thread: None }
     }
 
     /// Opens the device for decoding, and measures how long it takes.
@@ -154,35 +159,53 @@ impl DecodeArgs {
             given => given,
         }
     }
+
+    /// Options of an engine that decodes one sequence of `model` greedily, with `context` positions in the KV cache.
+    pub fn options(&self, model: &Model, context: u32) -> miette::Result<EngineOptions> {
+        Ok(EngineOptions {
+            context: Some(context),
+            kv: self.kv,
+            eager: self.eager,
+            no_jit: self.no_jit,
+            multiprocessors: self.rules.multiprocessors,
+            tuning: self.rules.read()?,
+            path: model.path.clone(),
+            ..EngineOptions::default()
+        })
+    }
 }
 
-/// Opens the device and loads the model for greedy decoding, as [`load_sampling`] does for sampling.
+/// Opens the device and loads the model for greedy decoding of one sequence, token by token.
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
-    load_sampling(model, args, context, SamplingParams::default(), &Sizes::default())
+    let options = EngineOptions { prefill: false, ..args.options(model, context)? };
+    load_on(args.device.open_when_needed(), model, args, &options)
 }
 
-/// Sizes of the engine that a command needs.
-#[derive(Clone, Debug, Default)]
-pub struct Sizes {
-    /// Number of sequences that run at the same time; 0 counts as 1.
-    pub parallel: u32,
-    /// Bytes of the KV cache, if given.
-    pub kv_memory: Option<u64>,
-    /// Whether prompts are processed in steps of many rows.
-    pub prefill: bool,
-    /// Largest number of drafted tokens of a sequence in a step; 0 for none.
-    pub drafts: u32,
-    /// Part of the free memory that the KV cache takes at most, as [`EngineOptions::kv_share`].
-    pub kv_share: u32,
-    /// Operands of matrix products in steps of several sequences.
-    pub arithmetic: Arithmetic,
+/// Arguments of the commands that decode several sequences at the same time.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct SlotsArgs {
+    /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every sequence that runs
+    /// at the same time, or as much as is free]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    kv_memory: Option<u64>,
+    /// Operands of matrix products.
+    #[command(flatten)]
+    pub arithmetic: ArithmeticArgs,
+}
+
+impl SlotsArgs {
+    /// The options of an engine for `parallel` sequences.
+    pub fn options(self, parallel: u32, options: EngineOptions) -> EngineOptions {
+        let SlotsArgs { kv_memory, arithmetic: ArithmeticArgs { arithmetic } } = self;
+        EngineOptions { parallel, kv_memory, arithmetic, ..options }
+    }
 }
 
 /// Operands of matrix products.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct ArithmeticArgs {
     /// Arithmetic of matrix multiplications in decode steps of several sequences: integers (activations are quantised to 14 or 16
-    /// bits, sums are exact); or f16, mostly faster from 16 sequences on [default: integers]
+    /// bits, sums are exact); or f16, faster from 8 sequences on [default: integers]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     pub arithmetic: Arithmetic,
 }
@@ -217,15 +240,17 @@ impl SpeculationArgs {
         Speculation { most, always: self.draft_always, lookup: self.speculate.is_some() }
     }
 
-    /// Loads the draft model, if there is one.
-    pub fn load_draft(
+    /// Loads the model onto a device, and before it the draft model, if there is one.
+    pub fn load(
         &self,
+        device: OpeningDevice,
         model: &Model,
         args: &DecodeArgs,
-        context: u32,
-        parallel: u32,
-    ) -> miette::Result<Option<Engine>> {
-        self.draft.as_ref().map(|path| load_draft(path, model, args, context, parallel)).transpose()
+        options: EngineOptions,
+    ) -> miette::Result<Engines> {
+        let draft = self.draft.as_ref().map(|path| load_draft(path, model, args, &options)).transpose()?;
+        let options = EngineOptions { drafts: self.speculation().most, ..options };
+        Ok(Engines { engine: load_on(device, model, args, &options)?, draft })
     }
 
     /// What the summary of a command says; nothing without speculation.
@@ -243,13 +268,20 @@ impl SpeculationArgs {
     }
 }
 
-/// Opens and loads a draft model for `parallel` sequences of `model`, before `model` is loaded.
+/// A model's engine, and that of its draft model.
+pub struct Engines {
+    /// The model.
+    pub engine: Engine,
+    /// The draft model, if there is one.
+    pub draft: Option<Engine>,
+}
+
+/// Opens and loads a draft model for `model`, which is loaded with `options` afterwards.
 pub fn load_draft(
     path: &Path,
     model: &Model,
     args: &DecodeArgs,
-    context: u32,
-    parallel: u32,
+    options: &EngineOptions,
 ) -> miette::Result<Engine> {
     let draft = model::open_model_with(path, args.load)?;
     let sizes = (draft.shape.dimensions.vocab, model.shape.dimensions.vocab);
@@ -262,72 +294,40 @@ pub fn load_draft(
         miette!(help = help, "{} cannot draft for {}: {error}", path.display(), model.path.display())
     })?;
     tracing::info!("draft model: {}", path.display());
-    let context = context.min(draft.shape.dimensions.context);
-    // A second row catches up with a token; the context's pages leave room for those of the model.
-    let sizes = Sizes { parallel, prefill: true, drafts: 1, kv_share: DRAFT_SHARE, ..Sizes::default() };
-    load_sampling(&draft, args, context, SamplingParams::default(), &sizes)
+    let most = draft.shape.dimensions.context;
+    let context = options.context.map_or(most, |context| context.min(most));
+    let options = EngineOptions {
+        parallel: options.parallel,
+        // Verify steps of two rows, for a sequence whose draft model is one token behind.
+        drafts: 1,
+        // The context's pages leave room for those of the model.
+        kv_share: DRAFT_SHARE,
+        ..args.options(&draft, context)?
+    };
+    load_on(args.device.open_when_needed(), &draft, args, &options)
         .wrap_err_with(|| format!("the draft model {}", path.display()))
 }
 
-impl Sizes {
-    /// One sequence, whose prompt is processed in steps of many rows.
-    pub fn prompt() -> Sizes {
-        Sizes { prefill: true, ..Sizes::default() }
-    }
-}
-
-/// Opens the device and loads the model, as [`load_on`] does.
-pub fn load_sampling(
-    model: &Model,
-    args: &DecodeArgs,
-    context: u32,
-    sampling: SamplingParams,
-    sizes: &Sizes,
-) -> miette::Result<Engine> {
-    let device = OpeningDevice { args: args.device, thread: None };
-    load_on(device, model, args, context, sampling, sizes)
-}
-
-/// Loads the model onto a device, with a progress bar; logs the device. `context` is the number of positions in the KV
-/// cache.
+/// Loads the model onto a device, with a progress bar; logs the device.
 pub fn load_on(
     device: OpeningDevice,
     model: &Model,
     args: &DecodeArgs,
-    context: u32,
-    sampling: SamplingParams,
-    sizes: &Sizes,
+    options: &EngineOptions,
 ) -> miette::Result<Engine> {
     let start = Instant::now();
-    let tuning = args.rules.read()?;
     let (opened, opening) = device.finish()?;
     tracing::info!("device: {}: {}", opened.device.info().name, opened.reason);
-    let options = EngineOptions {
-        context: Some(context),
-        kv: args.kv,
-        eager: args.eager,
-        no_jit: args.no_jit,
-        multiprocessors: args.rules.multiprocessors,
-        tuning,
-        path: model.path.clone(),
-        sampling,
-        parallel: sizes.parallel,
-        prefill: sizes.prefill,
-        kv_memory: sizes.kv_memory,
-        kv_share: sizes.kv_share,
-        drafts: sizes.drafts,
-        arithmetic: sizes.arithmetic,
-        step_limit: None,
-    };
     // Kernels may have to be generated and assembled before the weights are loaded.
     let (kernels, bar) = (Progress::spinner("kernels"), Progress::bytes("loading", 0));
-    let engine = Engine::load(opened.device, &model.gguf, &model.shape, &options, &|done, total| {
+    let engine = Engine::load(opened.device, &model.gguf, &model.shape, options, &|done, total| {
         kernels.finish();
         bar.update(done, total)
     });
     kernels.finish();
     bar.finish();
     let engine = engine.map_err(|error| load_error(error, model))?;
+    let context = engine.plan().params.context;
     if context > model.shape.dimensions.context {
         tracing::warn!(
             "the context has {context} positions; the model was trained for {}, and its output degrades beyond that",

@@ -140,9 +140,6 @@ impl Config {
                 return Err(document.fault(key, fault));
             }
         }
-        if !self.is("phi3") && document.f64("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
-            return Err(document.fault("partial_rotary_factor", "only 1 is supported"));
-        }
         if self.architecture.windows == Windows::Unsupported {
             if self.is("olmo2") && document.get("sliding_window").is_some() {
                 return Err(document.fault("sliding_window", "sliding windows are not supported here"));

@@ -68,10 +68,8 @@ impl Rope {
             Some(local) => local.f64("rope_theta")?,
             None => document.f64("rope_local_base_freq")?,
         };
-        let share = match parameters.f64("partial_rotary_factor")? {
-            Some(share) => share,
-            None => document.f64("partial_rotary_factor")?.unwrap_or(1.0),
-        };
+        let nested: Vec<&Document<'_>> = [local.as_ref(), all.as_ref()].into_iter().flatten().collect();
+        let share = rotated_share(config, &parameters, &nested)?;
         let mut rope = Self {
             dims: (f64::from(config.head_dim) * share) as u32,
             base,
@@ -219,6 +217,30 @@ impl Rope {
         }
         Ok(())
     }
+}
+
+/// Share of a head's elements that are rotated. Only phi3 may have another than 1: the pairs of llama's heads are reordered as a
+/// whole, and other architectures were not tried. `others` are further places where a folder may have the key.
+fn rotated_share(
+    config: &Config,
+    parameters: &Document<'_>,
+    others: &[&Document<'_>],
+) -> Result<f64, HfError> {
+    const KEY: &str = "partial_rotary_factor";
+    let document = config.document();
+    let mut found = None;
+    for &place in [parameters, &document].iter().chain(others) {
+        let Some(share) = place.f64(KEY)? else { continue };
+        if config.architecture.name != "phi3" && share != 1.0 {
+            return Err(place.fault(KEY, "only 1 is supported"));
+        }
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(place.fault(KEY, "must be above 0 and at most 1"));
+        }
+        // The innermost place counts.
+        found.get_or_insert(share);
+    }
+    Ok(found.unwrap_or(1.0))
 }
 
 /// Context length of the training before it was extended.

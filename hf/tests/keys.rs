@@ -124,6 +124,25 @@ fn keys_become_metadata() {
     }
 }
 
+/// Every id in `eos_token_id` ends a generation, however many there are, in `generation_config.json` and in `config.json`.
+#[test]
+fn end_tokens_of_the_folder_end_a_generation() {
+    let ids = json!({"eos_token_id": [3, 7, 11, 7, 12]});
+    for name in ["generation_config.json", "config.json"] {
+        let folder = copy("qwen3");
+        fs::remove_file(folder.path().join("generation_config.json")).unwrap();
+        match name {
+            "config.json" => edit(folder.path(), &ids),
+            _ => fs::write(folder.path().join(name), ids.to_string()).unwrap(),
+        }
+        let model = bespoke_hf::open(folder.path()).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&model).unwrap();
+        for id in [3, 7, 11, 12] {
+            assert!(tokenizer.end_tokens().contains(&id), "{name}, {id}: {:?}", tokenizer.end_tokens());
+        }
+    }
+}
+
 /// Classes whose tensors have the names of another class: the architecture, and whether GGUF has the rows of Q in the
 /// order of the folder.
 #[test]

@@ -105,6 +105,24 @@ fn configurations() {
             "config.json: sliding_window: sliding windows are not supported here",
         ),
         (
+            config("qwen3", "partial_rotary_factor", json!(0.5)),
+            "config.json: partial_rotary_factor: only 1 is supported",
+        ),
+        (
+            config("qwen3", "rope_parameters", json!({"rope_type": "default", "partial_rotary_factor": 0.5})),
+            "config.json: rope_parameters.partial_rotary_factor: only 1 is supported",
+        ),
+        (
+            config("gemma3", "rope_parameters", json!({"sliding_attention": {"partial_rotary_factor": 0.5}})),
+            "config.json: rope_parameters.sliding_attention.partial_rotary_factor: only 1 is supported",
+        ),
+        (
+            json_refusal("phi3", "config.json", |config| {
+                config["rope_parameters"]["partial_rotary_factor"] = json!(1e9);
+            }),
+            "config.json: rope_parameters.partial_rotary_factor: must be above 0 and at most 1",
+        ),
+        (
             config("qwen3", "rope_parameters", json!({"rope_type": "dynamic", "factor": 2.0})),
             "config.json: rope_parameters.rope_type: dynamic is not supported for Qwen3ForCausalLM: default, linear, \
              llama3 and yarn are",

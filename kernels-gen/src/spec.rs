@@ -276,8 +276,15 @@ impl KernelSpec {
             KernelSpec::Gemv(s) => {
                 let outputs = if s.output == Output::Residual { 2 } else { 1 };
                 let norm = if s.normed() && !s.is_prepared() { f32s(s.cols) } else { 0 };
-                let inputs = s.prepare().map_or(f32s(s.tokens * s.cols), |prepare| prepare.bytes());
-                s.file_bytes() + norm + inputs + outputs * f32s(s.tokens * s.outputs())
+                let inputs = match s.prepare() {
+                    Some(prepare) => prepare.bytes(),
+                    None if s.received => s.input_layout().bytes().into(),
+                    None => f32s(s.tokens * s.cols),
+                };
+                let outputs = if s.stores_outputs() { outputs * f32s(s.tokens * s.outputs()) } else { 0 };
+                let next_norm = if s.next_is_normed() { f32s(s.outputs()) } else { 0 };
+                let next = next_norm + s.next.map_or(0, |next| next.bytes());
+                s.file_bytes() + norm + inputs + outputs + next
             }
             KernelSpec::Prepare(s) => {
                 let norm = if s.normed { f32s(s.cols) } else { 0 };
@@ -395,23 +402,30 @@ fn convert_name(s: &ConvertShape) -> String {
 
 /// Part of a GEMV's name for the tokens and their schedule; empty for one token.
 fn several_name(s: &GemvShape) -> String {
-    if s.tokens == 1 && !s.has_halves() {
+    if s.tokens == 1 && !s.is_f16() {
         return String::new();
     }
     if s.is_few() {
         return format!("_n{}", s.tokens);
     }
-    let halves = if s.has_halves() { "_half" } else { "" };
+    let halves = if s.is_f16() { "_half" } else { "" };
     let several = &s.schedule.several;
     let slices =
         if several.prepared { format!("_c{}_b{}", several.slice, several.buffers) } else { String::new() };
     let held = if several.holds { "_h" } else { "" };
+    let received = if s.received { "_r" } else { "" };
+    let factors = if s.stores_factors { "_f" } else { "" };
+    let next = s.next.map_or(String::new(), |next| {
+        let norm = if next.normed { "n" } else { "" };
+        format!("_next{norm}{}_{}", block_name(&next.layout), forms_name(next.layout.forms))
+    });
     let warpgroups = if s.has_warpgroups() {
         format!("_g{}x{}", several.warpgroups, several.blocks)
     } else {
         String::new()
     };
-    format!("{halves}_n{}{slices}{held}_p{}_t{}{warpgroups}", s.tokens, several.parts, several.tiles)
+    let (parts, tiles) = (several.parts, several.tiles);
+    format!("{halves}{received}{factors}{next}_n{}{slices}{held}_p{parts}_t{tiles}{warpgroups}", s.tokens)
 }
 
 /// Name of a preparation: inputs, tokens, and the forms in which products need the inputs.

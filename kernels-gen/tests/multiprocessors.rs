@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::AttentionShape;
-use bespoke_kernels::kernels::gemv::GemvShape;
+use bespoke_kernels::kernels::gemv::{Arithmetic, GemvShape};
 use bespoke_kernels::plan::{Gpu, Launch, LaunchRole, Plan, PlanError, PlanParams, Sampling};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
@@ -74,6 +74,19 @@ fn every_launch_is_one_wave() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// With so few multiprocessors, the CTAs of attention that run at once are fewer than a row has.
+#[test]
+fn steps_of_several_rows_have_plans_for_one_multiprocessor() {
+    for shape in shapes() {
+        for arithmetic in Arithmetic::ALL {
+            let params = PlanParams::single(512).with_arithmetic(arithmetic).with_slots(8, 64).decode(8);
+            let plan = Plan::new(&shape, Gpu::typical(Target::Sm90).with_multiprocessors(1), params)
+                .expect("a plan");
+            plan.check().unwrap_or_else(|error| panic!("{}: {error}", shape.name));
         }
     }
 }

@@ -92,6 +92,20 @@ fn a_view_past_its_buffer_is_found() {
     assert!(plan.check().unwrap_err().contains("ends past the end"));
 }
 
+/// A launch that writes the next product's inputs must not write where it reads its own.
+#[test]
+fn overlapping_arguments_of_a_launch_are_found() {
+    let params = PlanParams::single(256).with_arithmetic(Arithmetic::F16).with_slots(8, 32).decode(8);
+    let mut plan = Plan::new(&shape("llama-3.2-1b"), Target::Sm90, params).unwrap();
+    plan.check().unwrap();
+    let launch =
+        plan.launches.iter_mut().find(|it| it.args.iter().any(|arg| arg.param == "next_inputs")).unwrap();
+    let x = launch.args.iter().find(|arg| arg.param == "x").unwrap().buffer;
+    launch.args.iter_mut().find(|arg| arg.param == "next_inputs").unwrap().buffer = x;
+    let error = plan.check().unwrap_err();
+    assert!(error.contains("next_inputs overlaps x in prepared"), "{error}");
+}
+
 #[test]
 fn json_round_trips() {
     let plan = plan("qwen2.5-7b");
@@ -176,6 +190,11 @@ fn unsupported_shapes_and_parameters_are_errors() {
             "sampling from 524289 tokens is not supported; at most 524288 are",
         ),
         (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0; 1 to 65536 are supported"),
+        (refused(|s| s.layers.truncate(3), single()), "3 layers are described, 16 expected"),
+        (
+            refused(|s| s.layers[1].attention.rope = Some(1), single()),
+            "layers have 2 tables of RoPE's frequencies, and 1 are described; at most 2 are supported",
+        ),
     ] {
         assert_eq!(error, expected);
     }
@@ -388,7 +407,7 @@ fn splits_of_all_kv_heads_fill_a_gpu_but_a_head_has_at_most_32() {
 
 #[test]
 fn inputs_of_two_and_four_rows_are_prepared_where_that_was_faster() {
-    // Of QKV, attention's output, gate and up, and down of the first layer: whether a launch prepares the inputs.
+    // Of QKV, attention's output, gate and up, and down of the first layer: whether an earlier launch prepares the inputs.
     let prepared = |name: &str, arithmetic: Arithmetic, rows: u32| {
         let params = PlanParams::single(128).decode(rows).with_arithmetic(arithmetic);
         let plan = Plan::new(&shape(name), Target::Sm90, params).unwrap();
@@ -401,17 +420,44 @@ fn inputs_of_two_and_four_rows_are_prepared_where_that_was_faster() {
         ("llama-3.1-8b", integers, 2, [false; 4]),
         ("llama-3.1-8b", f16, 2, [true; 4]),
         ("qwen2.5-7b", f16, 2, [true; 4]),
-        // Columns: 2,560, 4,096, 2,560 and 9,728.
-        ("qwen3-4b", f16, 2, [false, true, false, true]),
+        // Columns: 2,560, 4,096, 2,560 and 9,728. Those of gate and up come from attention's output projection.
+        ("qwen3-4b", f16, 2, [false, true, true, true]),
         ("llama-3.1-8b", integers, 4, [true; 4]),
         ("qwen3-0.6b", integers, 4, [true; 4]),
         ("qwen3-0.6b", f16, 4, [true; 4]),
         // Columns: 576, 576, 576 and 1,536.
         ("smollm2-135m", integers, 4, [false, false, false, true]),
-        ("smollm2-135m", f16, 4, [false, false, false, true]),
+        ("smollm2-135m", f16, 4, [false, false, true, true]),
     ] {
         assert_eq!(prepared(name, arithmetic, rows), expected, "{name}, {arithmetic:?}, {rows} rows");
     }
+}
+
+#[test]
+fn products_of_f16_write_the_inputs_of_the_next_one() {
+    use LaunchRole::{AttnOutput, AttnQkv, FfnDown, FfnGateUp, Prepare};
+    // The roles of a layer's launches but attention, and whether each product is received.
+    let layer = |name: &str, rows: u32, index: u32| {
+        let params = PlanParams::single(128).decode(rows).with_arithmetic(Arithmetic::F16);
+        let plan = Plan::new(&shape(name), Target::Sm90, params).unwrap();
+        plan.check().unwrap();
+        let launches = plan.launches.iter().filter(|launch| launch.label.layer == Some(index));
+        let launches = launches.filter(|launch| launch.label.role != LaunchRole::Attention);
+        let of = |launch: &Launch| (launch.label.role, product(&plan, launch).is_some_and(|it| it.received));
+        launches.map(of).collect::<Vec<_>>()
+    };
+    let all = [(AttnQkv, true), (AttnOutput, false), (FfnGateUp, true), (FfnDown, true)];
+    for rows in [2, 8, 40, 64] {
+        assert_eq!(layer("llama-3.1-8b", rows, 1), all, "{rows} rows");
+        assert_eq!(
+            layer("llama-3.1-8b", rows, 0)[1],
+            (AttnQkv, false),
+            "{rows} rows: the first layer's are prepared"
+        );
+    }
+    // Attention does not prepare its output: a CTA has three heads of 64.
+    let [qkv, output, gate_up, down] = all;
+    assert_eq!(layer("smollm2-135m", 64, 1), [qkv, (Prepare, false), output, gate_up, down]);
 }
 
 #[test]

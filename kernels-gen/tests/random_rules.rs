@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
+use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::{LaunchRole, Plan, PlanParams, Rule, Sampling, Tuning};
 use bespoke_kernels::shape::{ModelShape, builtin};
@@ -66,15 +67,30 @@ impl Random {
 
     /// Sets a knob that only products of several rows have, mostly to a possible value.
     fn set_of_rows(&mut self, rule: &mut Rule) {
-        match self.next() % 6 {
+        match self.next() % 7 {
             0 => rule.slice = Some(self.one_of(&[128, 256, 512, 768, 1024, 1 << 20])),
             1 => rule.buffers = self.number(6),
             2 => rule.parts = Some(self.one_of(&[1, 2, 3, 4, 8])),
             3 => rule.tiles = self.number(24),
-            4 => rule.warpgroups = Some(self.one_of(&[0, 2, 2, 1])),
+            4 => rule.warpgroups = Some(self.one_of(&[0, 2, 3, 1])),
+            5 => rule.holds = Some(self.one_of(&[0, 1])),
             _ => rule.blocks = Some(self.one_of(&[1, 2])),
         }
     }
+}
+
+/// A CTA of several rows has two producer warps: 31 consumer warps would be 1,056 threads.
+#[test]
+fn warps_that_load_count_among_the_threads_of_a_cta() {
+    let shape = builtin().iter().find_map(|file| file.shapes().unwrap().into_iter().next()).unwrap();
+    let rule = Rule { rows: Some(8), warps: Some(31), ..Rule::empty(LaunchRole::FfnDown) };
+    let params = PlanParams::single(1024).with_slots(8, 128).decode(8);
+    let tuning = Tuning { rules: vec![rule], ..Tuning::default() };
+    let error = Plan::tuned(&shape, Target::Sm90, params, &tuning).unwrap_err().to_string();
+    assert!(
+        error.ends_with("warps = 31: a CTA has at most 32 warps, of which 2 load: at most 30"),
+        "{error}"
+    );
 }
 
 /// Builds a plan for each random rule, and compiles every kernel that a rule changed.
@@ -93,8 +109,12 @@ fn any_rule_gives_kernels_or_an_error_that_names_a_knob() {
             shape.dimensions.layers = 1;
             let sampling = random.one_of(&[Sampling::Greedy, Sampling::Sampled]);
             let rows = random.one_of(&[1, 1, 2, 4, 8, 16, 32, 64]);
-            let params =
-                || PlanParams::single(1024).with_slots(rows, rows * 128).decode(rows).with_sampling(sampling);
+            // Steps of one row multiply integers.
+            let arithmetic = if rows > 1 { random.one_of(&Arithmetic::ALL) } else { Arithmetic::Integers };
+            let params = || {
+                let params = PlanParams::single(1024).with_arithmetic(arithmetic).with_sampling(sampling);
+                params.with_slots(rows, rows * 128).decode(rows)
+            };
             let rule = random.rule(rows);
             let tuning = Tuning { rules: vec![rule.clone()], ..Tuning::default() };
             let what = format!("{} on {target}\n{}", shape.name, tuning.to_toml(""));

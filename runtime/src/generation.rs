@@ -146,6 +146,8 @@ pub struct Summary {
     pub drafts: SourceCounts,
     /// Number of times that the context was full and older tokens were dropped ([`Request::keep`]).
     pub shifts: u32,
+    /// Tokens of the prompt and the answer, less those that were dropped when the context was full.
+    pub context_used: u32,
     /// Time from the start to the first token.
     pub prompt_time: Duration,
     /// Time from the first token to the end.

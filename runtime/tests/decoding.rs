@@ -142,10 +142,9 @@ impl StepQueue for Slow {
 
 #[test]
 fn reading_a_token_does_not_allocate() {
-    let mut steps =
-        Slow { cursor: DecodeCursor { prompt: 3, ..DecodeCursor::default() }, polls: Cell::new(0) };
+    let steps = Slow { cursor: DecodeCursor { prompt: 3, ..DecodeCursor::default() }, polls: Cell::new(0) };
     let before = ALLOCATIONS.get();
-    let count = Tokens::new(&mut steps, 500).map(Result::unwrap).filter(|&token| token == 7).count();
+    let count = Tokens::new(steps, 500).map(Result::unwrap).filter(|&token| token == 7).count();
     let allocated = ALLOCATIONS.get() - before;
     assert_eq!((count, allocated), (500, 0));
     drop(std::hint::black_box(Box::new(0)));

@@ -34,7 +34,7 @@ pub struct App {
     ready: OnceLock<Ready>,
 }
 
-/// What is there once the model is loaded.
+/// The loaded model, its limits and the queue. Until they are there, requests get 503.
 pub struct Ready {
     pub model: Model,
     pub limits: Limits,

@@ -194,8 +194,24 @@ impl<R, S: Service<R>> Service<R> for RecordCall<S> {
     }
 }
 
+/// Counts a connection while it exists, also if a handler panics.
+struct Counted(Arc<App>);
+
+impl Counted {
+    fn new(app: &Arc<App>) -> Counted {
+        app.metrics.connections.inc();
+        Counted(Arc::clone(app))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.metrics.connections.dec();
+    }
+}
+
 async fn serve_one(stream: Box<dyn Connection>, app: Arc<App>, router: Router) {
-    app.metrics.connections.inc();
+    let _counted = Counted::new(&app);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIME));
     let begun_request = Arc::new(AtomicBool::new(false));
@@ -229,7 +245,6 @@ async fn serve_one(stream: Box<dyn Connection>, app: Arc<App>, router: Router) {
     if let Err(error) = served {
         tracing::debug!("a connection ended: {error}");
     }
-    app.metrics.connections.dec();
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ fn a_full_queue_refuses_and_recovers() {
     assert_eq!(refused.json()["error"]["type"], "rate_limit_error");
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(server.metric("bespoke_refused_total"), 1.0);
-    // Two choices need two places.
+    // A client that leaves gives its place back.
     drop(second);
     server.pace.open();
     assert_eq!(text(&first.rest().events()).len(), text_of(253).len());

@@ -106,20 +106,28 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
         (
             "gemv of 16 tokens, f16",
             small(
-                |spec| matches!(spec, KernelSpec::Gemv(s) if s.has_halves() && s.tokens == 16 && s.cols == 3584),
+                |spec| matches!(spec, KernelSpec::Gemv(s) if s.is_f16() && s.tokens == 16 && s.cols == 3584),
             ),
         ),
         (
             "gemv by warpgroups, f16",
-            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.has_halves() && s.tokens == 40)),
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.is_f16() && s.tokens == 40)),
         ),
         (
             "gemv by warpgroups, three with two types of f16",
-            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.has_halves() && s.tokens == 50)),
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.is_f16() && s.tokens == 50)),
         ),
         (
             "gemv by warpgroups, clusters",
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.cluster() > 1 && s.cols == 1792)),
+        ),
+        (
+            "gemv of 8 tokens, f16, inputs of the next norm",
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 8 && s.next_is_normed())),
+        ),
+        (
+            "gemv by warpgroups, clusters, inputs of the next norm",
+            small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.tokens == 60 && s.next_is_normed())),
         ),
         (
             "prepare, f16 with mins",
@@ -304,36 +312,36 @@ fn some_mutants_of_kernels_are_found() {
 fn mutants_of_kernels_are_found() {
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
-        compare lt as le                        62        35         10     17        0
-        drop a barrier                          49        49          0      0        0
-        drop a copy                             46        45          1      0        0
-        drop a fence                            32        20          0     12        0
-        drop a store                            65        41         24      0        0
+        compare lt as le                        66        38         11     17        0
+        drop a barrier                          52        52          0      0        0
+        drop a copy                             50        49          1      0        0
+        drop a fence                            36        22          0     14        0
+        drop a store                            69        43         26      0        0
         drop a warp barrier                      4         4          0      0        0
-        drop a wgmma commit                     18         4          2     12        0
-        drop a wgmma fence                      18         0         17      1        0
-        drop an atomic operation                 3         1          2      0        0
-        drop an mbarrier arrival                42        40          0      2        0
-        expect fewer bytes                      36        36          0      0        0
-        expect more bytes                       36        36          0      0        0
-        expect one more arrival                 46        46          0      0        0
-        flip an mbarrier's parity               46        44          2      0        0
-        invert a branch                         64        40         15      9        0
-        invert a comparison                     61        37         15      9        0
-        load the next word                      66        30         35      1        0
+        drop a wgmma commit                     20         4          2     14        0
+        drop a wgmma fence                      20         0         19      1        0
+        drop an atomic operation                 6         1          5      0        0
+        drop an mbarrier arrival                46        44          0      2        0
+        expect fewer bytes                      40        40          0      0        0
+        expect more bytes                       40        40          0      0        0
+        expect one more arrival                 50        50          0      0        0
+        flip an mbarrier's parity               50        48          2      0        0
+        invert a branch                         68        45         15      8        0
+        invert a comparison                     65        41         15      9        0
+        load the next word                      70        33         36      1        0
         min instead of max                      43         7         30      6        0
         move a barrier before accesses           6         2          0      4        0
         move a barrier behind accesses          19        19          0      0        0
-        move an mbarrier wait behind            36        24          2     10        0
-        narrow a shuffle's mask                 42        42          0      0        0
+        move an mbarrier wait behind            40        28          2     10        0
+        narrow a shuffle's mask                 46        46          0      0        0
         narrow an atomic operation               4         3          0      1        0
-        shift by one more bit                   64        32         31      1        0
-        store to the next word                  65        64          1      0        0
-        swap operands                           59        31         27      1        0
-        swap selected values                    63        31         32      0        0
-        wait for one wgmma group less           18         3          2     13        0
-        wait without a loop                     46        32          3     11        0
-        all                                   1159       798        251    110        0
+        shift by one more bit                   68        34         33      1        0
+        store to the next word                  69        68          1      0        0
+        swap operands                           63        34         28      1        0
+        swap selected values                    67        33         34      0        0
+        wait for one wgmma group less           20         3          2     15        0
+        wait without a loop                     50        36          3     11        0
+        all                                   1247       867        265    115        0
 
         Survivors:
     "#]]

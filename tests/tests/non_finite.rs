@@ -151,3 +151,16 @@ fn a_sequence_whose_logits_are_not_finite_names_the_launch_and_others_go_on() {
         assert_eq!(scheduler.pages().used, 0);
     }
 }
+
+/// A check of several rows names the launch, too.
+#[test]
+fn checks_of_several_rows_name_the_first_launch() {
+    let huge: Vec<u8> = [3e38f32; 64].into_iter().flat_map(f32::to_le_bytes).collect();
+    let gguf = damaged("llama-f32.gguf", "blk.1.ffn_gate.weight", 0, &huge);
+    let shape = ModelShape::from_gguf(&gguf, "damaged").unwrap();
+    let options = bespoke_check::Options { lints: false, ..bespoke_check::Options::default() };
+    let error = bespoke_check::model_rows(&gguf, &shape, 2, 1, &options, &mut |_, _, _| {}).err();
+    let error = error.expect("the logits are not finite").to_string();
+    let start = "the logits after position 1 are not finite: the first launch with such an output is blk.1.";
+    assert!(error.starts_with(start), "{error}");
+}

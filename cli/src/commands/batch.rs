@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use bespoke::engine::{self, Slots};
+use bespoke::engine::{self, EngineOptions, Slots};
 use bespoke::scheduler::Scheduler;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_batch::{Defaults, Failure, Job, Kept, Prompt, parse, run};
@@ -25,7 +25,7 @@ use crate::model::{self, Model};
 use crate::output::{self, Force, check_distinct, file_error};
 use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
-use crate::session::{self, ArithmeticArgs, DecodeArgs, SpeculationArgs};
+use crate::session::{DecodeArgs, Engines, SlotsArgs, SpeculationArgs};
 
 /// Decode many prompts, from lines of JSON to lines of JSON
 #[derive(clap::Args, Debug)]
@@ -57,13 +57,9 @@ pub struct BatchArgs {
     /// Maximum number of prompts decoded at the same time, at most 64
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=i64::from(PlanParams::MAX_ROWS)))]
     parallel: u32,
-    /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every prompt that runs
-    /// at the same time, or as much as is free]
-    #[arg(long, value_name = "BYTES", value_parser = session::bytes)]
-    kv_memory: Option<u64>,
-    /// Operands of matrix products.
+    /// KV cache and arithmetic.
     #[command(flatten)]
-    arithmetic: ArithmeticArgs,
+    slots: SlotsArgs,
     /// Tokens to generate for each prompt, or -1 for all until the text ends or the context is full [default: 128; for
     /// messages, -1]
     #[arg(short, long, aliases = ["predict", "n-predict"], value_name = "N", value_parser = token_limit)]
@@ -163,7 +159,7 @@ impl Input<'_> {
         let mut fixed = defaults.clone();
         fixed.sampling.seed = args.sampling.seed.unwrap_or(0);
         let (kv, ctx, arithmetic) =
-            (args.decode.kv, args.decode.ctx.unwrap_or(0), args.arithmetic.arithmetic);
+            (args.decode.kv, args.decode.ctx.unwrap_or(0), args.slots.arithmetic.arithmetic);
         let mut setting = format!("{:?} {kv} {ctx} {arithmetic} {fixed:?}", self.model.shape);
         for rule in args.decode.rules.read()?.rules_of_bits() {
             setting += &format!(" {rule:?}");
@@ -252,24 +248,18 @@ impl Answers<'_> {
         let default = most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32;
         let context = args.decode.context(model).unwrap_or(default);
         let parallel = args.parallel.min(missing.len() as u32);
-        let speculation = args.speculation.speculation();
-        let sizes = session::Sizes {
-            parallel,
-            kv_memory: args.kv_memory,
-            prefill: true,
-            drafts: speculation.most,
-            kv_share: 1,
-            arithmetic: args.arithmetic.arithmetic,
-        };
         // A plan that can sample also decodes greedily.
         let sampling = missing.iter().map(|&index| &self.jobs[index].sampling);
         let sampling = sampling.max_by_key(|sampling| sampling.launches() == Sampling::Sampled);
         let sampling = sampling.cloned().unwrap_or_default();
-        let mut draft = args.speculation.load_draft(model, &args.decode, context, parallel)?;
-        let mut engine = session::load_sampling(model, &args.decode, context, sampling, &sizes)?;
+        let options = args.slots.options(parallel, args.decode.options(model, context)?);
+        let options = EngineOptions { sampling, ..options };
+        let device = args.decode.device.open_when_needed();
+        let Engines { mut engine, mut draft } =
+            args.speculation.load(device, model, &args.decode, options)?;
         let device = engine.device().info().name.clone();
         let steps = Slots::new(&mut engine).map_err(engine_error)?;
-        let mut scheduler = Scheduler::new(steps, tokenizer).with_speculation(speculation);
+        let mut scheduler = Scheduler::new(steps, tokenizer).with_speculation(args.speculation.speculation());
         if let Some(draft) = &mut draft {
             let steps = Slots::new(draft).map_err(engine_error)?;
             scheduler = scheduler.with_draft_model(Box::new(steps));

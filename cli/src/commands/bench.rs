@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bespoke::builtin;
 use bespoke::device::Kind;
-use bespoke::engine::{self, Engine};
+use bespoke::engine::{self, Engine, EngineOptions};
 use bespoke_bench::{
     Build, MeasuredStep, Results, SpeculationError, SpeculationWorkload, Subject, Workload, text,
 };
@@ -185,9 +185,10 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     }
     let model = model::open_model_with(path, args.decode.load)?;
     let context = args.decode.context(&model).unwrap_or(needed_context(args));
-    let draft = args.draft.as_deref().map(|path| session::load_draft(path, &model, &args.decode, context, 1));
+    let options = args.decode.options(&model, context)?;
+    let draft = args.draft.as_deref().map(|path| session::load_draft(path, &model, &args.decode, &options));
     let draft = draft.transpose()?;
-    let mut subject = load(&model, model::model_name(path), context, args)?;
+    let mut subject = load(&model, model::model_name(path), options, args)?;
     results.device.get_or_insert_with(|| subject.engine.device().info().clone());
     bench_depths(&mut subject, args, results)?;
     bench_batches(&mut subject, args, results)?;
@@ -209,18 +210,22 @@ fn needed_context(args: &BenchArgs) -> u32 {
 }
 
 /// Loads a model and measures the ceilings of its device.
-fn load<'a>(model: &'a Model, name: String, context: u32, args: &BenchArgs) -> miette::Result<Subject<'a>> {
+fn load<'a>(
+    model: &'a Model,
+    name: String,
+    options: EngineOptions,
+    args: &BenchArgs,
+) -> miette::Result<Subject<'a>> {
     let longest_draft = args.draft_lengths.iter().copied().max().unwrap_or(1);
-    let sizes = session::Sizes {
+    let options = EngineOptions {
         parallel: args.batch.iter().copied().max().unwrap_or(1),
         prefill: !args.prompt.is_empty(),
         drafts: args.speculate.as_ref().map_or(0, |_| longest_draft),
-        kv_memory: None,
-        kv_share: 1,
         arithmetic: args.arithmetic.arithmetic,
+        sampling: args.sampling.params(None)?,
+        ..options
     };
-    let sampling = args.sampling.params(None)?;
-    let engine = session::load_sampling(model, &args.decode, context, sampling, &sizes)?;
+    let engine = session::load_on(args.decode.device.open_when_needed(), model, &args.decode, &options)?;
     let device = engine.device();
     let is_gpu = matches!(device.info().kind, Kind::Cuda { .. });
     let has_products = !(args.batch.is_empty() && args.prompt.is_empty());

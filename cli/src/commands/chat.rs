@@ -6,7 +6,7 @@ mod input;
 
 use std::path::PathBuf;
 
-use bespoke::engine::{self, EngineError};
+use bespoke::engine::{self, EngineError, EngineOptions};
 use miette::IntoDiagnostic;
 
 use crate::advice::engine_error;
@@ -15,7 +15,7 @@ use crate::commands::run::token_limit;
 use crate::console::note;
 use crate::decoder::Decoder;
 use crate::sampling::{DrawsWithTemp, SamplingArgs};
-use crate::session::{self, DecodeArgs, SpeculationArgs};
+use crate::session::{DecodeArgs, SpeculationArgs};
 use crate::{interrupt, model};
 use command::Command;
 use conversation::Conversation;
@@ -89,12 +89,11 @@ pub fn execute(args: &ChatArgs) -> miette::Result<()> {
         return Err(engine_error(EngineError::KeepTooLarge { keep, context }));
     }
     let mut input = Input::new(!args.no_history)?;
-    let speculation = args.speculation.speculation();
-    let mut draft = args.speculation.load_draft(&model, &args.decode, context, 1)?;
-    let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
-    let mut engine = session::load_on(device, &model, &args.decode, context, sampling.clone(), &sizes)?;
+    let options = args.decode.options(&model, context)?;
+    let options = EngineOptions { sampling: sampling.clone(), ..options };
+    let mut engines = args.speculation.load(device, &model, &args.decode, options)?;
     let decoder =
-        Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer)).map_err(engine_error)?;
+        Decoder::new(&mut engines, args.speculation.speculation(), Some(&tokenizer)).map_err(engine_error)?;
     let mut conversation = Conversation::new(decoder, &tokenizer, &format, sampling, args, messages);
     if input.is_terminal() {
         note!("/help lists the commands; Ctrl-C stops an answer; Ctrl-D ends the program");

@@ -7,7 +7,7 @@ use bespoke::device::{self, Bytes, DeviceInfo};
 use bespoke_codegen::ptx::Target;
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::console::{self, counted, outln};
 
@@ -31,12 +31,13 @@ enum Format {
     Json,
 }
 
-/// The devices and what is there for them, as JSON.
+/// The devices and what is there for them.
 #[derive(Serialize)]
 struct Report {
     devices: Vec<Device>,
     /// Why GPUs cannot be used.
-    failures: Vec<String>,
+    #[serde(serialize_with = "messages")]
+    failures: Vec<device::Error>,
     built_in: Vec<BuiltIn>,
     /// Folder of the cache of machine code; none without a cache.
     cache: Option<PathBuf>,
@@ -60,6 +61,11 @@ struct BuiltIn {
     cubins: usize,
 }
 
+/// Errors as their messages.
+fn messages<S: Serializer>(errors: &[device::Error], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(errors.iter().map(ToString::to_string))
+}
+
 fn report() -> Report {
     let mut report = Report { devices: Vec::new(), failures: Vec::new(), built_in: Vec::new(), cache: None };
     for device in device::list() {
@@ -68,7 +74,7 @@ fn report() -> Report {
                 let target = Target::for_device(info.compute.0, info.compute.1);
                 report.devices.push(Device { target, info });
             }
-            Err(error) => report.failures.push(error.to_string()),
+            Err(error) => report.failures.push(error),
         }
     }
     let built_in = |&target: &Target| BuiltIn {
@@ -83,8 +89,9 @@ fn report() -> Report {
 
 /// Prints the table of devices, and below the table the reason if GPUs cannot be used.
 pub fn execute(args: &DevicesArgs) -> miette::Result<()> {
+    let report = report();
     if args.format == Format::Json {
-        return console::json(&report());
+        return console::json(&report);
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -100,31 +107,22 @@ pub fn execute(args: &DevicesArgs) -> miette::Result<()> {
         "peak GB/s",
         "driver",
     ]);
-    let mut failures = Vec::new();
-    for device in device::list() {
-        match device {
-            Ok(info) => {
-                table.add_row(row(&info));
-            }
-            Err(error) => failures.push(error),
-        }
-    }
+    table.add_rows(report.devices.iter().map(row));
     outln!("{}", table.trim_fmt())?;
-    for error in failures {
+    for error in &report.failures {
         outln!("\nCUDA is not available: {error}")?;
         if let Some(advice) = error.advice() {
             outln!("  help: {advice}")?;
         }
     }
-    let built: Vec<String> = builtin::targets().iter().map(|&target| built_in(target)).collect();
+    let built: Vec<String> = report.built_in.iter().map(built_in).collect();
     outln!("\nbuilt in: {}", built.join(", "))?;
     outln!("{}", cached())?;
     Ok(())
 }
 
 /// Number of built-in kernels for a target, as a cell of the table.
-fn built_in(target: Target) -> String {
-    let (kernels, cubins) = (builtin::kernel_count(target), builtin::cubin_count(target));
+fn built_in(&BuiltIn { target, kernels, cubins }: &BuiltIn) -> String {
     match cubins {
         0 => format!("{target} ({})", counted(kernels, "kernel")),
         cubins if cubins == kernels => {
@@ -155,11 +153,10 @@ fn cached() -> String {
     }
 }
 
-fn row(info: &DeviceInfo) -> [String; 10] {
+fn row(Device { target, info }: &Device) -> [String; 10] {
     let (major, minor) = info.compute;
     let unknown = || "-".to_owned();
-    let target =
-        Target::for_device(major, minor).map_or_else(|| "none".to_owned(), |target| target.to_string());
+    let target = target.map_or_else(|| "none".to_owned(), |target| target.to_string());
     [
         info.kind.to_string(),
         info.name.clone(),

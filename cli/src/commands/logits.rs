@@ -38,7 +38,7 @@ pub struct LogitsArgs {
     #[arg(long, short, allow_hyphen_values = true)]
     pub prompt: Option<String>,
     /// A file with the prompt, or - for standard input; a final newline is not part of it
-    #[arg(long)]
+    #[arg(long, short)]
     pub file: Option<PathBuf>,
     /// The prompt as token ids, or - for ids on standard input [default: those of the reference]
     #[arg(long, value_name = "IDS")]

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use bespoke::engine::EngineOptions;
 use bespoke::generation::{FinishReason, Request, Summary};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, ValueEnum};
@@ -25,7 +26,7 @@ use crate::interrupt;
 use crate::model;
 use crate::progress::DelayedBar;
 use crate::sampling::{DrawsWithTemp, SamplingArgs};
-use crate::session::{self, DecodeArgs, SpeculationArgs};
+use crate::session::{DecodeArgs, SpeculationArgs};
 
 /// Decode a model, greedily or (with --temp) sampling
 #[derive(clap::Args, Debug)]
@@ -229,12 +230,11 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     }
     let sampling = args.sampling.params(tokenizer.as_ref())?;
     let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
-    let speculation = args.speculation.speculation();
-    let mut draft = args.speculation.load_draft(&model, &args.decode, context, 1)?;
-    let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
-    let mut engine = session::load_on(device, &model, &args.decode, context, sampling.clone(), &sizes)?;
-    let mut decoder =
-        Decoder::new(&mut engine, draft.as_mut(), speculation, tokenizer.as_ref()).map_err(engine_error)?;
+    let options = args.decode.options(&model, context)?;
+    let options = EngineOptions { sampling: sampling.clone(), ..options };
+    let mut engines = args.speculation.load(device, &model, &args.decode, options)?;
+    let mut decoder = Decoder::new(&mut engines, args.speculation.speculation(), tokenizer.as_ref())
+        .map_err(engine_error)?;
     let load_seconds = start.elapsed().as_secs_f64();
 
     let streamed = match args.format {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bespoke::device::Bytes;
-use bespoke::engine::{self, SamplingParams, Slots};
+use bespoke::engine::{self, EngineOptions, SamplingParams, Slots};
 use bespoke::scheduler::Steps;
 use bespoke_chat::{Inputs, Template};
 use bespoke_kernels::plan::PlanParams;
@@ -21,7 +21,7 @@ use crate::input;
 use crate::interrupt;
 use crate::model::{self, Model};
 use crate::sampling::SamplingArgs;
-use crate::session::{self, ArithmeticArgs, DecodeArgs, SpeculationArgs};
+use crate::session::{self, DecodeArgs, Engines, SlotsArgs, SpeculationArgs};
 
 /// Serve a model over HTTP, with OpenAI's API
 #[derive(clap::Args, Debug)]
@@ -67,13 +67,9 @@ pub struct ServeArgs {
     /// Maximum number of sequences decoded at the same time, at most 64
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=i64::from(PlanParams::MAX_ROWS)))]
     parallel: u32,
-    /// Memory for the KV cache, as a number of bytes or with K, M or G: 20G [default: the context of every sequence, or as
-    /// much as is free]
-    #[arg(long, value_name = "BYTES", value_parser = session::bytes)]
-    kv_memory: Option<u64>,
-    /// Operands of matrix products.
+    /// KV cache and arithmetic.
     #[command(flatten)]
-    arithmetic: ArithmeticArgs,
+    slots: SlotsArgs,
     /// Maximum number of queued sequences; further requests are refused (429)
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65536))]
     queue: u32,
@@ -150,16 +146,9 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     );
     // A plan that can sample also decodes greedily.
     let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
-    let sizes = session::Sizes {
-        parallel: args.parallel,
-        kv_memory: args.kv_memory,
-        prefill: true,
-        drafts: args.speculation.speculation().most,
-        kv_share: 1,
-        arithmetic: args.arithmetic.arithmetic,
-    };
-    let mut draft = args.speculation.load_draft(&model, &args.decode, context, args.parallel)?;
-    let mut engine = session::load_on(device, &model, &args.decode, context, sampling, &sizes)?;
+    let options = args.slots.options(args.parallel, args.decode.options(&model, context)?);
+    let options = EngineOptions { sampling, ..options };
+    let Engines { mut engine, mut draft } = args.speculation.load(device, &model, &args.decode, options)?;
     let steps = Slots::new(&mut engine).map_err(engine_error)?;
     let draft = draft.as_mut().map(Slots::new).transpose().map_err(engine_error)?;
     let draft = draft.map(|steps| Box::new(steps) as Box<dyn Steps + '_>);

@@ -38,7 +38,7 @@ pub struct SpecializeArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Write to a folder of an earlier `specialize`, and remove its files
-    #[arg(long, short)]
+    #[arg(long)]
     force: bool,
     /// Rules for dividing the work.
     #[command(flatten)]

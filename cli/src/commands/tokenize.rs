@@ -90,7 +90,7 @@ pub fn execute(args: &TokenizeArgs) -> miette::Result<()> {
         Format::Text => {
             let mut lines = String::new();
             for &id in &tokens {
-                lines += &format!("{id:>7}  \"{}\"\n", readable(bytes(&tokenizer, id)));
+                lines += &format!("{id:>7}  \"{}\"\n", readable(tokenizer.piece_or_name(id)));
             }
             out!("{lines}")?;
             note!("{}", console::counted(tokens.len(), "token"));
@@ -115,19 +115,11 @@ fn decode(args: &TokenizeArgs, tokenizer: &Tokenizer, ids: &[u32]) -> miette::Re
 
 fn print_json(tokenizer: &Tokenizer, tokens: &[u32], text: Option<String>) -> miette::Result<()> {
     let piece = |&id| {
-        let bytes = bytes(tokenizer, id);
+        let bytes = tokenizer.piece_or_name(id);
         std::str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text)
     };
     let output = Output { tokens, pieces: tokens.iter().map(piece).collect(), text };
     console::json_line(&output)
-}
-
-/// Bytes that a token stands for, or its name if it stands for none.
-fn bytes(tokenizer: &Tokenizer, id: u32) -> &[u8] {
-    match tokenizer.piece(id) {
-        [] => tokenizer.token(id).unwrap_or_default().as_bytes(),
-        piece => piece,
-    }
 }
 
 /// Text with escapes for quotes, control characters and bytes that are not UTF-8.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use bespoke::device::{self, Device, Kind, Selector};
-use bespoke::engine::{self, Engine, SamplingParams, StepRows, Variants};
+use bespoke::engine::{self, Engine, EngineOptions, StepRows, Variants};
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::gemv::Arithmetic;
 use bespoke_kernels::plan::{Plan, PlanParams, StepKind, Tuning};
@@ -19,7 +19,7 @@ use crate::model::{self, LoadArgs};
 use crate::output::{self, Force, check_distinct};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
-use crate::session::{self, ArithmeticArgs, DecodeArgs, DeviceArgs, Sizes};
+use crate::session::{self, ArithmeticArgs, DecodeArgs, DeviceArgs};
 
 /// Measure how a model's work is best divided on this GPU, and write rules for --tune
 #[derive(clap::Args, Debug)]
@@ -168,9 +168,13 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         rules: RulesArgs::default(),
     };
     let parallel = args.rows.iter().copied().max().unwrap_or(1);
-    let sizes = Sizes { parallel, arithmetic: args.arithmetic.arithmetic, ..Sizes::default() };
-    let mut engine =
-        session::load_sampling(&model, &decode, depths.context(), SamplingParams::default(), &sizes)?;
+    let options = EngineOptions {
+        parallel,
+        prefill: false,
+        arithmetic: args.arithmetic.arithmetic,
+        ..decode.options(&model, depths.context())?
+    };
+    let mut engine = session::load_on(decode.device.open_when_needed(), &model, &decode, &options)?;
     let info = engine.device().info().clone();
     let mut tuning = Tuning::default();
     let mut verdicts = Vec::new();

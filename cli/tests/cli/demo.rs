@@ -113,7 +113,7 @@ fn quantize_writes_what_run_reads() {
     let odd = folder.path().join("odd.gguf");
     let odd = odd.to_str().unwrap();
     output(&["synth", odd, "--mix", "f16", "--ffn", "800"]);
-    let ran = bespoke(&["quantize", odd, again.to_str().unwrap(), "-f"]);
+    let ran = bespoke(&["quantize", odd, again.to_str().unwrap(), "--force"]);
     let said = "2 matrices are not stored in the type of the mix, by the length of their rows: ";
     assert!(ran.stderr.contains(said) && ran.stderr.contains(" needs multiples of 256"), "{}", ran.stderr);
     std::fs::remove_file(odd).unwrap();

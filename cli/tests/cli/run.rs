@@ -375,10 +375,7 @@ fn options_of_llama_cpp_bring_what_to_write_instead() {
             "error: x.gguf: a model comes after a command: `bespoke run x.gguf -p TEXT`",
         ),
         (&["chat", "demo", "-p", "1"], "error: -p: `bespoke run MODEL --chat -p TEXT` answers one question"),
-        (
-            &["logits", "demo", "-f", "1"],
-            "error: 1: the prompt is an option: -p TEXT, or --file FILE (-f is --force)",
-        ),
+        (&["logits", "demo", "1"], "error: 1: the prompt is an option: -p TEXT, or -f FILE"),
         (&["perplexity", "demo", "-p", "1"], "error: -p: the text is a file"),
         (&["bench", "demo", "--json"], "error: --json: -o json prints JSON"),
         (&["synth", "-o", "x.gguf"], "error: -o: the output is an argument without an option"),

@@ -135,7 +135,11 @@ fn disagreement(vocabulary: &Vocabulary<'_>, order: &HashMap<u32, u32>) -> Optio
         last = at;
         present.insert((left_id, right_id));
     }
-    for (token, &id) in &vocabulary.ids {
+    // By id, so that the same merge is named each time.
+    let mut tokens: Vec<(&str, u32)> =
+        vocabulary.ids.iter().map(|(token, &id)| (token.as_ref(), id)).collect();
+    tokens.sort_unstable_by_key(|&(_, id)| id);
+    for (token, id) in tokens {
         if is_added(id) || vocabulary.types[id as usize] == TokenType::Byte {
             continue;
         }

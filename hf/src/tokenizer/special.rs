@@ -1,7 +1,9 @@
 //! Special tokens, whether they are added, and chat templates.
 
+use std::collections::HashSet;
 use std::path::Path;
 
+use bespoke::tokenizer::END_LIST_KEY;
 use bespoke_gguf::Writer;
 use serde_json::Value;
 
@@ -79,10 +81,19 @@ pub fn write(
     let eos = ids.iter().find(|(name, _)| *name == "eos").map(|(_, id)| *id);
     let mut ends: Vec<u32> = turn_end.and_then(|content| vocabulary.id(&content)).into_iter().collect();
     ends.extend(generation_ends(folder, vocabulary)?);
-    ends.retain(|&id| Some(id) != eos);
-    ends.dedup();
-    for (key, id) in ["eot", "eom"].into_iter().zip(ends) {
-        header.set(&format!("tokenizer.ggml.{key}_token_id"), id)?;
+    if let Some(Value::Array(listed)) = config.document().get("eos_token_id") {
+        let listed =
+            listed.iter().filter_map(Value::as_u64).filter(|&id| (id as usize) < vocabulary.tokens.len());
+        ends.extend(listed.map(|id| id as u32));
+    }
+    let mut seen: HashSet<u32> = eos.into_iter().collect();
+    ends.retain(|&id| seen.insert(id));
+    for (key, id) in ["eot", "eom"].into_iter().zip(&ends) {
+        header.set(&format!("tokenizer.ggml.{key}_token_id"), *id)?;
+    }
+    if let Some(others) = ends.get(2..).filter(|others| !others.is_empty()) {
+        let others: Vec<i32> = others.iter().map(|&id| id as i32).collect();
+        header.set_array(END_LIST_KEY, &others)?;
     }
     for (name, from_frame) in [("bos", add_bos), ("eos", add_eos)] {
         let setting = match &settings {

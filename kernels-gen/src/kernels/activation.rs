@@ -28,7 +28,7 @@ impl Activation {
 
     /// Divisor d(x) of the activation: f(x) = x / d(x).
     #[device]
-    pub fn divisor(self, x: Val<f32>) -> Val<f32> {
+    fn divisor(self, x: Val<f32>) -> Val<f32> {
         let exponent = match self {
             Activation::Silu => x * -LOG2_E,
             // −2u·log₂ e = x · (LINEAR + CUBIC·x²).

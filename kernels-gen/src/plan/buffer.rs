@@ -14,6 +14,15 @@ pub enum BufferName {
     PromptResidual,
     /// Inputs of a product of many rows, in the order in which it reads them: see [`crate::kernels::gemv::tokens`].
     Prepared,
+    /// As `Prepared`: a product of f16 that writes the inputs of the next one reads its own from one of the two, and writes to the
+    /// other.
+    SecondPrepared,
+    /// f32 `[rows]`: factors of a norm, for the products of f16 that write the inputs of the next norm.
+    NormFactors,
+    /// u64: sums of the squares of the inputs of the norm before a feed-forward network, for the same products.
+    FeedForwardSquares,
+    /// The same of the norms before attention, and of the last norm.
+    AttentionSquares,
     /// f32 `[rows, q_width + 2 · kv_width]`: queries, keys and values as projected.
     Qkv,
     /// f32: partial results of attention's splits of the context.
@@ -70,6 +79,10 @@ impl BufferName {
             BufferName::Residual => "residual",
             BufferName::PromptResidual => "prompt_residual",
             BufferName::Prepared => "prepared",
+            BufferName::SecondPrepared => "prepared_2",
+            BufferName::NormFactors => "norm_factors",
+            BufferName::FeedForwardSquares => "feed_forward_squares",
+            BufferName::AttentionSquares => "attention_squares",
             BufferName::Qkv => "qkv",
             BufferName::AttentionPartial => "attention_partial",
             BufferName::AttentionCounters => "attention_counters",

@@ -1,56 +1,29 @@
 //! Builds the buffers and launches of a plan.
 
 mod attention;
+mod memory;
+mod stack;
 
+use self::memory::Memory;
+use self::stack::{EMBEDDING, Stack, model_matrix};
 use super::builder::{Builder, View, f32s};
 use super::gpu::Gpu;
 use super::sampling::{self, SharedBuffers};
 use super::tuning::{Site, Tuning};
 use super::weights::{segments, stack};
 use super::{
-    BufferKind, BufferName, LaunchLabel, LaunchRole, Part, PartForm, Plan, PlanParams, Sampling, StepKind,
-    cost, prefill_cost,
+    Argument, BufferKind, BufferName, LaunchLabel, LaunchRole, Part, PartForm, Plan, PlanParams, Sampling,
+    StepKind, cost, prefill_cost,
 };
-use crate::kernels::attention::{AppendShape, AttentionShape, ROW_GROUP, SharesShape};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemm::GemmShape;
+use crate::kernels::gemv::tokens::NextInputs;
 use crate::kernels::gemv::{Arithmetic, GemvShape, Input, Output, Schedule};
-use crate::kernels::launching::Trigger;
 use crate::kernels::norm_add::NormAddShape;
 use crate::kernels::select_rows::SelectRowsShape;
-use crate::kernels::state;
 use crate::shape::tensors::{Tensor, TensorName};
-use crate::shape::{Dimensions, FeedForward, Layer, Matrix, ModelShape, TensorSlice};
+use crate::shape::{Dimensions, FeedForward, Layer, ModelShape};
 use crate::spec::{KernelSpec, matrix_name};
-use crate::weights::WeightType;
-
-/// Views of the activations, tables and state that the launches share.
-struct Memory {
-    residual: View,
-    /// Residual stream of the prefill step before, in first-token steps.
-    prompt_residual: Option<View>,
-    qkv: View,
-    partial: View,
-    counters: View,
-    /// Tables of shares of the CTAs of attention, where they are divided by the lengths of the rows' contexts: one for each
-    /// shape.
-    shares: Vec<(SharesShape, View)>,
-    /// Prepared queries, in prefill steps.
-    queries: Option<View>,
-    attended: View,
-    activated: View,
-    logits: View,
-    best_values: View,
-    best_tokens: View,
-    /// Output of a block before its norm, in models with norms after blocks.
-    block_output: Option<View>,
-    /// One for each of the shape's tables.
-    rope_tables: Vec<View>,
-    page_table: View,
-    state: View,
-    tokens: View,
-    host_tokens: View,
-}
 
 pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &Tuning) -> Plan {
     let plan = Plan {
@@ -61,26 +34,36 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
         kernels: Vec::new(),
         launches: Vec::new(),
     };
-    let mut builder = Builder { plan, tuning };
+    let mut builder = Builder { plan, tuning, divided: Vec::new() };
     let memory = builder.memory();
     builder.attention_shares(&memory);
     let kind = builder.plan.params.kind;
-    let embedding = match kind {
+    match kind {
         StepKind::FirstToken => builder.select_rows(&memory),
-        _ => Some(builder.embed(&memory)),
-    };
-    for (index, Layer { attention, feed_forward }) in (0u32..).zip(&shape.layers).skip(builder.first_layer())
-    {
+        _ => builder.embed(&memory),
+    }
+    let layers: Vec<(u32, &Layer)> = (0u32..).zip(&shape.layers).skip(builder.first_layer()).collect();
+    // The product that reads the residual stream next, and its inputs: the residual stream, or what the product before made of it.
+    let mut stack = Stack::qkv(layers[0].0, &layers[0].1.attention, shape);
+    let mut x = memory.residual;
+    for (place, &(index, Layer { attention, feed_forward })) in layers.iter().enumerate() {
+        let gate_up = Stack::gate_up(index, feed_forward, shape).received(attention.norms.after.is_none());
+        let next = match layers.get(place + 1) {
+            Some((index, layer)) => Stack::qkv(*index, &layer.attention, shape),
+            None => builder.head_stack(),
+        };
+        let FeedForward::Dense { norms, .. } = feed_forward;
+        let next = next.received(norms.after.is_none());
         // A prefill step fills the cache, so it ends with the last layer's keys and values.
         let only_appends = kind == StepKind::Prefill && index + 1 == shape.dimensions.layers;
-        builder.attention_block(index, attention, only_appends, &memory);
-        if !only_appends {
-            builder.feed_forward_block(index, feed_forward, &memory);
+        x = builder.attention_block(index, attention, only_appends, [stack, gate_up.clone()], x, &memory);
+        if only_appends {
+            return builder.plan;
         }
+        x = builder.feed_forward_block(index, feed_forward, [gate_up, next.clone()], x, &memory);
+        stack = next;
     }
-    if kind != StepKind::Prefill {
-        builder.head(embedding, &memory);
-    }
+    builder.head(stack, x, &memory);
     builder.plan
 }
 
@@ -93,85 +76,6 @@ impl Builder<'_> {
         }
     }
 
-    fn memory(&mut self) -> Memory {
-        let shape = self.plan.shape.clone();
-        let PlanParams { rows, outputs, slots, kind, .. } = self.plan.params;
-        let d = &shape.dimensions;
-        let layers = &shape.layers[self.first_layer()..];
-        let attention: Vec<AttentionShape> =
-            layers.iter().map(|layer| self.attention(&layer.attention)).collect();
-        let most = |size: fn(&AttentionShape) -> u32| attention.iter().map(size).max().unwrap_or(0);
-        // One candidate for each CTA of the head.
-        let candidates = self.divided(&Stack::head(&shape, &head_member(&shape))).schedule.grid;
-        let mut activation = |name: BufferName, rows: u32, elements: u32| {
-            self.buffer(name, u64::from(rows) * f32s(elements), BufferKind::Activation)
-        };
-        let is_prefill = kind == StepKind::Prefill;
-        let residual = if is_prefill { BufferName::PromptResidual } else { BufferName::Residual };
-        let residual = activation(residual, rows, d.hidden);
-        // The rows of a sequence begin at a multiple of `ROW_GROUP`; prefill steps may have more rows than these.
-        let prompt_residual = (kind == StepKind::FirstToken)
-            .then(|| activation(BufferName::PromptResidual, rows * ROW_GROUP, d.hidden));
-        let qkv = activation(BufferName::Qkv, rows, d.q_width() + 2 * d.kv_width());
-        let partial = activation(BufferName::AttentionPartial, 1, most(AttentionShape::workspace));
-        let attended = activation(BufferName::Attended, rows, d.q_width());
-        let activated = activation(BufferName::Activated, rows, d.ffn);
-        let outputs = outputs.max(1);
-        let logits = activation(BufferName::Logits, outputs, d.vocab);
-        let best_values = activation(BufferName::BestValues, outputs, candidates);
-        let best_tokens = activation(BufferName::BestTokens, outputs, candidates);
-        let queries = is_prefill.then(|| {
-            // Whole groups of 16 rows, two elements per word.
-            let bytes = attention
-                .iter()
-                .map(|s| AppendShape::of(&AttentionShape { tokens: rows, ..s.clone() }, true).query_bytes());
-            self.buffer(BufferName::Queries, bytes.max().unwrap_or(0), BufferKind::Activation)
-        });
-        let mut shares = Vec::new();
-        for shape in attention.iter().filter_map(SharesShape::of) {
-            if !shares.contains(&shape) {
-                shares.push(shape);
-            }
-        }
-        let has_post_norms = shape.layers.iter().any(|layer| layer.attention.norms.after.is_some());
-        let block_output = has_post_norms.then(|| {
-            let bytes = u64::from(rows) * f32s(d.hidden);
-            self.buffer(BufferName::BlockOutput, bytes, BufferKind::Activation)
-        });
-        let counters = f32s(most(AttentionShape::counters));
-        let pages = u64::from(slots) * f32s(self.plan.params.slot_pages());
-        let tokens = u64::from(slots) * f32s(self.plan.params.slot_tokens());
-        Memory {
-            residual,
-            prompt_residual,
-            qkv,
-            partial,
-            counters: self.buffer(BufferName::AttentionCounters, counters, BufferKind::Counters),
-            shares: self.share_tables(shares),
-            queries,
-            attended,
-            activated,
-            logits,
-            best_values,
-            best_tokens,
-            block_output,
-            rope_tables: (0..shape.ropes.len())
-                .map(|table| {
-                    let name = BufferName::rope_table(table);
-                    self.buffer(name, f32s(d.rotated), BufferKind::RopeTable { table })
-                })
-                .collect(),
-            page_table: self.buffer(BufferName::PageTable, pages, BufferKind::PageTable),
-            state: self.buffer(
-                if is_prefill { BufferName::PromptState } else { BufferName::State },
-                u64::from(rows) * f32s(state::WORDS),
-                BufferKind::State,
-            ),
-            tokens: self.buffer(BufferName::Tokens, tokens, BufferKind::Tokens),
-            host_tokens: self.buffer(BufferName::HostTokens, tokens, BufferKind::HostTokens),
-        }
-    }
-
     fn vector(&mut self, tensor: TensorName, elements: u32) -> View {
         let tensor = tensor.to_string();
         let form = PartForm::Vector { elements };
@@ -179,14 +83,19 @@ impl Builder<'_> {
         self.buffer(tensor, f32s(elements), BufferKind::Weights { parts })
     }
 
-    /// Divides a stack of matrices among CTAs, and adds the buffer of its weights to the plan.
-    fn matrices(&mut self, stack_of: Stack<'_>) -> (View, GemvShape) {
-        let shape = self.divided(&stack_of);
-        let (parts, bytes) = stack(&shape, stack_of.members, stack_of.norm);
-        (self.buffer(stack_of.buffer, bytes, BufferKind::Weights { parts }), shape)
+    /// Divides a stack of matrices among CTAs, and adds the buffer of its weights to the plan, if it is not there.
+    fn matrices(&mut self, stack_of: &Stack) -> (View, GemvShape) {
+        let shape = self.divided(stack_of);
+        if let Some(buffer) = self.plan.buffers.iter().position(|buffer| buffer.name == stack_of.buffer) {
+            let bytes = self.plan.buffers[buffer].bytes;
+            return (View { buffer, offset: 0, bytes }, shape);
+        }
+        let (parts, bytes) = stack(&shape, &stack_of.members, stack_of.norm);
+        (self.buffer(stack_of.buffer.clone(), bytes, BufferKind::Weights { parts }), shape)
     }
 
-    fn divided(&self, stack: &Stack<'_>) -> GemvShape {
+    /// The product of a stack, before it is divided.
+    fn undivided(&self, stack: &Stack) -> GemvShape {
         let PlanParams { rows, outputs, kind, arithmetic, .. } = self.plan.params;
         let tokens = match stack.label.role {
             LaunchRole::Output => outputs,
@@ -194,10 +103,10 @@ impl Builder<'_> {
             LaunchRole::Embed => 1,
             _ => rows,
         };
-        let shape = GemvShape {
+        GemvShape {
             tokens,
             cols: stack.cols,
-            segments: segments(stack.members, matches!(stack.output, Output::Glu(_))),
+            segments: segments(&stack.members, matches!(stack.output, Output::Glu(_))),
             bias: stack.members.iter().any(|member| member.bias.is_some()),
             input: match stack.norm {
                 Some(_) => Input::Normed { eps: self.plan.shape.dimensions.eps },
@@ -212,31 +121,80 @@ impl Builder<'_> {
             } else {
                 Arithmetic::Integers
             },
+            received: false,
+            next: None,
+            stores_factors: stack.stores_factors,
             schedule: Schedule::MINIMAL,
-        };
-        if kind == StepKind::Prefill {
-            return shape;
         }
-        let (gpu, name) = (&self.plan.gpu, matrix_name(&shape));
-        let (role, arithmetic) = (stack.label.role, shape.arithmetic);
-        let rule = self.tuning.rule(&Site { gpu, role, shape: Some(&name), rows: tokens, arithmetic });
-        cost::gemv(gpu, shape, stack.trigger, &rule)
     }
 
-    /// Adds the launches of a product with inputs `x` and outputs `y`.
-    fn product(&mut self, stack: Stack<'_>, x: View, y: View, memory: &Memory) {
+    fn divided(&mut self, stack: &Stack) -> GemvShape {
+        let shape = self.undivided(stack);
+        if self.plan.params.kind == StepKind::Prefill {
+            return shape;
+        }
+        let key = (GemvShape { received: self.receives(stack), ..shape }, stack.label.role, stack.trigger);
+        if let Some((_, divided)) = self.divided.iter().find(|(other, _)| *other == key) {
+            return divided.clone();
+        }
+        let (shape, role, trigger) = key.clone();
+        let (gpu, name, arithmetic) = (&self.plan.gpu, matrix_name(&shape), shape.arithmetic);
+        let site = Site { gpu, role, shape: Some(&name), rows: shape.tokens, arithmetic };
+        let rule = self.tuning.rule(&site);
+        let divided = cost::gemv(gpu, shape, trigger, &rule);
+        self.divided.push((key, divided.clone()));
+        divided
+    }
+
+    /// Whether the product before writes the inputs of a stack in the order in which the stack's product reads them. It can if it adds
+    /// to the residual stream and the stack has a norm, or if the stack is down, without a norm.
+    fn receives(&self, stack: &Stack) -> bool {
+        let is_possible = stack.norm.is_some() != (stack.label.role == LaunchRole::FfnDown);
+        stack.is_received && is_possible && NextInputs::are_supported(&self.undivided(stack))
+    }
+
+    /// Adds the launches of a product with inputs `x` and outputs `y`, which `next` reads. Returns the inputs of `next`: `y`, or what
+    /// the product made of it.
+    fn product(&mut self, stack: &Stack, x: View, y: View, next: Option<&Stack>, memory: &Memory) -> View {
         let label = stack.label;
-        let residual = stack.output == Output::Residual;
+        let is_residual = stack.output == Output::Residual;
         let (w, shape) = self.matrices(stack);
-        let y = if residual { y.read_write("y") } else { y.write("y") };
+        let outputs = if is_residual { y.read_write("y") } else { y.write("y") };
         if self.plan.params.kind == StepKind::Prefill {
             let shape = prefill_cost::divide(&self.plan.gpu, shape);
             let x = self.convert(label.layer, w, x, &shape, memory);
-            let args = vec![w.read("w"), x.read("x"), y, memory.state.read("state")];
-            return self.launch(label, KernelSpec::Gemm(shape), args);
+            let args = vec![w.read("w"), x.read("x"), outputs, memory.state.read("state")];
+            self.launch(label, KernelSpec::Gemm(shape), args);
+            return y;
         }
-        let x = self.prepare(label.layer, w, x, &shape);
-        self.launch(label, KernelSpec::Gemv(shape), vec![w.read("w"), x.read("x"), y]);
+        let x = self.prepare(stack, w, x, &shape);
+        let mut args = vec![w.read("w"), x.read("x")];
+        let Some(next) = next.filter(|next| self.receives(next)) else {
+            args.push(outputs);
+            args.extend(norm_arguments(label.role, &shape, memory));
+            self.launch(label, KernelSpec::Gemv(shape), args);
+            return y;
+        };
+        let (next_w, next_shape) = self.matrices(next);
+        let inputs = NextInputs::between(&shape, &next_shape)
+            .expect("the outputs of a product are the inputs of the next one");
+        let shape = GemvShape { next: Some(inputs), ..shape };
+        args.extend(shape.stores_outputs().then_some(outputs));
+        args.extend(norm_arguments(label.role, &shape, memory));
+        if let Some(norms) = memory.norms.filter(|_| inputs.normed) {
+            let squares = norms.squares(next.label.role).read_write("next_squares");
+            let norm = norm_of(next_w, &next_shape).read("next_norm");
+            args.extend([norms.factors.read("factors"), norm, squares]);
+        }
+        // Not the buffer from which this product reads its own inputs.
+        let name = match self.plan.buffer(BufferName::Prepared) {
+            Some(prepared) if prepared == x.buffer => BufferName::SecondPrepared,
+            _ => BufferName::Prepared,
+        };
+        let next_inputs = self.prepared(name, inputs.bytes());
+        args.push(next_inputs.write("next_inputs"));
+        self.launch(label, KernelSpec::Gemv(shape), args);
+        next_inputs
     }
 
     /// Adds the launch that converts the inputs `x` of a product of many tokens. Returns the product's inputs.
@@ -249,7 +207,7 @@ impl Builder<'_> {
         memory: &Memory,
     ) -> View {
         let convert = product.convert();
-        let prepared = self.prepared(convert.bytes());
+        let prepared = self.prepared(BufferName::Prepared, convert.bytes());
         let mut args = vec![x.read("x")];
         if convert.eps.is_some() {
             args.push(norm_of(w, &product.product).read("norm"));
@@ -259,31 +217,33 @@ impl Builder<'_> {
         prepared
     }
 
-    /// The buffer of prepared inputs, which serves all products, with at least `bytes` bytes.
-    fn prepared(&mut self, bytes: u64) -> View {
-        let buffer = match self.plan.buffer(BufferName::Prepared) {
+    /// One of the two buffers of prepared inputs, which serve all products, with at least `bytes` bytes.
+    fn prepared(&mut self, name: BufferName, bytes: u64) -> View {
+        let buffer = match self.plan.buffer(name) {
             Some(buffer) => buffer,
-            None => self.buffer(BufferName::Prepared, 0, BufferKind::Activation).buffer,
+            None => self.buffer(name, 0, BufferKind::Activation).buffer,
         };
         let size = &mut self.plan.buffers[buffer].bytes;
         *size = bytes.max(*size);
         View { buffer, offset: 0, bytes }
     }
 
-    /// Adds the launch that prepares the inputs `x` of a product with the weights `w`, if the product needs one and `x` is not in
-    /// the buffer of prepared inputs already. Returns the product's inputs.
-    fn prepare(&mut self, layer: Option<u32>, w: View, x: View, shape: &GemvShape) -> View {
+    /// Adds the launch that prepares the inputs `x` of the product of `stack` with the weights `w`, if the product needs one and
+    /// an earlier launch has not prepared them. Returns the product's inputs.
+    fn prepare(&mut self, stack: &Stack, w: View, x: View, shape: &GemvShape) -> View {
         let Some(prepare) = shape.prepare() else { return x };
-        if self.plan.buffer(BufferName::Prepared) == Some(x.buffer) {
+        let buffers = [BufferName::Prepared, BufferName::SecondPrepared];
+        if buffers.iter().any(|&name| self.plan.buffer(name) == Some(x.buffer)) {
             return x;
         }
-        let prepared = self.prepared(prepare.bytes());
+        let prepared = self.prepared(BufferName::Prepared, prepare.bytes());
         let mut args = vec![View { bytes: u64::from(shape.tokens) * f32s(shape.cols), ..x }.read("x")];
         if prepare.normed {
             args.push(norm_of(w, shape).read("norm"));
         }
         args.push(prepared.write("y"));
-        self.launch(LaunchLabel { layer, role: LaunchRole::Prepare }, KernelSpec::Prepare(prepare), args);
+        let label = LaunchLabel { layer: stack.label.layer, role: LaunchRole::Prepare };
+        self.launch(label, KernelSpec::Prepare(prepare), args);
         prepared
     }
 
@@ -291,15 +251,15 @@ impl Builder<'_> {
     fn embedding(&mut self) -> View {
         let shape = &self.plan.shape;
         let (vocab, hidden, ty) = (shape.dimensions.vocab, shape.dimensions.hidden, shape.embedding);
-        let members = [model_matrix(Tensor::TokenEmbd, vocab, ty)];
+        let members = vec![model_matrix(Tensor::TokenEmbd, vocab, ty)];
         // An embedding that serves as the output matrix has the layout of the head's stack.
         let norm = shape.head.is_none().then(|| Tensor::OutputNorm.of_model());
-        let stack = Stack::plain(LaunchRole::Embed.into(), hidden, &members);
-        self.matrices(Stack { norm, buffer: "token_embd".into(), ..stack }).0
+        let stack = Stack::plain(LaunchRole::Embed.into(), hidden, members);
+        self.matrices(&Stack { norm, buffer: EMBEDDING.into(), ..stack }).0
     }
 
-    /// Adds the launch that loads the tokens' rows of the embedding. Returns the embedding.
-    fn embed(&mut self, memory: &Memory) -> View {
+    /// Adds the launch that loads the tokens' rows of the embedding.
+    fn embed(&mut self, memory: &Memory) {
         let weights = self.embedding();
         let shape = &self.plan.shape;
         let (vocab, hidden, ty) = (shape.dimensions.vocab, shape.dimensions.hidden, shape.embedding);
@@ -313,42 +273,42 @@ impl Builder<'_> {
             memory.residual.write("x"),
         ];
         self.launch(LaunchRole::Embed, KernelSpec::Embed(spec), args);
-        weights
     }
 
-    /// Adds the launch that selects rows of the prefill step before. Returns the embedding, if it serves as the output matrix.
-    fn select_rows(&mut self, memory: &Memory) -> Option<View> {
-        let embedding = self.plan.shape.head.is_none().then(|| self.embedding());
+    /// Adds the launch that selects rows of the prefill step before.
+    fn select_rows(&mut self, memory: &Memory) {
+        if self.plan.shape.head.is_none() {
+            self.embedding();
+        }
         let (tokens, cols) = (self.plan.params.rows, self.plan.shape.dimensions.hidden);
         let spec = SelectRowsShape { tokens, cols, threads: cost::ELEMENTWISE };
         let source = memory.prompt_residual.expect("first-token steps have this buffer");
         let args = vec![source.read("x"), memory.state.read("state"), memory.residual.write("y")];
         self.launch(LaunchRole::SelectRows, KernelSpec::SelectRows(spec), args);
-        embedding
     }
 
-    fn feed_forward_block(&mut self, layer: u32, facts: &FeedForward, memory: &Memory) {
-        let (hidden, ffn) = (self.plan.shape.dimensions.hidden, self.plan.shape.dimensions.ffn);
-        let label = |role| LaunchLabel { layer: Some(layer), role };
-        let FeedForward::Dense { norms, activation, gate, up, down } = facts;
-
-        let members = [*gate, *up];
-        let stack = Stack {
-            norm: norms.before,
-            output: Output::Glu(*activation),
-            ..Stack::plain(label(LaunchRole::FfnGateUp), hidden, &members)
-        };
-        self.product(stack, memory.residual, memory.activated, memory);
-
-        let members = [*down];
+    /// Adds the launches of a layer's feed-forward network: of the stack of gate and up, with inputs `x`, and of down, whose outputs
+    /// `next` reads. Returns the inputs of `next`.
+    fn feed_forward_block(
+        &mut self,
+        layer: u32,
+        facts: &FeedForward,
+        [gate_up, next]: [Stack; 2],
+        x: View,
+        memory: &Memory,
+    ) -> View {
+        let FeedForward::Dense { norms, down, .. } = facts;
+        let label = LaunchLabel { layer: Some(layer), role: LaunchRole::FfnDown };
         let after = norms.after.map(|norm| (LaunchRole::FfnPostNorm, norm));
-        let stack = Stack::plain(label(LaunchRole::FfnDown), ffn, &members);
-        let stack = self.end_of_block(stack, after.is_some());
-        self.end_block(stack, after, memory.activated, memory);
+        let down = Stack::plain(label, self.plan.shape.dimensions.ffn, vec![*down]).received(true);
+        let down = self.end_of_block(down, after.is_some());
+        let gate_up = Stack { stores_factors: self.receives(&next), ..gate_up };
+        let x = self.product(&gate_up, x, memory.activated, Some(&down), memory);
+        self.end_block(&down, after, x, &next, memory)
     }
 
     /// The last product of a block. Its outputs are added to the residual stream, unless there is a norm after the block.
-    fn end_of_block<'a>(&self, stack: Stack<'a>, has_norm_after: bool) -> Stack<'a> {
+    fn end_of_block(&self, stack: Stack, has_norm_after: bool) -> Stack {
         if has_norm_after {
             return stack;
         }
@@ -356,20 +316,21 @@ impl Builder<'_> {
     }
 
     /// Adds the last product of a block ([`Builder::end_of_block`]) and, with a norm after the block, a launch that adds the
-    /// normalised outputs to the residual stream.
+    /// normalised outputs to the residual stream, which `next` reads. Returns the inputs of `next`.
     fn end_block(
         &mut self,
-        stack: Stack<'_>,
+        stack: &Stack,
         after: Option<(LaunchRole, TensorName)>,
         x: View,
+        next: &Stack,
         memory: &Memory,
-    ) {
+    ) -> View {
         let Some((role, norm)) = after else {
-            return self.product(stack, x, memory.residual, memory);
+            return self.product(stack, x, memory.residual, Some(next), memory);
         };
         let label = LaunchLabel { role, ..stack.label };
         let output = memory.block_output.expect("models with norms after blocks have this buffer");
-        self.product(stack, x, output, memory);
+        self.product(stack, x, output, None, memory);
         let Dimensions { hidden, eps, .. } = self.plan.shape.dimensions;
         let only_existing = self.plan.params.kind == StepKind::Prefill;
         let scale = self.plan.shape.multipliers.residual;
@@ -379,38 +340,42 @@ impl Builder<'_> {
         let mut args = vec![output.read("x"), weights.read("w"), memory.residual.read_write("y")];
         args.extend(only_existing.then(|| memory.state.read("state")));
         self.launch(label, KernelSpec::NormAdd(spec), args);
+        memory.residual
     }
 
-    /// Adds the launches of the LM head and of the choice. `embedding` serves as the output matrix of models without one.
-    fn head(&mut self, embedding: Option<View>, memory: &Memory) {
-        let shape = self.plan.shape.clone();
-        let members = head_member(&shape);
-        let sampled = self.plan.params.sampling == Sampling::Sampled;
-        let mut stack = Stack::head(&shape, &members);
-        if sampled {
-            stack.output = Output::Store;
+    /// The stack of the LM head.
+    fn head_stack(&self) -> Stack {
+        let stack = Stack::head(&self.plan.shape);
+        match self.plan.params.sampling {
+            Sampling::Sampled => Stack { output: Output::Store, ..stack },
+            Sampling::Greedy => stack,
         }
-        let (w, gemv) = match embedding.filter(|_| shape.head.is_none()) {
-            None => self.matrices(stack),
-            Some(embedding) => (embedding, self.divided(&stack)),
-        };
-        let bytes = u64::from(self.plan.params.outputs) * f32s(gemv.cols);
-        let x = self.prepare(None, w, View { bytes, ..memory.residual }, &gemv);
-        if sampled {
-            let args = vec![w.read("w"), x.read("x"), memory.logits.write("y")];
+    }
+
+    /// Adds the launches of the LM head, with inputs `x`, and of the choice.
+    fn head(&mut self, stack: Stack, x: View, memory: &Memory) {
+        let (w, gemv) = self.matrices(&stack);
+        let x = self.prepare(&stack, w, x, &gemv);
+        if stack.output == Output::Store {
+            let mut args = vec![w.read("w"), x.read("x"), memory.logits.write("y")];
+            args.extend(norm_arguments(LaunchRole::Output, &gemv, memory));
             self.launch(LaunchRole::Output, KernelSpec::Gemv(gemv), args);
             let &Memory { logits, tokens, host_tokens, state, .. } = memory;
             return sampling::launches(self, &SharedBuffers { logits, tokens, host_tokens, state });
         }
         let choose = cost::choose(&gemv);
-        let (values, best) = (memory.best_values, memory.best_tokens);
-        let args = vec![
+        // Of each token, one candidate for each CTA of the head.
+        let bytes = u64::from(gemv.tokens) * f32s(choose.candidates);
+        let mut candidates = |name: BufferName| self.buffer(name, bytes, BufferKind::Activation);
+        let [values, best] = [BufferName::BestValues, BufferName::BestTokens].map(&mut candidates);
+        let mut args = vec![
             w.read("w"),
             x.read("x"),
             memory.logits.write("y"),
             values.write("values"),
             best.write("rows"),
         ];
+        args.extend(norm_arguments(LaunchRole::Output, &gemv, memory));
         self.launch(LaunchRole::Output, KernelSpec::Gemv(gemv), args);
         let args = vec![
             values.read("values"),
@@ -423,56 +388,18 @@ impl Builder<'_> {
     }
 }
 
+/// Arguments of a product of f16 for its own norm.
+fn norm_arguments(role: LaunchRole, shape: &GemvShape, memory: &Memory) -> Vec<Argument> {
+    let Some(norms) = memory.norms.filter(|_| shape.normed()) else { return Vec::new() };
+    let mut args = Vec::new();
+    args.extend(shape.received.then(|| norms.squares(role).read("squares")));
+    if shape.stores_factors {
+        args.extend([norms.factors.write("factors"), norms.next_squares(role).write("next_squares")]);
+    }
+    args
+}
+
 /// The norm's weights in the stack `w`.
 fn norm_of(w: View, shape: &GemvShape) -> View {
     View { offset: w.offset + shape.offsets().norm, bytes: f32s(shape.cols), ..w }
-}
-
-/// The matrix of the head: the embedding, if it serves as the output matrix.
-fn head_member(shape: &ModelShape) -> [Matrix; 1] {
-    let (tensor, ty) = match shape.head {
-        Some(ty) => (Tensor::Output, ty),
-        None => (Tensor::TokenEmbd, shape.embedding),
-    };
-    [model_matrix(tensor, shape.dimensions.vocab, ty)]
-}
-
-/// A whole tensor of the model as a matrix without a bias.
-fn model_matrix(tensor: Tensor, rows: u32, ty: WeightType) -> Matrix {
-    Matrix { slice: TensorSlice { tensor: tensor.of_model(), first_row: 0, rows }, ty, bias: None }
-}
-
-/// A stack of matrices that are multiplied with the same input vector.
-struct Stack<'a> {
-    label: LaunchLabel,
-    /// Name of the weight buffer.
-    buffer: String,
-    cols: u32,
-    members: &'a [Matrix],
-    /// Weights of the norm before the product.
-    norm: Option<TensorName>,
-    output: Output,
-    /// Factor of the product.
-    scale: f32,
-    /// Soft cap of the product.
-    softcap: Option<f32>,
-    trigger: Trigger,
-}
-
-impl<'a> Stack<'a> {
-    fn plain(label: LaunchLabel, cols: u32, members: &'a [Matrix]) -> Stack<'a> {
-        let (output, trigger) = (Output::Store, Trigger::AtStart);
-        let buffer = label.to_string();
-        Stack { label, buffer, cols, members, norm: None, output, scale: 1.0, softcap: None, trigger }
-    }
-
-    fn head(shape: &ModelShape, members: &'a [Matrix]) -> Stack<'a> {
-        Stack {
-            norm: Some(Tensor::OutputNorm.of_model()),
-            output: Output::Argmax,
-            scale: shape.multipliers.logits,
-            softcap: shape.multipliers.softcap,
-            ..Stack::plain(LaunchRole::Output.into(), shape.dimensions.hidden, members)
-        }
-    }
 }

@@ -1,7 +1,11 @@
 //! A plan that is being built, and the views of its buffers.
 
 use super::tuning::Tuning;
-use super::{Argument, ArgumentAccess, Buffer, BufferKind, Launch, LaunchLabel, Plan, PlanKernel};
+use super::{
+    Argument, ArgumentAccess, Buffer, BufferKind, Launch, LaunchLabel, LaunchRole, Plan, PlanKernel,
+};
+use crate::kernels::gemv::GemvShape;
+use crate::kernels::launching::Trigger;
 use crate::spec::KernelSpec;
 
 /// A view into a buffer of the plan being built.
@@ -46,6 +50,8 @@ impl View {
 pub(super) struct Builder<'a> {
     pub plan: Plan,
     pub tuning: &'a Tuning,
+    /// Products that were divided, each with what decides its division: all layers have the same few.
+    pub divided: Vec<((GemvShape, LaunchRole, Trigger), GemvShape)>,
 }
 
 impl Builder<'_> {

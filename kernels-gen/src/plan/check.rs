@@ -1,11 +1,12 @@
-//! Check of a plan: its edges order all reads and writes of its launches.
+//! Check of a plan: its edges order all reads and writes of its launches, and no argument that a launch writes overlaps another one
+//! of the launch.
 
-use super::{ArgumentAccess, Plan};
+use super::{Argument, ArgumentAccess, Plan};
 
 impl Plan {
     /// Checks that the plan is consistent: indices and views are in range, launches have their kernel's geometry, and
-    /// edges order every two launches that access the same memory, unless both only read it. The error names the
-    /// launch.
+    /// edges order every two launches that access the same memory, unless both only read it. No argument that a
+    /// launch writes overlaps another one of the launch. The error names the launch.
     pub fn check(&self) -> Result<(), String> {
         // For each launch, whether each earlier launch completes before it.
         let mut ordered_before: Vec<Vec<bool>> = Vec::new();
@@ -33,21 +34,18 @@ impl Plan {
                     *mark |= earlier;
                 }
             }
-            for arg in &launch.args {
+            for (place, arg) in launch.args.iter().enumerate() {
                 let Some(buffer) = self.buffers.get(arg.buffer) else {
                     return fail(format!("{}: buffer {} does not exist", arg.param, arg.buffer));
                 };
                 if arg.offset.checked_add(arg.bytes).is_none_or(|end| end > buffer.bytes) {
                     return fail(format!("{}: the view ends past the end of {}", arg.param, buffer.name));
                 }
+                if let Some(other) = launch.args[..place].iter().find(|other| conflict(arg, other)) {
+                    return fail(format!("{} overlaps {} in {}", arg.param, other.param, buffer.name));
+                }
                 for (earlier, other) in self.launches[..index].iter().enumerate() {
-                    let conflict = other.args.iter().any(|theirs| {
-                        theirs.buffer == arg.buffer
-                            && (theirs.access != ArgumentAccess::Read || arg.access != ArgumentAccess::Read)
-                            && theirs.offset < arg.offset + arg.bytes
-                            && arg.offset < theirs.offset + theirs.bytes
-                    });
-                    if conflict && !completed[earlier] {
+                    if !completed[earlier] && other.args.iter().any(|other| conflict(arg, other)) {
                         return fail(format!(
                             "{} conflicts with launch {earlier} ({}), and no edge orders them",
                             arg.param, other.label
@@ -59,4 +57,12 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Whether two arguments overlap, and one of them is written.
+fn conflict(a: &Argument, b: &Argument) -> bool {
+    a.buffer == b.buffer
+        && (a.access != ArgumentAccess::Read || b.access != ArgumentAccess::Read)
+        && a.offset < b.offset + b.bytes
+        && b.offset < a.offset + a.bytes
 }

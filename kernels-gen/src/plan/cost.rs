@@ -103,7 +103,7 @@ fn first_schedule(
 ) -> Schedule {
     let bulk = gpu.is_programmatic();
     let is_feed_forward = matches!(rule.role, LaunchRole::FfnGateUp | LaunchRole::FfnDown);
-    let triggers_late = is_feed_forward && shape.has_halves() && shape.tokens >= MIN_TOKENS_OF_LATE_TRIGGERS;
+    let triggers_late = is_feed_forward && shape.is_f16() && shape.tokens >= MIN_TOKENS_OF_LATE_TRIGGERS;
     let trigger = if triggers_late { Trigger::AfterLoads } else { trigger };
     // Tiles of four units occupy four warps. Four more shorten the preparation of the inputs: one pass instead of two over
     // 2,048 columns.
@@ -129,9 +129,10 @@ fn first_schedule(
     }
 }
 
-/// Divides a product of several tokens: with the inputs in registers, among warpgroups, or among warps.
+/// Divides a product of several tokens: in the loop of one token, where each CTA quantises all inputs; among warpgroups; or among
+/// warps.
 fn several_tokens(gpu: &Gpu, shape: GemvShape, rule: &Rule) -> GemvShape {
-    let is_few = !shape.has_halves() && token_cost::holds_inputs(&shape) && !rule.asks_for_slices();
+    let is_few = !shape.is_f16() && token_cost::quantises_own_inputs(&shape) && !rule.asks_for_slices();
     let few = is_few.then(|| divide_few(gpu, &shape, rule)).flatten();
     let divided = few.or_else(|| warpgroup_cost::divide(gpu, &shape, rule));
     match divided {
@@ -495,7 +496,7 @@ fn divided_attention(gpu: &Gpu, mut shape: AttentionShape, most_stages: u32, rul
     shape.stages = rule.stages.unwrap_or(fitting.max(2));
     shape.run_blocks = split_blocks(gpu, &shape);
     let blocks = shape.heads / shape.heads_per_block;
-    let at_once = ctas_at_once(gpu, &shape) / blocks;
+    let at_once = (ctas_at_once(gpu, &shape) / blocks).max(1);
     if shape.tokens > 1 && shape.tokens * shape.run_blocks > at_once {
         shape.at_once = Some(at_once);
     }

@@ -149,7 +149,7 @@ impl Plan {
                 Gpu::MAX_MULTIPROCESSORS
             )));
         }
-        shape.dimensions.check()?;
+        shape.check()?;
         if params.context == 0 || params.context > PlanParams::MAX_CONTEXT {
             return Err(PlanError::Unsupported(format!(
                 "a context of {} positions is not supported; 1 to {} are",

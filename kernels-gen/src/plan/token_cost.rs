@@ -11,18 +11,18 @@ use crate::kernels::launching::CopyEngine;
 /// Measured on an H100: the down projections of Llama-3.1-8B and Qwen2.5-7B with 4 tokens (57,344 and 75,776 inputs) take 4 to 8 µs less
 /// after such a launch, which takes 2.6 µs; with 2 tokens (28,672 and 37,888) not less. Steps of 2 tokens on an H200 are 4 to 11% slower
 /// if all inputs are prepared (five models from Llama-3.2-1B to Llama-3.1-8B).
-const HELD_INPUTS: u32 = 48 << 10;
+const OWN_INPUTS: u32 = 48 << 10;
 
 /// The same limit for f16 inputs: `tokens/` multiplies them in any case. Steps of 2 tokens with all inputs prepared, on an H200:
 /// Llama-3.1-8B (8,192 inputs in gate and up) 6.5% faster, Qwen2.5-7B (7,168) 7.7%, Qwen3-4B (5,120) the same, Llama-3.2-1B (4,096) and
 /// Qwen2.5-1.5B (3,072) 6 and 3% slower.
-const HELD_HALVES: u32 = 6 << 10;
+const OWN_HALVES: u32 = 6 << 10;
 
 /// The same limit for three or four tokens. Steps of 4 tokens with prepared inputs, at a depth of 128 on an H200, integers and f16:
 /// Llama-3.1-8B 4.6 and 6.0% faster, Qwen2.5-7B 5.2 and 3.1%, Qwen3-4B 18 and 10%, Llama-3.2-3B 8.5 and 3.7%, Llama-3.2-1B 9.6 and 4.8%,
 /// Qwen2.5-1.5B 12 and 3.7%, Qwen3-0.6B (4,096 inputs) 14 and 0.4%; SmolLM2-135M (2,304) 6.1 and 12% slower. Steps of 3
 /// tokens were not measured.
-const HELD_OF_FEW: u32 = 3 << 10;
+const OWN_OF_FEW: u32 = 3 << 10;
 
 /// Another number of consumer warps to try; each has two stages of the ring. Steps of 8 tokens at a depth of
 /// 128 on an H200, 14 warps against 8 or 12: Llama-3.1-8B 5.6% faster (f16 4%), Qwen2.5-7B 2.4% (2.9%), Qwen3-4B 1% (1%), but
@@ -30,7 +30,7 @@ const HELD_OF_FEW: u32 = 3 << 10;
 /// before held sums, chose slices of 256 columns, with which the 8B is 9% slower; in the LM head slices of 512, 1 to 2% slower.
 const MORE_WARPS: u32 = 14;
 
-/// A further number to try where [`MORE_WARPS`] are, and with 9 to 16 tokens in groups of one warp, if sums are held. Steps of 8 tokens of
+/// Number of consumer warps to try for held sums: with up to 8 tokens besides [`MORE_WARPS`], with 9 to 16 in groups of one warp. Steps of 8 tokens of
 /// Llama-3.1-8B on an H200 with 16 warps in gate and up, against 14: f16 1% faster, integers 0.4% slower. Integer products with Q6_K
 /// need more than the 96 registers that 16 warps leave a thread.
 const HELD_WARPS: u32 = 16;
@@ -44,25 +44,27 @@ const HELD_WARPS_COLUMNS: u32 = 1024;
 /// Minimum number of columns of a product for which [`MORE_WARPS`] are tried: nine units.
 const MORE_WARPS_COLUMNS: u32 = 9 * 256;
 
-/// Largest size of the ring of weights in bytes, unless its stages are larger, and its largest number of stages, unless
-/// [`MORE_WARPS`] or [`HELD_WARPS`] have two each.
+/// Largest size of the ring of weights in bytes, unless its stages are larger. Other limits were not measured.
 const RING: u32 = 112 * 1024;
+
+/// Largest number of stages of the ring. With [`MORE_WARPS`] or [`HELD_WARPS`] groups of one warp it is two for each. Other limits were not
+/// measured.
 const MAX_STAGES: u32 = 24;
 
-/// Whether each CTA quantises all inputs, if they fit beside a ring of weights.
-pub(super) fn holds_inputs(shape: &GemvShape) -> bool {
+/// Whether each CTA quantises all inputs itself, if they fit beside a ring of weights.
+pub(super) fn quantises_own_inputs(shape: &GemvShape) -> bool {
     let most = match shape.tokens {
-        ..=2 if shape.has_halves() => HELD_HALVES,
-        ..=2 => HELD_INPUTS,
-        _ => HELD_OF_FEW,
+        ..=2 if shape.is_f16() => OWN_HALVES,
+        ..=2 => OWN_INPUTS,
+        _ => OWN_OF_FEW,
     };
-    shape.tokens <= FEW && shape.tokens * shape.cols <= most
+    !shape.received && shape.tokens <= FEW && shape.tokens * shape.cols <= most
 }
 
 /// Chooses groups of warps, stages and [`TokenSchedule`] for `shape`, whose other choices are made.
 pub(super) fn divide(gpu: &Gpu, mut shape: GemvShape, rule: &Rule) -> GemvShape {
-    let held = if holds_inputs(&shape) { best(gpu, &shape, rule, Inputs::Held) } else { None };
-    let found = held.or_else(|| best(gpu, &shape, rule, Inputs::Prepared));
+    let own = if quantises_own_inputs(&shape) { best(gpu, &shape, rule, Inputs::OfCta) } else { None };
+    let found = own.or_else(|| best(gpu, &shape, rule, Inputs::Prepared));
     // If nothing fits, the smallest division; the plan's check reports its size, or the knob of the rule that it lacks.
     let least = || Candidate {
         warps: shape.schedule.warps,
@@ -101,7 +103,7 @@ pub(super) fn tiles(shape: &GemvShape) -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inputs {
     /// Each CTA quantises them, and holds them in shared memory.
-    Held,
+    OfCta,
     /// Prepared by a launch.
     Prepared,
 }
@@ -130,7 +132,7 @@ fn best(gpu: &Gpu, shape: &GemvShape, rule: &Rule, inputs: Inputs) -> Option<Can
     let groups_of_tokens = shape.input_layout().groups();
     let tiles = tiles(shape);
     // f16 is multiplied with two groups at once.
-    let most_parts = if shape.has_halves() { groups_of_tokens.div_ceil(2) } else { groups_of_tokens };
+    let most_parts = if shape.is_f16() { groups_of_tokens.div_ceil(2) } else { groups_of_tokens };
     // The best division without and with held sums.
     let mut found: [Option<Estimate>; 2] = [None; 2];
     let mut trial = shape.clone();
@@ -191,9 +193,9 @@ fn numbers_of_warps(shape: &GemvShape, rule: &Rule, inputs: Inputs) -> Vec<u32> 
             let is_wide = shape.segments.iter().any(|segment| segment.ty.has_wide_integers());
             // On sm_80, ptxas spills with 96 registers in integer products of 16 tokens.
             let fits = shape.tokens <= MORE_WARPS_TOKENS || shape.schedule.copy == CopyEngine::Bulk;
-            let has_registers = shape.has_halves() || !is_wide && fits;
+            let has_registers = shape.is_f16() || !is_wide && fits;
             let more: &[u32] = match shape.tokens {
-                _ if inputs == Inputs::Held || shape.output == Output::Argmax => &[],
+                _ if inputs == Inputs::OfCta || shape.output == Output::Argmax => &[],
                 ..=MORE_WARPS_TOKENS if shape.cols < MORE_WARPS_COLUMNS => &[],
                 ..=MORE_WARPS_TOKENS if has_registers => &[MORE_WARPS, HELD_WARPS],
                 ..=MORE_WARPS_TOKENS => &[MORE_WARPS],
@@ -220,7 +222,7 @@ const MOST_HELD_SLICES: u32 = 16;
 
 /// The divisions of the columns into slices, and the numbers of their buffers.
 fn slices(shape: &GemvShape, rule: &Rule, inputs: Inputs) -> Vec<TokenSchedule> {
-    if inputs == Inputs::Held {
+    if inputs == Inputs::OfCta {
         return vec![TokenSchedule { buffers: 0, ..TokenSchedule::ONE }];
     }
     let (least, columns) = (shape.least_slice(), shape.input_layout().granules * 128);

@@ -155,7 +155,7 @@ pub(super) fn time(gpu: &Gpu, shape: &GemvShape, tiles: u32, strip: u32) -> u64 
     let groups_of_tokens = u64::from(layout.groups().div_ceil(several.parts));
     let constants = Constants::of(shape.tokens);
     let of_type = |ty: WeightType| match (ty.exact_groups() > 0, ty.has_wide_integers()) {
-        _ if shape.has_halves() => constants.halves,
+        _ if shape.is_f16() => constants.halves,
         (true, _) => constants.exact,
         (_, true) => constants.wide,
         _ => constants.other,

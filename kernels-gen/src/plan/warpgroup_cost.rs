@@ -62,7 +62,7 @@ const HALF_BATCH: u64 = 1500;
 pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvShape> {
     let all_tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).sum();
     let has_many_tiles = 10 * all_tiles >= TENTHS_OF_TILES * gpu.multiprocessors;
-    let fewest = match shape.has_halves() {
+    let fewest = match shape.is_f16() {
         true => MIN_TOKENS_OF_HALVES,
         false if has_many_tiles => MIN_TOKENS_OF_MANY_TILES,
         false => MIN_TOKENS,
@@ -76,7 +76,7 @@ pub(super) fn divide(gpu: &Gpu, shape: &GemvShape, rule: &Rule) -> Option<GemvSh
         return None;
     }
     // An argmax has one CTA for each share of the rows. Two blocks decode the weights twice, which does not pay with few tokens of f16.
-    let is_short = shape.has_halves() && shape.tokens < ALWAYS_FROM_HALVES && rule.blocks.is_none();
+    let is_short = shape.is_f16() && shape.tokens < ALWAYS_FROM_HALVES && rule.blocks.is_none();
     let is_whole = is_short || shape.tokens <= MIN_BLOCK || shape.output == Output::Argmax;
     let most_blocks = if is_whole { 1 } else { 2.min(gpu.multiprocessors) };
     let into = |warpgroups: u32| {
@@ -140,7 +140,7 @@ fn divided(
 
 /// Whether the warpgroups have enough work; always true except for few tokens of f16.
 fn has_enough_work(shape: &GemvShape) -> bool {
-    if !shape.has_halves() || shape.tokens >= ALWAYS_FROM_HALVES {
+    if !shape.is_f16() || shape.tokens >= ALWAYS_FROM_HALVES {
         return true;
     }
     let quads = shape.most_quads();
@@ -150,7 +150,7 @@ fn has_enough_work(shape: &GemvShape) -> bool {
 
 /// Whether warps may be faster than the warpgroups of a division: with few tokens of f16, unless a rule asks for warpgroups.
 pub(super) fn may_be_slower(divided: &GemvShape, rule: &Rule) -> bool {
-    let is_short = divided.has_halves() && divided.tokens < ALWAYS_FROM_HALVES;
+    let is_short = divided.is_f16() && divided.tokens < ALWAYS_FROM_HALVES;
     is_short && divided.has_warpgroups() && rule.warpgroups.is_none()
 }
 
@@ -178,7 +178,7 @@ fn steps(shape: &GemvShape) -> u32 {
 /// Estimated time of the CTA with the most quads, in cycles.
 fn time(shape: &GemvShape) -> u64 {
     let tokens = u64::from(shape.input_layout().block_tokens);
-    let (step, batch) = match shape.has_halves() {
+    let (step, batch) = match shape.is_f16() {
         true => (HALF_QUAD_STEP + HALF_COLUMN * tokens, HALF_BATCH),
         false => (QUAD_STEP + COLUMN * (2 * tokens), 0),
     };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rope::RopeTable;
 use super::tensors::{Tensor, TensorName};
-use super::{Architecture, Dimensions};
+use super::{Architecture, Dimensions, ShapeError};
 use crate::kernels::activation::Activation;
 use crate::kernels::attention::NormSpan;
 use crate::weights::WeightType;
@@ -38,6 +38,34 @@ pub struct ModelShape {
     /// The layers.
     pub layers: Vec<Layer>,
 }
+
+impl ModelShape {
+    /// Checks that the description is consistent: its dimensions are supported, and it has as many layers as they say and the
+    /// tables of RoPE that these name.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn check(&self) -> Result<(), ShapeError> {
+        self.dimensions.check()?;
+        let (layers, expected) = (self.layers.len(), self.dimensions.layers);
+        if layers as u64 != u64::from(expected) {
+            return Err(ShapeError::Unsupported(format!(
+                "{layers} layers are described, {expected} expected"
+            )));
+        }
+        let tables = self.layers.iter().filter_map(|layer| layer.attention.rope).map(|table| table + 1).max();
+        let (tables, described) = (tables.unwrap_or(0), self.ropes.len());
+        if tables > described || described > MAX_ROPES {
+            return Err(ShapeError::Unsupported(format!(
+                "layers have {tables} tables of RoPE's frequencies, and {described} are described; at most {MAX_ROPES} are supported"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Largest number of tables of RoPE's frequencies: of layers with and without a window.
+const MAX_ROPES: usize = 2;
 
 /// Constant factors of a model, and the soft cap of its logits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

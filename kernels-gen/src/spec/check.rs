@@ -4,12 +4,12 @@
 use super::KernelSpec;
 use crate::kernels::attention::{AppendShape, AttentionShape, KvType, Rope};
 use crate::kernels::gemm::{ConvertShape, GemmShape};
-use crate::kernels::gemv::tokens::{InputLayout, MAX_WARPGROUPS};
+use crate::kernels::gemv::tokens::{InputLayout, MAX_WARPGROUPS, NextInputs};
 use crate::kernels::gemv::{GemvShape, Output};
 use crate::kernels::launching::CopyEngine;
 use crate::kernels::sample::SampleShape;
 use crate::plan::PlanParams;
-use crate::weights::{Layout, WeightType};
+use crate::weights::{Layout, TILE_ROWS, WeightType};
 
 /// Largest width and number of rows, as for a model's dimensions.
 const WIDTH: u32 = 1 << 24;
@@ -124,11 +124,45 @@ fn gemv(s: &GemvShape) -> Result<(), String> {
     }
     let layouts = segments(s)?;
     tokens(s)?;
+    if s.threads() > THREADS {
+        let (warps, threads) = (schedule.warps, s.threads());
+        return Err(format!(
+            "`schedule.warps` is {warps}: with the warps that load {threads} threads, above {THREADS}"
+        ));
+    }
+    next_inputs(s)?;
     let rows = u64::from(s.rows());
     // The line on which tiles are laid out has their bytes as its length, but for a common divisor.
     let length: u64 = layouts.iter().map(|it| u64::from(it.tiles) * u64::from(it.tile_bytes())).sum();
     if layouts.len() > 1 && length > u32::MAX.into() {
         return Err(format!("`segments` has {rows} rows of {} columns: too many", s.cols));
+    }
+    Ok(())
+}
+
+/// Checks the inputs of the next product, if the epilogue writes them.
+fn next_inputs(s: &GemvShape) -> Result<(), String> {
+    if s.stores_factors && !(s.is_f16() && s.normed()) {
+        return Err("`stores_factors` is for products of f16 with a norm".to_owned());
+    }
+    if s.received && !(s.is_f16() && s.is_prepared()) {
+        return Err("`received` is for products of f16 with slices of the inputs".to_owned());
+    }
+    let Some(NextInputs { layout, normed }) = s.next else { return Ok(()) };
+    inputs(&layout)?;
+    let is_possible = match s.output {
+        Output::Residual => normed && s.segments.len() == 1 && !s.stores_factors,
+        Output::Glu(_) => !normed,
+        Output::Store | Output::Argmax => false,
+    };
+    let are_halves = s.is_f16() && layout.arithmetic() == s.arithmetic;
+    // At most a block of 256 columns is padded.
+    let columns = s.outputs()..=s.outputs().next_multiple_of(256);
+    let has_tiles = s.outputs().is_multiple_of(TILE_ROWS) && columns.contains(&layout.columns());
+    if !is_possible || !are_halves || !has_tiles || layout.tokens != s.tokens {
+        return Err("`next` is for products of f16: the inputs of a norm from a residual connection, or those without from an \
+                    activation, with as many columns as there are outputs, and whole tiles"
+            .to_owned());
     }
     Ok(())
 }
@@ -200,7 +234,7 @@ fn gemm(s: &GemmShape) -> Result<(), String> {
     if tiling.warpgroups && (!tiling.warps[0].is_multiple_of(4) || tiling.copy != CopyEngine::Bulk) {
         return Err("warpgroups need a multiple of four warps along rows, and bulk copies".to_owned());
     }
-    Ok(())
+    block_of_inputs(&s.convert())
 }
 
 fn convert(s: &ConvertShape) -> Result<(), String> {
@@ -212,6 +246,18 @@ fn convert(s: &ConvertShape) -> Result<(), String> {
     ])?;
     if !s.block_tokens.is_multiple_of(8) || !s.padded_cols.is_multiple_of(32) || s.padded_cols < s.cols {
         return Err(format!("{} columns in blocks of {} tokens", s.padded_cols, s.block_tokens));
+    }
+    block_of_inputs(s)
+}
+
+/// Checks that the inputs of a block of tokens of a prompt have fewer than 2³² bytes.
+fn block_of_inputs(s: &ConvertShape) -> Result<(), String> {
+    let bytes = u64::from(s.padded_cols) * u64::from(s.block_tokens) * 2;
+    if bytes > u32::MAX.into() {
+        return Err(format!(
+            "{} columns of {} tokens have {bytes} bytes: too many",
+            s.padded_cols, s.block_tokens
+        ));
     }
     Ok(())
 }
@@ -279,6 +325,9 @@ fn warpgroups(s: &GemvShape) -> Result<(), String> {
             "{} warpgroups have four warps and a group each, one part, prepared inputs and bulk copies",
             several.warpgroups
         ));
+    }
+    if several.blocks > 1 && s.output == Output::Argmax {
+        return Err("a CTA of the head has all tokens: `schedule.several.blocks` is 1".to_owned());
     }
     if several.holds {
         return Err("warpgroups add to totals: `schedule.several.holds` is for products of warps".to_owned());
@@ -410,17 +459,11 @@ mod tests {
             tiles: 4,
             ..TokenSchedule::ONE
         };
+        let segments = vec![Segment { ty: WeightType::Q4_K, rows: 4096 }];
         let base = GemvShape {
             tokens: 64,
-            cols: 4096,
-            segments: vec![Segment { ty: WeightType::Q4_K, rows: 4096 }],
-            bias: false,
-            input: Input::Plain,
-            output: Output::Store,
-            scale: 1.0,
-            softcap: None,
-            arithmetic: Arithmetic::Integers,
             schedule: Schedule { warps: 8, groups: 4, stages: 8, several, ..Schedule::MINIMAL },
+            ..GemvShape::new(4096, segments)
         };
         let check = |several| {
             KernelSpec::Gemv(GemvShape { schedule: Schedule { several, ..base.schedule }, ..base.clone() })
@@ -474,13 +517,50 @@ mod tests {
             let error = of_f16(several).expect_err(expected);
             assert!(error.contains(expected), "{error}");
         }
-        let of_prompts = |stages, halved| {
+        let tiling = |stages, halved| {
             let warps = [4, 1];
             let (copy, warpgroups) = (CopyEngine::Bulk, true);
             let (warp_tiles, warp_tokens, stage_cols) = (1, 64, 128);
-            let tiling =
-                Tiling { warps, warp_tiles, warp_tokens, halved, stages, stage_cols, copy, warpgroups };
-            KernelSpec::Gemm(GemmShape { product: base.clone(), tiling }).check()
+            Tiling { warps, warp_tiles, warp_tokens, halved, stages, stage_cols, copy, warpgroups }
+        };
+        let head = GemvShape {
+            output: Output::Argmax,
+            schedule: Schedule {
+                several: TokenSchedule { blocks: 2, ..cluster },
+                warps: 8,
+                groups: 2,
+                copy: CopyEngine::Bulk,
+                ..base.schedule
+            },
+            arithmetic: Arithmetic::F16,
+            ..base.clone()
+        };
+        assert!(
+            KernelSpec::Gemv(head)
+                .check()
+                .is_err_and(|error| error.contains("a CTA of the head has all tokens"))
+        );
+        let many_warps = Schedule {
+            warps: 31,
+            groups: 1,
+            stages: 8,
+            several: TokenSchedule { parts: 1, ..several },
+            ..base.schedule
+        };
+        let many_warps = KernelSpec::Gemv(GemvShape { schedule: many_warps, ..base.clone() }).check();
+        assert!(
+            many_warps
+                .is_err_and(|error| error.contains("with the warps that load 1056 threads, above 1024"))
+        );
+        let wide = ConvertShape {
+            cols: WIDTH,
+            padded_cols: WIDTH,
+            block_tokens: 1024,
+            ..GemmShape { product: base.clone(), tiling: tiling([2, 2], 0) }.convert()
+        };
+        assert!(KernelSpec::Convert(wide).check().is_err_and(|error| error.ends_with("bytes: too many")));
+        let of_prompts = |stages, halved| {
+            KernelSpec::Gemm(GemmShape { product: base.clone(), tiling: tiling(stages, halved) }).check()
         };
         assert_eq!(of_prompts([2, 2], 0), Ok(()));
         assert!(of_prompts([2, 1], 0).is_err_and(|error| error.contains("two stages of inputs")));
@@ -488,6 +568,38 @@ mod tests {
         assert!(of_prompts([2, 2], 99).is_err_and(|error| error.starts_with("`tiling.halved` is 99")));
         let many = GemvShape { tokens: 65, ..base };
         assert!(KernelSpec::Gemv(many).check().is_err_and(|error| error.starts_with("`tokens` is 65")));
+    }
+
+    #[test]
+    fn impossible_inputs_of_the_next_product_are_named() {
+        let several = TokenSchedule::sliced(256, 2, 1);
+        let base = GemvShape {
+            tokens: 8,
+            output: Output::Residual,
+            arithmetic: Arithmetic::F16,
+            schedule: Schedule { warps: 4, several, ..Schedule::MINIMAL },
+            ..GemvShape::new(512, vec![Segment { ty: WeightType::Q4_K, rows: 256 }])
+        };
+        let normed = Input::Normed { eps: 1e-5 };
+        let reader = GemvShape { cols: 256, input: normed, output: Output::Store, ..base.clone() };
+        let next = NextInputs::between(&base, &reader).expect("256 outputs, and 256 inputs of a norm");
+        let error = |shape: GemvShape| KernelSpec::Gemv(shape).check().err().unwrap_or_default();
+        assert_eq!(error(GemvShape { next: Some(next), ..base.clone() }), "");
+        let more_tokens = NextInputs { layout: InputLayout { tokens: 9, ..next.layout }, ..next };
+        let fewer_columns = NextInputs { layout: InputLayout { granules: 1, ..next.layout }, ..next };
+        let plain = NextInputs { normed: false, ..next };
+        for next in [more_tokens, fewer_columns, plain] {
+            assert!(
+                error(GemvShape { next: Some(next), ..base.clone() })
+                    .starts_with("`next` is for products of f16")
+            );
+        }
+        let integers = GemvShape { arithmetic: Arithmetic::Integers, ..base.clone() };
+        assert!(error(GemvShape { next: Some(next), ..integers.clone() }).starts_with("`next` is for"));
+        assert!(
+            error(GemvShape { received: true, ..integers }).starts_with("`received` is for products of f16")
+        );
+        assert!(error(GemvShape { stores_factors: true, ..base }).starts_with("`stores_factors` is for"));
     }
 
     #[test]

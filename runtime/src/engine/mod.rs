@@ -29,13 +29,13 @@ use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{Plan, PlanParams};
 use bespoke_kernels::shape::ModelShape;
 
-use crate::device::{self, Address, Device, GraphReport, Kernel, LaunchSequence};
+use crate::device::{self, Address, Device, GraphReport, LaunchSequence};
 use bind::{PlanBuffers, capture, check_shared_memory};
 pub use error::{DoesNotFit, EngineError};
 pub use gpu::{gpu_for, target_for};
 pub use kernels::{KernelCounts, OriginCounts};
 pub use measure::{
-    LaunchSpan, Matrix, MatrixRate, StepRows, Variant, Variants, read_bandwidth, tensor_throughput,
+    LaunchSpan, Matrix, MatrixRate, StepRows, Variant, Variants, median, read_bandwidth, tensor_throughput,
 };
 pub use memory_needs::MemoryNeeds;
 pub use non_finite::{NonFiniteLogits, NonFiniteOutput};
@@ -46,7 +46,7 @@ pub use sampling::{SamplingError, SamplingParams};
 pub use slots::Slots;
 pub use start::check_prompt;
 pub(crate) use start::prefilled_tokens;
-use step::Step;
+use step::{LoadedStep, ONE_ROW, Step};
 
 /// Durations of the phases of loading.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,20 +80,18 @@ impl LoadTimes {
 /// ([`EngineError::NotStarted`]) until the next start, which reuses nothing from before. A device that does not recover
 /// refuses that start.
 pub struct Engine {
+    /// All steps; the first is the decode step of one row. Declared first and so dropped first: dropping a step waits for its kernels,
+    /// which use the buffers.
+    steps: Vec<Step>,
+    /// Plan of the decode step of one row, with the buffers of all steps.
     plan: Plan,
-    sequence: Box<dyn LaunchSequence>,
     buffers: PlanBuffers,
-    /// Loaded kernels, in the plan's order.
-    loaded: Vec<Kernel>,
     device: Box<dyn Device>,
-    graph: Option<GraphReport>,
     kernels: KernelCounts,
     times: LoadTimes,
     cursor: DecodeCursor,
     /// Whether the device holds the sequence that `cursor` describes. Set by a start, cleared by a failure.
     started: Cell<bool>,
-    /// The steps besides the decode step of one row.
-    steps: Vec<Step>,
     options: EngineOptions,
     /// Whether the device holds the sampling parameters that were set last.
     sampling_set: bool,
@@ -159,19 +157,13 @@ impl Engine {
         (times.repack, times.upload) = (busy.repack, busy.upload);
 
         let start = Instant::now();
-        let mut sequence = device.sequence(bind::launches(&plan, &buffers, &loaded))?;
-        let graph = if options.eager { None } else { capture(&mut *sequence, &plan)? };
-        times.capture = start.elapsed();
         let kernels = sources.counts;
         let mut engine = Engine {
             plan,
             steps,
             options: options.clone(),
-            sequence,
             buffers,
-            loaded,
             device,
-            graph,
             kernels,
             times,
             cursor: DecodeCursor::default(),
@@ -182,11 +174,13 @@ impl Engine {
             prompt: Vec::new(),
             prefilled: 0,
         };
+        engine.load_one_row(loaded)?;
+        engine.times.capture = start.elapsed();
         engine.set_sampling(&options.sampling)?;
         Ok(engine)
     }
 
-    /// The plan.
+    /// Plan of the decode step of one row, with the buffers of all steps.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -196,9 +190,9 @@ impl Engine {
         &*self.device
     }
 
-    /// The captured graph; none if kernels are launched one by one.
+    /// The captured graph of the decode step of one row; none if kernels are launched one by one.
     pub fn graph(&self) -> Option<&GraphReport> {
-        self.graph.as_ref()
+        self.one_row().graph.as_ref()
     }
 
     /// Numbers of kernels that were built in and that were compiled while loading.
@@ -208,7 +202,7 @@ impl Engine {
 
     /// Number of kernels by the origin of their machine code; all zero on the emulator.
     pub fn origins(&self) -> OriginCounts {
-        OriginCounts::of(&self.loaded)
+        OriginCounts::of(&self.one_row().kernels)
     }
 
     /// Durations of the phases of loading.
@@ -216,11 +210,11 @@ impl Engine {
         self.times
     }
 
-    /// The launches of a step, for timing after a start. They end the sequence: the next step needs another start, which
-    /// reuses nothing of the cache.
-    pub fn sequence(&mut self) -> &mut dyn LaunchSequence {
+    /// The launches of the decode step of one row, for timing after a start. They end the sequence: the next step needs another
+    /// start, which reuses nothing of the cache.
+    pub fn launches(&mut self) -> &mut dyn LaunchSequence {
         self.started.set(false);
-        &mut *self.sequence
+        &mut *self.loaded_step(ONE_ROW).launches
     }
 
     /// Passes on the result of a device call on which the sequence depends. A failure ends the sequence.
@@ -238,7 +232,10 @@ impl Engine {
         let limit = self.step_limit.saturating_mul(steps);
         if busy && waited > limit {
             self.device.abandon();
-            let what = format!("a step after position {}", self.cursor.read);
+            let what = match self.own_pages {
+                true => format!("a step after position {}", self.cursor.read),
+                false => "a step of several sequences".to_owned(),
+            };
             return self.end_sequence_on_error(Err(device::Error::Hung { what, seconds: limit.as_secs() }));
         }
         Ok(busy)
@@ -301,18 +298,9 @@ impl Engine {
             return Err(EngineError::NotStarted);
         }
         self.require_steps(1)?;
-        self.enqueue_one_row()?;
+        self.enqueue_step(ONE_ROW)?;
         self.cursor.enqueued += 1;
         Ok(())
-    }
-
-    /// Enqueues the decode step of one row, over the record on the device.
-    fn enqueue_one_row(&mut self) -> Result<(), EngineError> {
-        let enqueued = match self.graph {
-            Some(_) => self.sequence.replay(),
-            None => self.sequence.run_eager(),
-        };
-        self.end_sequence_on_error(enqueued)
     }
 
     /// Mean time of a graph replay from `depth` on, in milliseconds by the device's clock; none without a graph. Runs
@@ -321,7 +309,8 @@ impl Engine {
         self.start_at_depth(depth)?;
         let count = count.min(self.plan.params.context - depth);
         self.started.set(false);
-        Ok(self.graph.is_some().then(|| self.sequence.time_replays(count)).transpose()?)
+        let LoadedStep { launches, graph, .. } = self.loaded_step(ONE_ROW);
+        Ok(graph.is_some().then(|| launches.time_replays(count)).transpose()?)
     }
 
     /// Waits for all enqueued steps.
@@ -371,20 +360,19 @@ impl Engine {
     /// # Errors
     /// If a logit is NaN or infinite; the error names the first launch of the step with such an output.
     pub fn logits(&mut self) -> Result<Vec<f32>, EngineError> {
-        self.logits_of(0, self.cursor.enqueued - self.cursor.read)
-    }
-
-    /// Logits of a row of the last step, of which `steps` may be unfinished.
-    fn logits_of(&mut self, row: u32, steps: u32) -> Result<Vec<f32>, EngineError> {
-        self.wait_for_steps(steps)?;
-        let bytes = u64::from(self.plan.shape.dimensions.vocab) * 4;
-        let from = self.buffers.logits().offset(u64::from(row) * bytes);
-        let logits = self.end_sequence_on_error(self.read_f32s(from, bytes))?;
-        // Without a branch for each logit, so that the loop vectorises.
-        if logits.iter().fold(true, |finite, logit| finite & logit.is_finite()) {
+        let logits = self.logits_of(0, self.cursor.enqueued - self.cursor.read)?;
+        if are_finite(&logits) {
             return Ok(logits);
         }
         Err(self.non_finite(self.cursor.enqueued.saturating_sub(1)))
+    }
+
+    /// Logits of a row of the last step, finite or not. `steps` steps may be unfinished.
+    fn logits_of(&self, row: u32, steps: u32) -> Result<Vec<f32>, EngineError> {
+        self.wait_for_steps(steps)?;
+        let bytes = u64::from(self.plan.shape.dimensions.vocab) * 4;
+        let from = self.buffers.logits().offset(u64::from(row) * bytes);
+        self.end_sequence_on_error(self.read_f32s(from, bytes))
     }
 
     /// Reads `bytes` bytes of f32 from the device, after all enqueued work.
@@ -393,6 +381,12 @@ impl Engine {
         self.device.download(from, &mut words)?;
         Ok(words.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect())
     }
+}
+
+/// Whether all logits are finite.
+fn are_finite(logits: &[f32]) -> bool {
+    // Without a branch for each logit, so that the loop vectorises.
+    logits.iter().fold(true, |finite, logit| finite & logit.is_finite())
 }
 
 /// Adapter that lets [`Tokens`] enqueue steps of an engine.

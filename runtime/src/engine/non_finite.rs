@@ -67,7 +67,7 @@ impl Engine {
         self.device.wait()?;
         let bytes: Vec<u8> = row.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         self.device.upload(self.buffers.state(), &bytes)?;
-        let launches = bind::launches(&self.plan, &self.buffers, &self.loaded);
+        let launches = bind::launches(&self.plan, &self.buffers, &self.one_row().kernels);
         for (planned, mut launch) in self.plan.launches.iter().zip(launches) {
             launch.programmatic = false;
             self.device.sequence(vec![launch])?.run_eager()?;

@@ -63,33 +63,6 @@ pub trait StepQueue {
     }
 }
 
-impl<S: StepQueue> StepQueue for &mut S {
-    fn cursor(&mut self) -> &mut DecodeCursor {
-        (**self).cursor()
-    }
-    fn enqueue(&mut self) -> Result<(), EngineError> {
-        (**self).enqueue()
-    }
-    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        (**self).token_at(position)
-    }
-    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
-        (**self).busy(waited)
-    }
-    fn most_ahead(&self) -> u32 {
-        (**self).most_ahead()
-    }
-    fn token_lost(&mut self) {
-        (**self).token_lost();
-    }
-    fn explain(&mut self, error: EngineError) -> EngineError {
-        (**self).explain(error)
-    }
-    fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
-        (**self).prompt_token_done(position)
-    }
-}
-
 /// Iterator over the tokens that a model chooses. Dropping the iterator early loses no token: the next iterator over
 /// the same queue continues after the last token read.
 pub struct Tokens<S> {
@@ -104,6 +77,11 @@ impl<S: StepQueue> Tokens<S> {
         let cursor = queue.cursor();
         let before_first = cursor.read.max(cursor.prompt.saturating_sub(1));
         Tokens { queue, last: before_first.saturating_add(n) }
+    }
+
+    /// The queue, for another iterator.
+    pub fn into_queue(self) -> S {
+        self.queue
     }
 
     /// Reads the token after the last one read.
@@ -281,17 +259,19 @@ mod tests {
         }
     }
 
-    fn tokens(steps: &mut Fake, n: u32) -> Vec<u32> {
-        Tokens::new(steps, n).collect::<Result<_, _>>().unwrap()
+    /// The next `n` tokens, and the steps after them.
+    fn tokens(steps: Fake, n: u32) -> (Vec<u32>, Fake) {
+        let mut tokens = Tokens::new(steps, n);
+        (tokens.by_ref().collect::<Result<_, _>>().unwrap(), tokens.into_queue())
     }
 
     #[test]
     fn tokens_after_the_prompt_come_in_order() {
         for (prompt, n) in [(1, 1), (1, 20), (3, 5), (30, 1), (30, 30), (5, 0)] {
             for speed in [1, 3, 100] {
-                let mut steps = fake(prompt, speed);
+                let (tokens, steps) = tokens(fake(prompt, speed), n);
                 let expected: Vec<u32> = (0..n).map(|i| 100 + prompt + i).collect();
-                assert_eq!(tokens(&mut steps, n), expected, "prompt {prompt}, n {n}, speed {speed}");
+                assert_eq!(tokens, expected, "prompt {prompt}, n {n}, speed {speed}");
                 // The last token is never processed by a step.
                 assert_eq!(steps.cursor.enqueued, prompt + n - 1);
                 assert!(steps.most_ahead <= MAX_STEPS_AHEAD);
@@ -306,8 +286,7 @@ mod tests {
 
     #[test]
     fn the_queue_is_full_on_a_slow_device_and_empty_on_a_fast_one() {
-        let mut slow = fake(2, 1);
-        tokens(&mut slow, 40);
+        let (_, slow) = tokens(fake(2, 1), 40);
         assert_eq!(slow.most_ahead, MAX_STEPS_AHEAD);
 
         /// A device that completes each step inside `enqueue`.
@@ -328,41 +307,41 @@ mod tests {
                 Ok(false)
             }
         }
-        let mut synchronous = Synchronous(fake(2, 0));
-        let mut tokens = Tokens::new(&mut synchronous, 40);
+        let mut tokens = Tokens::new(Synchronous(fake(2, 0)), 40);
         assert_eq!(tokens.next().unwrap().unwrap(), 102);
         assert_eq!(tokens.nth(3).unwrap().unwrap(), 106);
+        let synchronous = tokens.into_queue();
         assert_eq!((synchronous.0.most_ahead, synchronous.0.cursor.enqueued), (1, 6));
     }
 
     #[test]
     fn a_stopped_iterator_can_be_continued() {
-        let mut steps = fake(3, 1);
-        let first: Vec<u32> = Tokens::new(&mut steps, 50).take(4).map(Result::unwrap).collect();
+        let mut stopped = Tokens::new(fake(3, 1), 50);
+        let first: Vec<u32> = stopped.by_ref().take(4).map(Result::unwrap).collect();
         assert_eq!(first, [103, 104, 105, 106]);
+        let steps = stopped.into_queue();
         assert!(steps.cursor.enqueued > steps.cursor.read, "no step is in flight");
-        assert_eq!(tokens(&mut steps, 3), [107, 108, 109]);
+        assert_eq!(tokens(steps, 3).0, [107, 108, 109]);
     }
 
     #[test]
     fn a_break_within_the_prompt_ends_the_iterator() {
-        let mut steps = Fake { breaks_at: Some(3), ..fake(9, 1) };
-        assert!(tokens(&mut steps, 5).is_empty());
+        let (tokens, steps) = tokens(Fake { breaks_at: Some(3), ..fake(9, 1) }, 5);
+        assert!(tokens.is_empty());
         assert_eq!((steps.cursor.read, &steps.prompt_tokens_done[..]), (3, &[1, 2, 3][..]));
     }
 
     #[test]
     fn a_fault_ends_the_wait() {
-        let mut steps = Fake { faults: true, ..fake(1, 1) };
-        let mut tokens = Tokens::new(&mut steps, 5);
+        let mut tokens = Tokens::new(Fake { faults: true, ..fake(1, 1) }, 5);
         assert_eq!(tokens.next().unwrap().unwrap_err().to_string(), "the kernel faulted");
         assert!(tokens.next().is_none());
     }
 
     #[test]
     fn an_idle_device_without_the_token_ends_the_wait() {
-        let mut steps = Fake { loses_tokens: true, ..fake(4, 1) };
-        let error = Tokens::new(&mut steps, 5).next().unwrap().unwrap_err();
+        let steps = Fake { loses_tokens: true, ..fake(4, 1) };
+        let error = Tokens::new(steps, 5).next().unwrap().unwrap_err();
         assert!(matches!(error, EngineError::NoToken { position: 1 }), "{error}");
     }
 }

@@ -5,18 +5,12 @@ use std::time::Duration;
 use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{BufferKind, Sampling, StepKind};
 
+use super::step::ONE_ROW;
 use super::{
     DecodeCursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, NonFiniteLogits, SamplingParams,
 };
 use crate::device::Address;
 use crate::scheduler::{Draft, Limits, PageEntry, ROW_GROUP, StepRow, Steps};
-
-/// A decode step: that of one row, or another step of the engine.
-#[derive(Clone, Copy)]
-enum DecodeStep {
-    OneRow,
-    Other(usize),
-}
 
 /// An engine as [`Steps`], with the slots and pages with which it was loaded ([`super::EngineOptions`]). The next
 /// start gives the engine its own page table back.
@@ -24,8 +18,8 @@ pub struct Slots<'a> {
     engine: &'a mut Engine,
     limits: Limits,
     page_table: Address,
-    /// The last decode step, unless another step followed it.
-    last: Option<DecodeStep>,
+    /// Index of the last decode step, unless another step followed it.
+    last: Option<usize>,
     /// Position after the last token of each slot that a verify step has written; 0 if a decode step followed it.
     verified: Vec<u32>,
 }
@@ -36,11 +30,9 @@ impl<'a> Slots<'a> {
         engine.end_sequence()?;
         engine.prompt.clear();
         engine.own_pages = false;
-        engine.load_steps(0..engine.step_params().count())?;
+        engine.load_steps(0..engine.steps.len())?;
         let (plan, page_table) = (&engine.plan, engine.page_table());
         let of_kind = |kind| engine.step_params().filter(move |params| params.kind == kind);
-        let mut decode = vec![1];
-        decode.extend(of_kind(StepKind::Decode).map(|params| params.rows));
         let mut prefill: Vec<u32> = of_kind(StepKind::Prefill).map(|params| params.rows).collect();
         if prefill.is_empty() {
             prefill.push(1);
@@ -51,7 +43,7 @@ impl<'a> Slots<'a> {
             context: plan.params.context,
             vocab: plan.shape.dimensions.vocab,
             sampling: plan.params.sampling == Sampling::Sampled,
-            decode,
+            decode: of_kind(StepKind::Decode).map(|params| params.rows).collect(),
             verify: of_kind(StepKind::Verify).map(|params| params.rows).collect(),
             prefill,
         };
@@ -74,13 +66,6 @@ impl<'a> Slots<'a> {
     fn write_rows(&self, rows: &[StepRow], size: u32) -> Result<(), EngineError> {
         self.wait_for_steps()?;
         self.engine.write_rows(rows.iter().map(|row| self.record(row)), size)
-    }
-
-    fn enqueue(&mut self, step: DecodeStep) -> Result<(), EngineError> {
-        match step {
-            DecodeStep::OneRow => self.engine.enqueue_one_row(),
-            DecodeStep::Other(index) => self.engine.enqueue_step(index),
-        }
     }
 
     /// Marks the tokens after each slot's first row as not written, up to the last one that a verify step has written. Ordered
@@ -199,29 +184,26 @@ impl Steps for Slots<'_> {
             // Without prefill steps, a decode step of one row processes a prompt token.
             None => rows.iter().try_for_each(|row| {
                 self.write_rows(std::slice::from_ref(row), 1)?;
-                self.engine.enqueue_one_row()
+                self.engine.enqueue_step(ONE_ROW)
             }),
         }
     }
 
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
         let count = rows.len() as u32;
-        let step = self.engine.decode_step_for(count).map_or(DecodeStep::OneRow, DecodeStep::Other);
-        let size = match step {
-            DecodeStep::OneRow => 1,
-            DecodeStep::Other(index) => self.engine.step_params().nth(index).map_or(1, |params| params.rows),
-        };
+        let step = self.engine.decode_step_for(count).ok_or(EngineError::NoStep { rows: count })?;
+        let size = self.engine.plan_of(step).params.rows;
         self.forget_discarded(rows)?;
         self.write_rows(rows, size)?;
         self.last = Some(step);
-        self.enqueue(step)
+        self.engine.enqueue_step(step)
     }
 
     fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError> {
         let count = rows.len() as u32;
         let step = self.engine.step_for(StepKind::Verify, count);
         let step = step.ok_or(EngineError::NoStep { rows: count })?;
-        let size = self.engine.step_params().nth(step).map_or(count, |params| params.rows);
+        let size = self.engine.plan_of(step).params.rows;
         self.wait_for_steps()?;
         self.forget_discarded(rows)?;
         for Draft { slot, position, tokens } in drafts {
@@ -236,7 +218,7 @@ impl Steps for Slots<'_> {
     }
 
     fn decode_again(&mut self) -> Result<(), EngineError> {
-        self.last.map_or(Err(EngineError::NotStarted), |step| self.enqueue(step))
+        self.last.map_or(Err(EngineError::NotStarted), |step| self.engine.enqueue_step(step))
     }
 
     fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {

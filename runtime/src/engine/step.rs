@@ -1,7 +1,7 @@
-//! Steps of several rows: their plans over the engine's memory, loaded when they are first needed.
+//! Steps of an engine: their plans over its memory. The decode step of one row is loaded with the engine, the others when they
+//! are first needed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::iter;
 
 use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::gemv::Arithmetic;
@@ -9,21 +9,28 @@ use bespoke_kernels::kernels::state::{self, Row};
 use bespoke_kernels::plan::{Plan, PlanError, PlanKernel, PlanParams, StepKind};
 
 use super::{Engine, EngineError, EngineOptions, bind, capture, check_shared_memory, kernels};
-use crate::device::{Address, Device, Kernel, LaunchSequence, MemoryInfo};
+use crate::device::{self, Address, Device, GraphReport, Kernel, LaunchSequence, MemoryInfo};
 
 /// Divisor: one 32nd of the free memory is not given to pages, because free memory fluctuates.
 const RESERVE: u64 = 32;
 
-/// A step of an engine, besides the decode step of one row.
+/// Index in an engine's steps of the decode step of one row, which multiplies integers also in an engine of f16.
+pub(super) const ONE_ROW: usize = 0;
+
+/// A step of an engine.
 pub(super) struct Step {
     plan: Plan,
     /// None until the step is needed first.
     loaded: Option<LoadedStep>,
 }
 
-struct LoadedStep {
-    sequence: Box<dyn LaunchSequence>,
-    captured: bool,
+/// Launches of a step, bound to the engine's memory.
+pub(super) struct LoadedStep {
+    pub launches: Box<dyn LaunchSequence>,
+    /// The captured graph; none if the launches run one by one.
+    pub graph: Option<GraphReport>,
+    /// Loaded kernels, in the plan's order.
+    pub kernels: Vec<Kernel>,
 }
 
 impl Step {
@@ -33,7 +40,14 @@ impl Step {
     }
 }
 
-/// Plans of an engine: that of the decode step of one row, whose buffers are those of all steps, and the others.
+impl LoadedStep {
+    /// Enqueues the launches, over the records on the device.
+    pub fn enqueue(&mut self) -> device::Result<()> {
+        if self.graph.is_some() { self.launches.replay() } else { self.launches.run_eager() }
+    }
+}
+
+/// Plans the steps of an engine, that of one row first. Also returns the plan of that step with the buffers of all steps.
 pub(super) fn plans(
     base: &Plan,
     options: &EngineOptions,
@@ -63,9 +77,10 @@ pub(super) fn plans(
             Err(error) => return Err(error),
         }
     }
+    steps.insert(ONE_ROW, Step { plan: base.clone(), loaded: None });
     if options.no_jit {
-        let plans = || iter::once(base).chain(steps.iter().map(|step| &step.plan));
-        kernels::require_built_in(plans().flat_map(|plan| &plan.kernels), base.target(), options)?;
+        let kernels = steps.iter().flat_map(|step| &step.plan.kernels);
+        kernels::require_built_in(kernels, base.target(), options)?;
     }
     let mut merged = base.clone();
     for step in &steps {
@@ -90,11 +105,14 @@ fn up_to(sizes: &'static [u32], rows: u32) -> &'static [u32] {
     &sizes[..enough]
 }
 
+/// Fewest rows of steps with this arithmetic: f16 has at least two.
+fn least_rows(arithmetic: Arithmetic) -> u32 {
+    if arithmetic == Arithmetic::F16 { 2 } else { 1 }
+}
+
 /// Numbers of rows of an engine's decode steps and first-token steps.
 fn decode_sizes(slots: u32, arithmetic: Arithmetic) -> &'static [u32] {
-    // Steps of f16 have at least two rows.
-    let least = if arithmetic == Arithmetic::F16 { 2 } else { 1 };
-    up_to(StepKind::Decode.sizes(), slots.max(least))
+    up_to(StepKind::Decode.sizes(), slots.max(least_rows(arithmetic)))
 }
 
 /// Numbers of rows of an engine's verify steps, for drafts of at most `drafts` tokens.
@@ -187,21 +205,17 @@ impl Engine {
         self.steps.iter().position(|step| std::ptr::eq(step, smallest))
     }
 
-    /// Index of the smallest decode step that holds `rows` rows. None for the step of one row, which is not in `steps`, and
-    /// which engines of f16 do not use.
+    /// Index of the smallest decode step that holds `rows` rows and has the engine's arithmetic.
     pub(super) fn decode_step_for(&self, rows: u32) -> Option<usize> {
-        let has_one_row = self.plan.params.arithmetic == Arithmetic::Integers;
-        if has_one_row && rows == 1 { None } else { self.step_for(StepKind::Decode, rows) }
+        self.step_for(StepKind::Decode, rows.max(least_rows(self.plan.params.arithmetic)))
     }
 
-    /// Index of the smallest first-token step that holds `rows` rows and has their arithmetic, as
-    /// [`Engine::decode_step_for`].
+    /// Index of the smallest first-token step that holds `rows` rows and has the engine's arithmetic.
     pub(super) fn first_token_step_for(&self, rows: u32) -> Option<usize> {
-        let least = if self.plan.params.arithmetic == Arithmetic::F16 { 2 } else { 1 };
-        self.step_for(StepKind::FirstToken, rows.max(least))
+        self.step_for(StepKind::FirstToken, rows.max(least_rows(self.plan.params.arithmetic)))
     }
 
-    /// Parameters of the steps besides the decode step of one row.
+    /// Parameters of all steps.
     pub(super) fn step_params(&self) -> impl Iterator<Item = &PlanParams> {
         self.steps.iter().map(Step::params)
     }
@@ -221,22 +235,39 @@ impl Engine {
             .map(|kernel| (kernel.name.as_str(), kernel))
             .collect();
         let all: Vec<&PlanKernel> = all.into_values().collect();
-        let sources = kernels::sources(&all, self.plan.target(), &self.options, "steps of several rows")?;
+        let sources =
+            kernels::sources(&all, self.plan.target(), &self.options, "prefill, verify and decode steps")?;
         let loaded = kernels::load(&*self.device, self.plan.target(), &sources.texts)?;
         let loaded: HashMap<&str, &Kernel> = loaded.iter().map(|kernel| (kernel.name(), kernel)).collect();
         let mut steps = Vec::new();
         for plan in plans {
             let kernels: Vec<Kernel> =
                 plan.kernels.iter().map(|kernel| loaded[kernel.name.as_str()].clone()).collect();
-            let addresses = self.addresses_of(plan);
-            let mut sequence = self.device.sequence(bind::launches_at(plan, &addresses, &kernels))?;
-            let captured = !self.options.eager && capture(&mut *sequence, plan)?.is_some();
-            steps.push(LoadedStep { sequence, captured });
+            steps.push(self.bind_step(plan, kernels)?);
         }
         for (index, step) in indices.into_iter().zip(steps) {
             self.steps[index].loaded = Some(step);
         }
         Ok(())
+    }
+
+    /// Binds a plan with its loaded kernels to the engine's memory, and captures its graph.
+    fn bind_step(&self, plan: &Plan, kernels: Vec<Kernel>) -> Result<LoadedStep, EngineError> {
+        let launches = bind::launches_at(plan, &self.addresses_of(plan), &kernels);
+        let mut launches = self.device.sequence(launches)?;
+        let graph = if self.options.eager { None } else { capture(&mut *launches, plan)? };
+        Ok(LoadedStep { launches, graph, kernels })
+    }
+
+    /// Loads the decode step of one row, whose kernels are loaded already.
+    pub(super) fn load_one_row(&mut self, kernels: Vec<Kernel>) -> Result<(), EngineError> {
+        self.steps[ONE_ROW].loaded = Some(self.bind_step(&self.steps[ONE_ROW].plan, kernels)?);
+        Ok(())
+    }
+
+    /// The decode step of one row.
+    pub(super) fn one_row(&self) -> &LoadedStep {
+        self.steps[ONE_ROW].loaded.as_ref().expect("it is loaded with the engine")
     }
 
     /// Addresses of a step's buffers, in the plan's order.
@@ -299,8 +330,7 @@ impl Engine {
     /// Enqueues a step over the records on the device.
     pub(super) fn enqueue_step(&mut self, index: usize) -> Result<(), EngineError> {
         self.load_steps([index])?;
-        let step = self.steps[index].loaded.as_mut().expect("loaded above");
-        let enqueued = if step.captured { step.sequence.replay() } else { step.sequence.run_eager() };
+        let enqueued = self.loaded_step(index).enqueue();
         self.end_sequence_on_error(enqueued)
     }
 
@@ -311,15 +341,14 @@ impl Engine {
         Row { position, prompt, chooses, slot, tokens, pages, ..Row::default() }
     }
 
-    /// Plan of a step besides the decode step of one row.
+    /// Plan of a step.
     pub(super) fn plan_of(&self, index: usize) -> &Plan {
         &self.steps[index].plan
     }
 
-    /// Launches of a loaded step, and whether they are captured.
-    pub(super) fn loaded_step(&mut self, index: usize) -> (&mut dyn LaunchSequence, bool) {
-        let step = self.steps[index].loaded.as_mut().expect("the caller loaded the step");
-        (&mut *step.sequence, step.captured)
+    /// A step that was loaded before.
+    pub(super) fn loaded_step(&mut self, index: usize) -> &mut LoadedStep {
+        self.steps[index].loaded.as_mut().expect("the caller loaded the step")
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Answer<'t> {
     tokens: Vec<u32>,
     text: String,
     shift: Option<Shift>,
+    /// Tokens of the prompt.
+    prompt: u32,
     /// Positions of the context.
     context: u32,
     /// Number of tokens after which generation ends or the context shifts, and the reason for ending there.
@@ -56,6 +58,7 @@ impl<'t> Answer<'t> {
             tokens: Vec::new(),
             text: String::new(),
             shift,
+            prompt: request.prompt.len() as u32,
             context,
             limit,
             reason: None,
@@ -129,6 +132,7 @@ impl<'t> Answer<'t> {
         let first_token = self.first_token.unwrap_or(self.start);
         let reached_limit = self.tokens_left() == 0;
         let reason = self.reason.or(reached_limit.then_some(self.limit.1));
+        let whole = self.prompt + self.len();
         let mut rest = String::new();
         if reason != Some(FinishReason::StopString) {
             let Released { text, stopped } =
@@ -147,7 +151,8 @@ impl<'t> Answer<'t> {
             reused: self.reused,
             missed: self.missed,
             drafts: self.drafts,
-            shifts: self.shift.map_or(0, |shift| shift.count),
+            shifts: self.shift.as_ref().map_or(0, |shift| shift.count),
+            context_used: self.shift.map_or(whole, |shift| shift.sequence.len() as u32).min(self.context),
             prompt_time: first_token - self.start,
             decode_time: first_token.elapsed(),
         }

@@ -188,6 +188,11 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         }
     }
 
+    /// Returns the engine. Sequences that have not ended are dropped without events; steps in flight still run.
+    pub fn into_steps(self) -> S {
+        self.steps
+    }
+
     /// This scheduler, with `speculation` for requests that ask for none.
     #[must_use]
     pub fn with_speculation(self, speculation: Speculation) -> Scheduler<'t, S> {

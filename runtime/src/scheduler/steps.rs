@@ -166,7 +166,8 @@ pub trait Steps {
         Ok(error)
     }
 
-    /// Logits `f32 [vocab]` after row `row` of those of the last step that choose. Waits until the step is complete.
+    /// Logits `f32 [vocab]` of row number `row` among those of the last step that choose. Waits until the step is complete. They may
+    /// contain NaN and infinities: [`Steps::token`] of the row's token is an error then.
     fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError>;
 
     /// Whether an enqueued step is not complete, after the caller has waited for `waited` for one of the `steps` oldest of them.
@@ -182,55 +183,4 @@ pub trait Steps {
     /// # Errors
     /// If the device does not recover.
     fn reset(&mut self) -> Result<(), EngineError>;
-}
-
-impl<S: Steps> Steps for &mut S {
-    fn limits(&self) -> &Limits {
-        (**self).limits()
-    }
-    fn start(&mut self, slot: u32, tokens: &[u32], sampling: &SamplingParams) -> Result<(), EngineError> {
-        (**self).start(slot, tokens, sampling)
-    }
-    fn give_tokens(&mut self, slot: u32, position: u32, tokens: &[u32]) -> Result<(), EngineError> {
-        (**self).give_tokens(slot, position, tokens)
-    }
-    fn discard(&mut self, slot: u32, position: u32, count: u32) -> Result<(), EngineError> {
-        (**self).discard(slot, position, count)
-    }
-    fn set_masks(&mut self, masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
-        (**self).set_masks(masks)
-    }
-    fn set_pages(&mut self, entries: &[PageEntry]) -> Result<(), EngineError> {
-        (**self).set_pages(entries)
-    }
-    fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError> {
-        (**self).clear_pages(pages)
-    }
-    fn prefill(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
-        (**self).prefill(rows)
-    }
-    fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
-        (**self).decode(rows)
-    }
-    fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError> {
-        (**self).verify(rows, drafts)
-    }
-    fn decode_again(&mut self) -> Result<(), EngineError> {
-        (**self).decode_again()
-    }
-    fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
-        (**self).token(slot, position)
-    }
-    fn explain(&mut self, slot: u32, error: NonFiniteLogits) -> Result<NonFiniteLogits, EngineError> {
-        (**self).explain(slot, error)
-    }
-    fn logits(&mut self, row: u32) -> Result<Vec<f32>, EngineError> {
-        (**self).logits(row)
-    }
-    fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError> {
-        (**self).busy(waited, steps)
-    }
-    fn reset(&mut self) -> Result<(), EngineError> {
-        (**self).reset()
-    }
 }

@@ -14,7 +14,7 @@ pub const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.fim_sep_token_id",
 ];
 
-/// Key of further such tokens, an array, in Ollama's files.
+/// Key of further such tokens, an array, in Ollama's files and in models made of Hugging Face folders.
 pub const END_LIST_KEY: &str = "tokenizer.ggml.eos_token_ids";
 
 /// End of a sequence in SentencePiece's vocabularies. Elsewhere it may be text, such as HTML.

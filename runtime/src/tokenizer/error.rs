@@ -38,9 +38,13 @@ pub enum TokenizerError {
          training; the model still runs on token ids"
     )]
     UnsupportedKey { key: String },
-    #[error("the file asks for a beginning-of-sequence token but has no tokenizer.ggml.bos_token_id")]
+    #[error(
+        "the file asks for a beginning-of-sequence token (tokenizer.ggml.add_bos_token) but has no tokenizer.ggml.bos_token_id"
+    )]
     NoBos,
-    #[error("the file asks for an end-of-sequence token but has no tokenizer.ggml.eos_token_id")]
+    #[error(
+        "the file asks for an end-of-sequence token (tokenizer.ggml.add_eos_token) but has no tokenizer.ggml.eos_token_id"
+    )]
     NoEos,
     #[error("the tokenizer failed: {0}")]
     Model(String),

@@ -25,7 +25,7 @@ mod stream;
 mod vocab;
 
 pub use bytes::byte_to_char;
-pub use ends::declared_end_tokens;
+pub use ends::{END_LIST_KEY, declared_end_tokens};
 pub use error::TokenizerError;
 pub use pre::pre_named_for;
 pub use stream::DecodeStream;
@@ -175,6 +175,14 @@ impl Tokenizer {
     /// be split over several tokens.
     pub fn piece(&self, id: u32) -> &[u8] {
         self.pieces.get(id)
+    }
+
+    /// Bytes of a token in text; of a token without text, its name.
+    pub fn piece_or_name(&self, id: u32) -> &[u8] {
+        match self.piece(id) {
+            [] => self.token(id).unwrap_or_default().as_bytes(),
+            piece => piece,
+        }
     }
 
     /// Appends the bytes of a token; of an id outside the vocabulary, a placeholder.

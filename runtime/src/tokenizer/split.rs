@@ -167,11 +167,17 @@ fn is_word(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::super::pre;
     use super::*;
 
+    fn splitter(name: &str) -> Splitter {
+        Splitter::new(pre::named(Some(name)).unwrap().steps).unwrap()
+    }
+
     fn split<'t>(name: &str, text: &'t str) -> Vec<&'t str> {
-        Splitter::new(pre::named(Some(name)).unwrap().steps).unwrap().split(text)
+        splitter(name).split(text)
     }
 
     #[test]
@@ -207,11 +213,25 @@ mod tests {
 
     #[test]
     fn long_runs_take_linear_time() {
-        let long = 1 << 17;
         for name in ["gpt-2", "llama-bpe", "jais-2", "tiny_aya", "deepseek-llm", "tekken"] {
+            let splitter = splitter(name);
             for unit in [" ", "a", "1", "\n", "!", " \n", "\u{301}", "🦀"] {
-                let text = format!("{}x", unit.repeat(long / unit.len()));
-                assert_eq!(split(name, &text).iter().map(|piece| piece.len()).sum::<usize>(), text.len());
+                // The shortest of three times, since other processes may run in between.
+                let time = |bytes: usize| {
+                    let text = format!("{}x", unit.repeat(bytes / unit.len()));
+                    let times = (0..3).map(|_| {
+                        let start = Instant::now();
+                        assert_eq!(splitter.split(&text).concat().len(), text.len());
+                        start.elapsed()
+                    });
+                    times.min().unwrap()
+                };
+                // Quadratic time would be 256 times as long.
+                let (short, long) = (time(1 << 13), time(1 << 17));
+                assert!(
+                    long < 64 * short + Duration::from_millis(100),
+                    "{name} {unit:?}: {short:?}, {long:?}"
+                );
             }
         }
     }

@@ -321,7 +321,7 @@ fn inconsistent_vocabularies_are_errors() {
         ),
         (
             gpt2(&[], &[], |writer| writer.set("tokenizer.ggml.add_eos_token", true).unwrap()),
-            "the file asks for an end-of-sequence token but has no tokenizer.ggml.eos_token_id",
+            "the file asks for an end-of-sequence token (tokenizer.ggml.add_eos_token) but has no tokenizer.ggml.eos_token_id",
         ),
         (
             file("llama", &[("a".into(), NORMAL)], |writer| {
@@ -332,7 +332,7 @@ fn inconsistent_vocabularies_are_errors() {
         (one_token(f32::NAN, |_| ()), "tokenizer.ggml.scores[0] is not a number"),
         (
             one_token(0.0, |_| ()),
-            "the file asks for a beginning-of-sequence token but has no tokenizer.ggml.bos_token_id",
+            "the file asks for a beginning-of-sequence token (tokenizer.ggml.add_bos_token) but has no tokenizer.ggml.bos_token_id",
         ),
         (
             one_token(0.0, |writer| writer.set("tokenizer.ggml.bos_token_id", 7u32).unwrap()),
@@ -562,9 +562,11 @@ static SEVERAL: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
 proptest! {
     #[test]
     fn any_text_round_trips(text in any::<String>()) {
-        for tokenizer in SEVERAL.iter() {
+        for (index, tokenizer) in SEVERAL.iter().enumerate() {
             let ids = tokenizer.encode(&text).unwrap();
-            prop_assert_eq!(&tokenizer.decode(&ids), &text);
+            // SentencePiece marks spaces by `▁`, so it cannot tell one from the other.
+            let expected = if index + 1 == SEVERAL.len() { text.replace('▁', " ") } else { text.clone() };
+            prop_assert_eq!(tokenizer.decode(&ids), expected);
         }
     }
 

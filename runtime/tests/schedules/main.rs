@@ -37,8 +37,8 @@ fn load(parallel: u32, drafts: u32, arithmetic: Arithmetic, checks: Checks) -> E
 /// Calls of the scheduler after which a schedule counts as endless.
 const MAX_CALLS: usize = 10_000;
 
-/// Runs a schedule. Returns the summaries of its sequences, and how often a sequence gave its pages to others.
-fn run(schedule: &Schedule, recording: &mut Recording<'_>) -> (Vec<Summary>, u64) {
+/// Runs a schedule. Returns the summaries of its sequences, how often a sequence gave its pages to others, and the recording.
+fn run<'e>(schedule: &Schedule, recording: Recording<'e>) -> (Vec<Summary>, u64, Recording<'e>) {
     let vocab = recording.limits().vocab;
     let mut scheduler = Scheduler::new(recording, None);
     let sequences = &schedule.sequences;
@@ -79,7 +79,8 @@ fn run(schedule: &Schedule, recording: &mut Recording<'_>) -> (Vec<Summary>, u64
     }
     assert_eq!(scheduler.pages().used, 0);
     let preemptions = scheduler.step_counts().preemptions;
-    (summaries.into_iter().map(|summary| summary.expect("every sequence ends")).collect(), preemptions)
+    let summaries = summaries.into_iter().map(|summary| summary.expect("every sequence ends")).collect();
+    (summaries, preemptions, scheduler.into_steps())
 }
 
 /// Compares what was recorded in a sequence with the sequence alone.
@@ -222,8 +223,7 @@ fn run_all(seeds: &[u64], arithmetic: Arithmetic) -> (Counts, Ends, usize) {
             let steps = Slots::new(&mut engine).unwrap();
             assert_eq!(steps.limits().pages, PAGES);
             let vocab = steps.limits().vocab;
-            let mut recording = Recording::new(steps, &schedule);
-            let (summaries, preemptions) = run(&schedule, &mut recording);
+            let (summaries, preemptions, recording) = run(&schedule, Recording::new(steps, &schedule));
             let checked = check(seed, &schedule, &recording.sequences, &summaries, &mut reference, vocab);
             checked.unwrap_or_else(|error| panic!("{error}"));
             sequences += summaries.len();
@@ -295,7 +295,7 @@ fn a_lost_page_is_noticed() {
     let vocab = steps.limits().vocab;
     let mut recording = Recording::new(steps, &schedule);
     recording.clear_after = Some(2);
-    let (summaries, _) = run(&schedule, &mut recording);
+    let (summaries, _, recording) = run(&schedule, recording);
     let error = check(7, &schedule, &recording.sequences, &summaries, &mut reference, vocab).unwrap_err();
     let start = "seed 7, sequence 0 (start 0, 20 tokens): position 22, row 0 of 1 that choose: logit 0 is ";
     assert!(error.starts_with(start), "{error}");

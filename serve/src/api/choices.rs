@@ -35,7 +35,7 @@ pub trait Form: Send + 'static {
 /// Reason why a choice ended, in OpenAI's API.
 pub type Reason = &'static str;
 
-/// Facts at the head of an answer.
+/// `id` and `model` of an answer.
 struct Head {
     id: String,
     model: String,

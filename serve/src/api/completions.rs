@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::choices::{Form, Parsed, Reason, respond};
-use super::logprobs::{finite, token_bytes};
+use super::logprobs::finite;
 use super::settings::{self, Common, LOGPROBS};
 use super::{Answer, RequestId, check_model, format, log_text};
 use crate::answers::{Sequences, TokenInfo, count_choices};
@@ -137,7 +137,7 @@ impl CompletionForm {
     }
 
     fn logprobs(&mut self, choice: u32, tokens: &[TokenInfo]) -> Value {
-        let text = |token| String::from_utf8_lossy(token_bytes(&self.tokenizer, token)).into_owned();
+        let text = |token| String::from_utf8_lossy(self.tokenizer.piece_or_name(token)).into_owned();
         let offset = &mut self.offsets[choice as usize];
         let (mut texts, mut values, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
         for (token, logprobs) in tokens {
@@ -165,8 +165,11 @@ impl Form for CompletionForm {
         vec![self.entry(choice, text, tokens)]
     }
 
-    fn endings(&mut self, _choice: u32, reason: Reason) -> (Vec<Value>, Reason) {
-        (vec![json!({"text": "", "logprobs": null})], reason)
+    /// The last event of a choice. It has the echoed prompt if there was no text before it.
+    fn endings(&mut self, choice: u32, reason: Reason) -> (Vec<Value>, Reason) {
+        let mut entry = self.entry(choice, "", &[]);
+        entry["logprobs"] = Value::Null;
+        (vec![entry], reason)
     }
 
     fn whole(&mut self, choice: u32, text: &str, tokens: &[TokenInfo], reason: Reason) -> (Value, Reason) {

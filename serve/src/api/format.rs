@@ -78,7 +78,8 @@ pub fn take_text(ready: &Ready, fields: &mut Fields<'_>) -> Result<(Value, Optio
         }
         None => return Err(ApiError::field("text", "`text` is not an object with `format`")),
     }
-    let format = text.get("format").cloned().unwrap_or_else(|| json!({"type": "text"}));
+    let format = text.get("format").filter(|format| !format.is_null());
+    let format = format.cloned().unwrap_or_else(|| json!({"type": "text"}));
     let language = language(NAME, &format, |format| format.get("schema").cloned())?;
     let compiled = language.map(|language| ready.compile(NAME, &language)).transpose()?;
     Ok((format, compiled))

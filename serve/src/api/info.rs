@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use super::choices::json_response;
 use super::{Answer, check_model, number};
 use crate::app::{App, Ready};
+use crate::error::ApiError;
 
 /// `/v1/models`: the model under all its names.
 pub async fn models(State(app): State<Arc<App>>) -> Answer {
@@ -19,8 +21,9 @@ pub async fn models(State(app): State<Arc<App>>) -> Answer {
 }
 
 /// `/v1/models/NAME`.
-pub async fn one_model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer {
+pub async fn one_model(State(app): State<Arc<App>>, name: Result<Path<String>, PathRejection>) -> Answer {
     let ready = app.ready()?;
+    let Path(name) = name.map_err(|error| ApiError::field("model", error.body_text()))?;
     check_model(ready, Some(name.clone()))?;
     Ok(json_response(&model(&app, ready, &name)))
 }

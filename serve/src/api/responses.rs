@@ -1,5 +1,6 @@
 //! `/v1/responses`: OpenAI's newer form of a conversation, for texts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -108,6 +109,8 @@ fn sequences(app: &App, ready: &Ready, id: &str, body: &Body) -> Result<(Sequenc
         return Err(ApiError::field("top_logprobs", message));
     }
     let (format, grammar) = format::take_text(ready, &mut fields)?;
+    // Has no effect; the response repeats it.
+    let metadata: Option<BTreeMap<String, String>> = fields.take("metadata")?;
     fields.only("reasoning", &[json!({})])?;
     fields.only("truncation", &[json!("disabled")])?;
     fields.only("background", &[json!(false)])?;
@@ -136,6 +139,7 @@ fn sequences(app: &App, ready: &Ready, id: &str, body: &Body) -> Result<(Sequenc
         "temperature": number(settings.sampling.temperature),
         "top_p": number(settings.sampling.top_p),
         "text": {"format": format},
+        "metadata": metadata.unwrap_or_default(),
     });
     let prompt = encode(app, ready, id, messages, None, Default::default());
     let prompt = prompt.map_err(|error| error.with_param("input"))?;
@@ -264,7 +268,7 @@ impl ResponseWriter {
             "id": id, "object": "response", "created_at": created, "model": model, "status": status,
             "error": null, "incomplete_details": incomplete, "output": output, "usage": usage,
             "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "previous_response_id": null,
-            "store": false, "truncation": "disabled", "metadata": {},
+            "store": false, "truncation": "disabled",
         });
         if let (Some(object), Some(given)) = (object.as_object_mut(), given.as_object()) {
             object.extend(given.clone());

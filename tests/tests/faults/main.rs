@@ -418,7 +418,7 @@ fn steps_without_a_sequence_are_refused() {
     refused(&mut engine);
     engine.start(&PROMPT).unwrap();
     engine.step().unwrap();
-    engine.sequence();
+    engine.launches();
     refused(&mut engine);
 }
 

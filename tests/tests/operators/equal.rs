@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.
-pub const KERNELS: [Equal; 61] = [
+pub const KERNELS: [Equal; 63] = [
     [
         "gemv, stacked",
         "wait without a loop",
@@ -154,6 +154,18 @@ pub const KERNELS: [Equal; 61] = [
         "As with 16 tokens.",
     ],
     [
+        "gemv of 8 tokens, f16, inputs of the next norm",
+        "drop a fence",
+        "gemv/tokens/mod.rs: weights.init();",
+        "As with 16 tokens.",
+    ],
+    [
+        "gemv by warpgroups, clusters, inputs of the next norm",
+        "compare lt as le",
+        "gemv/tokens/outputs.rs: let inside = ",
+        "The matrix has whole tiles, so a tile that exists has no row behind the last one.",
+    ],
+    [
         "gemv of 16 tokens, f16",
         "load the next word",
         "gemv/tokens/epilogue.rs: (0..count).map(|step| at.at(step * of_tile)",
@@ -198,9 +210,9 @@ pub const KERNELS: [Equal; 61] = [
     ],
     [
         "gemv by warpgroups, clusters",
-        "compare lt as le",
-        "gemv/tokens/warpgroup/mod.rs: let slot = select(tile < tiles, warp, 0u32);",
-        "All quads are full.",
+        "invert a comparison",
+        "gemv/tokens/warpgroup/turns.rs: let parity = select(warpgroup == 0, 1u32, 0u32);",
+        "A warpgroup always has the same quad of each slice, so the order of the turns decides nothing.",
     ],
     [
         "gemv by warpgroups, gate and up",
@@ -211,7 +223,7 @@ pub const KERNELS: [Equal; 61] = [
     [
         "gemv by warpgroups, three with two types",
         "compare lt as le",
-        "gemv/tokens/epilogue.rs: let inside = ",
+        "gemv/tokens/outputs.rs: let inside = ",
         "The first row of the second matrix is stored with the first matrix, too, and then by the same CTA as it should be.",
     ],
     [

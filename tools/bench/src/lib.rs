@@ -77,10 +77,3 @@ pub struct Subject<'a> {
     /// no steps of several rows are measured.
     pub tensor_ceiling: Option<f64>,
 }
-
-/// Median: the middle of the sorted values.
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}

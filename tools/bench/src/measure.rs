@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use bespoke::device::{Clocks, Kind};
-use bespoke::engine::{Engine, EngineError, MemoryNeeds};
+use bespoke::engine::{Engine, EngineError, MemoryNeeds, median};
 use serde::Serialize;
 
-use crate::{Subject, median};
+use crate::Subject;
 
 /// Decode speed of one model at one depth.
 #[derive(Debug, Serialize)]

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use bespoke::device::Kind;
-use bespoke::engine::{EngineError, Matrix, StepRows};
+use bespoke::engine::{EngineError, Matrix, StepRows, median};
 use bespoke_kernels::plan::LaunchRole;
 use serde::Serialize;
 
+use crate::Subject;
 use crate::step::{MeasuredStep, StepInfo};
-use crate::{Subject, median};
 
 /// One step of a model, launch by launch.
 #[derive(Debug, Serialize)]

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use bespoke::engine::{EngineError, StepRows};
+use bespoke::engine::{EngineError, StepRows, median};
 use bespoke_kernels::plan::{LaunchRole, Plan};
 use bespoke_kernels::spec::KernelSpec;
 use serde::Serialize;
 
-use crate::{Subject, median};
+use crate::Subject;
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bespoke::engine::{Engine, EngineError, Slots};
+use bespoke::engine::{Engine, EngineError, Slots, median};
 use bespoke::generation::Request;
 use bespoke::scheduler::{Event, Scheduler, StepCounts, Steps};
 use bespoke::speculation::{Speculation, Synthetic};
 use serde::Serialize;
 
-use crate::{Subject, median};
+use crate::Subject;
 
 /// What is measured.
 #[derive(Clone, Debug)]

@@ -33,6 +33,7 @@ mod values;
 use std::num::NonZeroU32;
 
 pub use bespoke_emulator::Checks;
+pub use bespoke_emulator::SourceLine;
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::gemv::Arithmetic;
 pub use error::CheckError;
@@ -43,9 +44,7 @@ pub use launches::{
     Within,
 };
 pub use ptx::{Loaded, ptx};
-pub use report::{
-    Cost, Finding, KernelProfile, LineProfile, Lint, Place, PtxLine, REPORT_VERSION, Report, Site,
-};
+pub use report::{Cost, Finding, KernelProfile, LineProfile, Lint, PtxLine, REPORT_VERSION, Report, Site};
 pub use rows::model_rows;
 pub use template::template;
 pub use values::{Element, Number};

@@ -1,7 +1,6 @@
 //! Result of a check as data: the JSON of `bespoke check --format json`, version 2.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::Arc;
 
 use bespoke::device::JournalEntries;
@@ -67,27 +66,16 @@ pub struct Finding {
 #[derive(Clone, Debug, Serialize)]
 pub struct Site {
     /// The source line, if the PTX has `.loc` directives.
-    pub source: Option<Place>,
+    pub source: Option<SourceLine>,
     /// Call sites of an inlined line, up to the line in the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub inlined_at: Vec<Place>,
+    pub inlined_at: Vec<SourceLine>,
     /// The instruction in the PTX text.
     pub ptx: PtxLine,
     /// CTA of the thread: `%ctaid`.
     pub cta: [u32; 3],
     /// Index of the thread in its CTA: `%tid`; none for an asynchronous copy.
     pub thread: Option<[u32; 3]>,
-}
-
-/// A position in a source file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
-    /// File name, as in the `.file` directive.
-    pub file: String,
-    /// Line, 1-based.
-    pub line: u32,
-    /// Column, 1-based; 0 if unknown.
-    pub column: u32,
 }
 
 /// An instruction in the PTX text: its line number and the text of the line.
@@ -109,7 +97,7 @@ pub struct Lint {
     /// Message in one sentence, with the measured numbers.
     pub message: String,
     /// The source line, if the PTX has `.loc` directives.
-    pub source: Option<Place>,
+    pub source: Option<SourceLine>,
     /// The instruction, or the first one of the source line.
     pub ptx: PtxLine,
     /// Measured value: sectors divided by the fewest possible, wavefronts divided by those without bank conflicts, or
@@ -146,7 +134,7 @@ pub struct KernelProfile {
 #[derive(Clone, Debug, Serialize)]
 pub struct LineProfile {
     /// Position of the line; `None` for instructions without a source line.
-    pub source: Option<Place>,
+    pub source: Option<SourceLine>,
     /// The instruction, if the PTX has no source lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ptx: Option<PtxLine>,
@@ -256,15 +244,15 @@ impl Site {
             return Vec::new();
         }
         let own = Site {
-            source: finding.source.as_ref().map(Place::from),
-            inlined_at: finding.inlined_at.iter().map(Place::from).collect(),
+            source: finding.source.clone(),
+            inlined_at: finding.inlined_at.clone(),
             ptx: PtxLine { line: finding.ptx_line, text: finding.ptx_text.clone() },
             cta: finding.cta,
             thread: Some(finding.thread),
         };
         let other = finding.other.as_ref().map(|other| Site {
-            source: other.source.as_ref().map(Place::from),
-            inlined_at: other.inlined_at.iter().map(Place::from).collect(),
+            source: other.source.clone(),
+            inlined_at: other.inlined_at.clone(),
             ptx: PtxLine { line: other.ptx_line, text: other.ptx_text.clone() },
             cta: other.cta,
             thread: other.thread,
@@ -273,27 +261,12 @@ impl Site {
     }
 }
 
-/// Formats as `file:line:column`, or as `file:line` if the column is unknown.
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { file, line, column } = self;
-        write!(f, "{file}:{line}")?;
-        if *column > 0 { write!(f, ":{column}") } else { Ok(()) }
-    }
-}
-
-impl From<&SourceLine> for Place {
-    fn from(source: &SourceLine) -> Place {
-        Place { file: source.file.clone(), line: source.line, column: source.column }
-    }
-}
-
 impl From<emulator::Lint> for Lint {
     fn from(lint: emulator::Lint) -> Lint {
         Lint {
             kind: hyphenated(&format!("{:?}", lint.kind)),
             message: lint.to_string(),
-            source: lint.source.as_ref().map(Place::from),
+            source: lint.source.clone(),
             ptx: PtxLine { line: lint.ptx_line, text: lint.ptx_text },
             kernel: lint.kernel,
             measured: lint.measured,
@@ -326,7 +299,7 @@ fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
     if by_line.iter().any(|line| line.source.is_some()) {
         let ran = by_line.into_iter().filter(|line| line.counts.warp_instructions > 0);
         let line = |line: emulator::LineProfile| LineProfile {
-            source: line.source.as_ref().map(Place::from),
+            source: line.source.clone(),
             ptx: None,
             instructions_per_byte: per_byte(&line.counts),
             cost: line.counts.into(),

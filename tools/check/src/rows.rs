@@ -86,8 +86,8 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
     for first in (0..rows).step_by(per_step as usize) {
         let of_step = first..(first + per_step).min(rows);
         slots.prefill(&prompts.prefill_rows(of_step.clone()))?;
-        for row in 0..of_step.len() as u32 {
-            slots.logits(row)?;
+        for (row, slot) in (0..).zip(of_step) {
+            read_row(slots, row, slot, prompts.length(slot) - 1)?;
         }
     }
     for step in 0..steps {
@@ -97,12 +97,24 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
         } else {
             slots.decode_again()?;
         }
-        for row in 0..rows {
-            slots.logits(row)?;
+        for slot in 0..rows {
+            read_row(slots, slot, slot, prompts.length(slot) + step)?;
         }
     }
     progress(total, total, "");
     Ok(())
+}
+
+/// Reads the logits of a row of the last step: number `row` of those that choose, at `position` of the sequence in `slot`.
+///
+/// # Errors
+/// If they are not finite.
+fn read_row(slots: &mut Slots<'_>, row: u32, slot: u32, position: u32) -> Result<(), EngineError> {
+    slots.logits(row)?;
+    match slots.token(slot, position + 1) {
+        Err(EngineError::NonFinite(error)) => Err(slots.explain(slot, error)?.into()),
+        chosen => chosen.map(|_| ()),
+    }
 }
 
 /// Number of tokens of the shortest prompt that has a prefill step.

@@ -1,7 +1,7 @@
 //! Rooflines: bytes and operations of a kernel, and the least time a GPU needs for them.
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::kernels::gemv::GemvShape;
+use bespoke_kernels::kernels::gemv::{Arithmetic, GemvShape};
 use bespoke_kernels::spec::KernelSpec;
 use serde::Serialize;
 
@@ -113,6 +113,7 @@ impl Work {
     /// Work of one launch with `length` positions in the cache.
     pub fn of(spec: &KernelSpec, length: u64) -> Work {
         let (operations, unit) = match spec {
+            KernelSpec::Gemv(s) if s.arithmetic == Arithmetic::F16 => (product(s), Unit::F16),
             KernelSpec::Gemv(s) => {
                 let quantised = s.segments.iter().all(|segment| segment.ty.is_quantised());
                 (product(s), if quantised { Unit::Int8 } else { Unit::F32 })
@@ -157,6 +158,9 @@ fn product(s: &GemvShape) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use bespoke_kernels::kernels::gemv::Segment;
+    use bespoke_kernels::weights::WeightType;
+
     use super::*;
 
     #[test]
@@ -166,5 +170,16 @@ mod tests {
         assert_eq!(work(4_800_000, 0, Unit::F32), 1e-6);
         assert_eq!(work(4_800_000, 66_900_000, Unit::F32), 1e-6);
         assert_eq!(work(1, 1_979_000_000, Unit::Int8), 1e-6);
+    }
+
+    #[test]
+    fn the_arithmetic_of_a_product_decides_its_unit() {
+        let unit = |ty, arithmetic| {
+            let product = GemvShape::new(256, vec![Segment { ty, rows: 16 }]);
+            Work::of(&KernelSpec::Gemv(GemvShape { arithmetic, ..product }), 0).unit
+        };
+        assert_eq!(unit(WeightType::Q4_K, Arithmetic::Integers), Unit::Int8);
+        assert_eq!(unit(WeightType::F16, Arithmetic::Integers), Unit::F32);
+        assert_eq!(unit(WeightType::Q4_K, Arithmetic::F16), Unit::F16);
     }
 }

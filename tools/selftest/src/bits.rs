@@ -68,6 +68,39 @@ pub fn differing_schedule(
     Ok(differing(&mut runner, cases::matrix::gemv(shape), specs))
 }
 
+/// Runs products that write the inputs of the next one, with different schedules, on the same operands, and a next product; describes
+/// the first input, or output of the next product, whose bits differ from those of the first product.
+///
+/// # Errors
+/// If no target runs on the device.
+pub fn differing_next(device: &dyn Device, products: &[GemvShape]) -> Result<Option<String>, EngineError> {
+    let mut runner = Runner::new(device, target_for(device)?);
+    let mut case = cases::matrix::gemv(&products[0]);
+    let compared = ["next inputs", "y of the next product"];
+    let mut first: Option<Vec<Vec<u8>>> = None;
+    for product in products {
+        for (spec, _) in &mut case.launches {
+            match spec {
+                KernelSpec::Prepare(prepare) => *prepare = product.prepare().expect("prepared inputs"),
+                KernelSpec::Gemv(gemv) if gemv.next.is_some() => gemv.clone_from(product),
+                _ => {}
+            }
+        }
+        let name = KernelSpec::Gemv(product.clone()).name();
+        let found = match runner.outputs(&case) {
+            Ok(buffers) => compared.map(|buffer| buffers[case.buffer_named(buffer)].clone()).to_vec(),
+            Err(failure) => return Ok(Some(format!("{name}: {failure}"))),
+        };
+        let expected = first.get_or_insert_with(|| found.clone());
+        for ((buffer, found), expected) in compared.iter().zip(&found).zip(expected) {
+            if let Some(at) = found.chunks(4).zip(expected.chunks(4)).position(|(a, b)| a != b) {
+                return Ok(Some(format!("{name}: word {at} of `{buffer}` has other bits")));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// As [`differing_schedule`], of a product of many tokens with each division; divisions have equal blocks of tokens, since the
 /// inputs are in their order. Some tokens do not exist.
 ///

@@ -22,7 +22,7 @@ mod sampling;
 mod suite;
 pub mod text;
 
-pub use bits::{differing_schedule, differing_tiling, differing_token};
+pub use bits::{differing_next, differing_schedule, differing_tiling, differing_token};
 pub use replay::{replay_equals_eager, replay_shapes};
 pub use report::{Report, Row};
 pub use runner::{first_failure, run, run_with_progress};

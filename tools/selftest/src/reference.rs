@@ -43,12 +43,19 @@ const ALL_ROWS_UP_TO: usize = 1 << 24;
 
 /// W·x for all rows, or for some rows of a large matrix, including the first and the last.
 pub(super) fn products(matrix: &Matrix, x: &[f64]) -> Products {
-    let rows: Vec<usize> = if matrix.rows() <= SAMPLED_ROWS || matrix.rows() * matrix.cols() <= ALL_ROWS_UP_TO
-    {
-        (0..matrix.rows()).collect()
-    } else {
-        (0..SAMPLED_ROWS).map(|i| i * (matrix.rows() - 1) / (SAMPLED_ROWS - 1)).collect()
-    };
+    if matrix.rows() <= SAMPLED_ROWS || matrix.rows() * matrix.cols() <= ALL_ROWS_UP_TO {
+        return products_of_all_rows(matrix, x);
+    }
+    let rows = (0..SAMPLED_ROWS).map(|i| i * (matrix.rows() - 1) / (SAMPLED_ROWS - 1));
+    products_of(matrix, rows.collect(), x)
+}
+
+/// W·x for all rows.
+pub(super) fn products_of_all_rows(matrix: &Matrix, x: &[f64]) -> Products {
+    products_of(matrix, (0..matrix.rows()).collect(), x)
+}
+
+fn products_of(matrix: &Matrix, rows: Vec<usize>, x: &[f64]) -> Products {
     let (values, energies) = rows
         .par_iter()
         .map(|&row| {

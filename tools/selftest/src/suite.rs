@@ -7,6 +7,7 @@ use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemm::{GemmShape, Tiling};
+use bespoke_kernels::kernels::gemv::tokens::NextInputs;
 use bespoke_kernels::kernels::gemv::{
     Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment, TokenSchedule,
 };
@@ -48,6 +49,7 @@ pub fn small() -> Vec<KernelSpec> {
     specs.extend(epilogues());
     specs.extend(several_tokens());
     specs.extend(halves());
+    specs.extend(halves_with_next());
     specs.extend(many_tokens());
     specs.extend(scaled_embeds());
     specs.extend(norm_adds());
@@ -128,18 +130,7 @@ fn gemv(
 
 /// A product of integers of one token, without a bias.
 fn product(cols: u32, segments: Vec<Segment>, input: Input, output: Output, schedule: Schedule) -> GemvShape {
-    GemvShape {
-        tokens: 1,
-        cols,
-        segments,
-        bias: false,
-        input,
-        output,
-        scale: 1.0,
-        softcap: None,
-        arithmetic: Arithmetic::Integers,
-        schedule,
-    }
+    GemvShape { input, output, schedule, ..GemvShape::new(cols, segments) }
 }
 
 /// Products of many tokens of every type: ragged numbers of rows, tokens and columns, every kind of input and output, several
@@ -290,27 +281,20 @@ fn several_tokens() -> Vec<KernelSpec> {
     };
     let (whole, held) = (TokenSchedule::ONE, |tiles| TokenSchedule { tiles, ..TokenSchedule::ONE });
     let sliced = |slice, buffers, parts, tiles| TokenSchedule {
-        prepared: true,
-        slice,
-        buffers,
         parts,
-        tiles,
-        ..TokenSchedule::ONE
+        ..TokenSchedule::sliced(slice, buffers, tiles)
     };
     let held_sums = |slice, buffers, tiles| TokenSchedule { holds: true, ..sliced(slice, buffers, 1, tiles) };
     let of_warpgroups = |tiles, blocks| TokenSchedule { warpgroups: 2, blocks, ..sliced(256, 2, 1, tiles) };
     let spec = |tokens, cols, segments: &[(WeightType, u32)], output, schedule, several| {
+        let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
         KernelSpec::Gemv(GemvShape {
             tokens,
-            cols,
-            segments: segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect(),
             bias: tokens > 4,
             input: if output == Output::Residual { Input::Plain } else { Input::Normed { eps: 1e-5 } },
             output,
-            scale: 1.0,
-            softcap: None,
-            arithmetic: Arithmetic::Integers,
             schedule: Schedule { several, ..schedule },
+            ..GemvShape::new(cols, segments)
         })
     };
     let in_turns = |groups| Schedule { groups, ..bulk };
@@ -409,6 +393,62 @@ fn halves() -> Vec<KernelSpec> {
     products.into_iter().map(KernelSpec::Gemv).chain(prepared).collect()
 }
 
+/// Products of f16 that write the inputs of the next one: of each form, from each division, with and without a norm.
+fn halves_with_next() -> Vec<KernelSpec> {
+    use WeightType::{F16, Q4_K, Q5_K, Q6_K, Q8_0};
+    let bulk = Schedule { grid: 3, stages: 4, in_flight: 4, copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
+    let warps = |several| Schedule { warps: 4, groups: 2, trigger: Trigger::AtStart, several, ..bulk };
+    let one_tile = warps(TokenSchedule::sliced(512, 2, 1));
+    let held = warps(TokenSchedule { holds: true, ..TokenSchedule::sliced(512, 2, 8) });
+    let parts =
+        Schedule { groups: 1, ..warps(TokenSchedule { parts: 2, ..TokenSchedule::sliced(512, 2, 3) }) };
+    let of_warpgroups =
+        |tiles, blocks| TokenSchedule { warpgroups: 2, blocks, ..TokenSchedule::sliced(256, 2, tiles) };
+    let warpgroups = |tiles, blocks| Schedule { warps: 8, ..warps(of_warpgroups(tiles, blocks)) };
+    let product = |tokens, cols, segments: &[(WeightType, u32)], schedule| {
+        let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
+        GemvShape { tokens, arithmetic: Arithmetic::F16, schedule, ..GemvShape::new(cols, segments) }
+    };
+    let normed = Input::Normed { eps: 1e-5 };
+    let mut specs = Vec::new();
+    let mut add = |product: GemvShape, next: &GemvShape| {
+        let next = NextInputs::between(&product, next);
+        assert!(next.is_some(), "the products are of f16, with as many outputs as inputs");
+        specs.push(KernelSpec::Gemv(GemvShape { next, ..product }));
+    };
+    // A residual connection and the product after the next norm; gate and up, and down. The rings of the residual ones wrap, and their
+    // last slices are shorter.
+    for (tokens, ty, schedule, readers, of_next) in [
+        (2, Q4_K, one_tile, &[(Q4_K, 40)][..], one_tile),
+        (3, Q4_K, held, &[(Q6_K, 40)], one_tile),
+        (4, Q6_K, parts, &[(Q4_K, 40), (F16, 20)], one_tile),
+        (8, Q4_K, held, &[(Q5_K, 40), (Q8_0, 20)], parts),
+        (13, Q8_0, parts, &[(F16, 40)], one_tile),
+        (16, Q4_K, one_tile, &[(Q4_K, 40)], warpgroups(4, 1)),
+        (40, Q4_K, one_tile, &[(Q4_K, 40)], warpgroups(4, 2)),
+        (40, Q4_K, warpgroups(8, 2), &[(Q6_K, 40)], one_tile),
+        (60, Q6_K, warpgroups(8, 2), &[(Q4_K, 40)], warpgroups(4, 1)),
+        (24, Q4_K, warpgroups(8, 1), &[(Q4_K, 40)], warpgroups(4, 1)),
+    ] {
+        let residual =
+            GemvShape { output: Output::Residual, ..product(tokens, 3328, &[(ty, 256)], schedule) };
+        let output = Output::Glu(Activation::Silu);
+        let gated = product(tokens, 512, &[(ty, 256), (ty, 256)], schedule);
+        let gated = GemvShape { input: normed, output, bias: tokens == 8, stores_factors: true, ..gated };
+        let reader = product(tokens, 256, readers, of_next);
+        add(residual, &GemvShape { input: normed, ..reader.clone() });
+        add(gated, &reader);
+    }
+    // 14 tiles, which do not fill two granules of 128 columns.
+    let whole_slice = warps(TokenSchedule::sliced(256, 2, 1));
+    for (tokens, readers) in [(2, &[(Q8_0, 40)][..]), (12, &[(F16, 20), (Q8_0, 20)])] {
+        let residual = product(tokens, 768, &[(Q4_K, 224)], one_tile);
+        let reader = GemvShape { input: normed, ..product(tokens, 224, readers, whole_slice) };
+        add(GemvShape { output: Output::Residual, ..residual }, &reader);
+    }
+    specs
+}
+
 /// Numbers of rows of the steps of an engine, besides one.
 const ROWS: [u32; 6] = [2, 4, 8, 16, 32, 64];
 
@@ -448,18 +488,8 @@ fn epilogues() -> Vec<KernelSpec> {
         let segments: Vec<Segment> = rows.iter().map(|&rows| Segment { ty, rows }).collect();
         let schedule = Schedule { grid: 2, warps: 4, stages: 3, ..Schedule::MINIMAL };
         let (cols, input) = (512, Input::Normed { eps: 1e-6 });
-        KernelSpec::Gemv(GemvShape {
-            tokens: 1,
-            cols,
-            segments,
-            bias,
-            input,
-            output,
-            scale,
-            softcap,
-            arithmetic: Arithmetic::Integers,
-            schedule,
-        })
+        let product = GemvShape::new(cols, segments);
+        KernelSpec::Gemv(GemvShape { bias, input, output, scale, softcap, schedule, ..product })
     };
     let gelu = Output::Glu(Activation::Gelu);
     vec![

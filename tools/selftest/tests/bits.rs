@@ -2,26 +2,17 @@
 
 use bespoke::device::{self, Selector};
 use bespoke_kernels::kernels::gemm::Tiling;
+use bespoke_kernels::kernels::gemv::tokens::NextInputs;
 use bespoke_kernels::kernels::gemv::{
     Activation, Arithmetic, GemvShape, Input, Output, Schedule, Segment, TokenSchedule,
 };
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::weights::WeightType;
-use bespoke_selftest::{differing_schedule, differing_tiling, differing_token};
+use bespoke_selftest::{differing_next, differing_schedule, differing_tiling, differing_token};
 
 fn shape(cols: u32, segments: &[(WeightType, u32)], input: Input, output: Output) -> GemvShape {
-    GemvShape {
-        tokens: 1,
-        cols,
-        segments: segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect(),
-        bias: false,
-        input,
-        output,
-        scale: 1.0,
-        softcap: None,
-        arithmetic: Arithmetic::Integers,
-        schedule: Schedule::MINIMAL,
-    }
+    let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
+    GemvShape { input, output, ..GemvShape::new(cols, segments) }
 }
 
 /// Warps, groups, CTAs, stages and copy engines; fewer and more warps than a tile has units; batches of tiles.
@@ -100,8 +91,7 @@ fn outputs_do_not_depend_on_the_number_of_tokens() {
     let several =
         Schedule { grid: 2, warps: 4, stages: 4, in_flight: 4, copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
     let held = TokenSchedule { tiles: 2, ..TokenSchedule::ONE };
-    let sliced =
-        TokenSchedule { prepared: true, slice: 1024, buffers: 2, parts: 2, tiles: 1, ..TokenSchedule::ONE };
+    let sliced = TokenSchedule { parts: 2, ..TokenSchedule::sliced(1024, 2, 1) };
     for ty in WeightType::ALL {
         let cols = if ty.ggml().block_elements() == 256 { 1280 } else { 1056 };
         for (tokens, several) in [
@@ -126,7 +116,7 @@ fn outputs_do_not_depend_on_the_number_of_tokens() {
 fn residuals_are_those_of_each_matrix() {
     let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
     let one = shape(1280, &[(WeightType::Q4_K, 16), (WeightType::Q6_K, 16)], Input::Plain, Output::Residual);
-    let several = TokenSchedule { prepared: true, slice: 512, buffers: 2, tiles: 1, ..TokenSchedule::ONE };
+    let several = TokenSchedule::sliced(512, 2, 1);
     let bulk = Schedule { copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
     let schedule = Schedule { grid: 1, warps: 4, groups: 2, stages: 4, in_flight: 4, several, ..bulk };
     let many = GemvShape { tokens: 8, schedule, ..one.clone() };
@@ -145,8 +135,7 @@ fn outputs_do_not_depend_on_the_slices() {
     {
         // With one slice there is nothing to hold.
         for holds in [false, true].into_iter().filter(|holds| !holds || slice < 2048) {
-            let several = TokenSchedule { slice, buffers, parts, holds, ..TokenSchedule::ONE };
-            let several = TokenSchedule { prepared: true, tiles: 1, ..several };
+            let several = TokenSchedule { parts, holds, ..TokenSchedule::sliced(slice, buffers, 1) };
             let bulk = Schedule { copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
             let schedule = Schedule { grid: 1, warps: 4, groups, stages: 4, in_flight: 4, several, ..bulk };
             let many = GemvShape { tokens: 6, schedule, ..one.clone() };
@@ -164,9 +153,10 @@ fn outputs_of_warpgroups_equal_those_of_one_token() {
     let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
     let silu = Output::Glu(Activation::Silu);
     let normed = Input::Normed { eps: 1e-5 };
-    let several = |slice, buffers, tiles, warpgroups, blocks| {
-        let several = TokenSchedule { prepared: true, slice, buffers, tiles, ..TokenSchedule::ONE };
-        TokenSchedule { warpgroups, blocks, ..several }
+    let several = |slice, buffers, tiles, warpgroups, blocks| TokenSchedule {
+        warpgroups,
+        blocks,
+        ..TokenSchedule::sliced(slice, buffers, tiles)
     };
     let mut cases = Vec::new();
     for ty in [Q4_K, Q5_K, Q6_K] {
@@ -204,7 +194,7 @@ fn outputs_of_warpgroups_equal_those_of_one_token() {
 fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
     let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
     let held = |tiles| TokenSchedule { tiles, ..TokenSchedule::ONE };
-    let sliced = |slice, parts| TokenSchedule { prepared: true, slice, buffers: 2, parts, ..held(1) };
+    let sliced = |slice, parts| TokenSchedule { parts, ..TokenSchedule::sliced(slice, 2, 1) };
     let bulk =
         Schedule { grid: 2, warps: 4, copy: CopyEngine::Bulk, stages: 4, in_flight: 4, ..Schedule::MINIMAL };
     let with = |several| Schedule { several, ..bulk };
@@ -245,6 +235,52 @@ fn outputs_of_f16_do_not_depend_on_the_number_of_tokens() {
     for (tokens, schedule, one) in cases {
         let many = GemvShape { tokens, schedule, ..one.clone() };
         assert_eq!(differing_token(&*device, &many, &one).expect("the device has a target"), None);
+    }
+}
+
+/// Inputs of the next product, with and without a norm: from slices, held sums, parts, more CTAs, and warpgroups with and without
+/// clusters and blocks of tokens.
+#[test]
+fn inputs_of_the_next_product_do_not_depend_on_the_schedule() {
+    let device = device::open(Selector::Emulator).expect("the emulator always opens").device;
+    let bulk = Schedule { stages: 6, in_flight: 6, copy: CopyEngine::Bulk, ..Schedule::MINIMAL };
+    let held = TokenSchedule { holds: true, ..TokenSchedule::sliced(256, 2, 8) };
+    let of_warpgroups = |warpgroups, tiles, blocks| TokenSchedule {
+        warpgroups,
+        blocks,
+        ..TokenSchedule::sliced(256, 2, tiles)
+    };
+    let schedules = [
+        (1, 4, 2, TokenSchedule::sliced(512, 2, 2)),
+        (5, 4, 2, held),
+        (3, 6, 3, TokenSchedule { parts: 2, ..TokenSchedule::sliced(512, 2, 1) }),
+        (2, 8, 2, of_warpgroups(2, 8, 1)),
+        (1, 12, 3, of_warpgroups(3, 16, 2)),
+    ]
+    .map(|(grid, warps, groups, several)| Schedule { grid, warps, groups, several, ..bulk });
+    let product = |cols, rows: &[u32], output, schedule| {
+        let segments = rows.iter().map(|&rows| Segment { ty: WeightType::Q4_K, rows }).collect();
+        let arithmetic = Arithmetic::F16;
+        GemvShape { tokens: 16, output, arithmetic, schedule, ..GemvShape::new(cols, segments) }
+    };
+    let normed = Input::Normed { eps: 1e-5 };
+    let silu = Output::Glu(Activation::Silu);
+    for (cols, rows, input, output, next_input) in [
+        (1024, &[256][..], Input::Plain, Output::Residual, normed),
+        (768, &[256, 256], normed, silu, Input::Plain),
+    ] {
+        for of_next in [schedules[0], schedules[3]] {
+            let next = GemvShape { input: next_input, ..product(256, &[40], Output::Store, of_next) };
+            let with_next = |&schedule: &Schedule| {
+                let product = GemvShape { input, ..product(cols, rows, output, schedule) };
+                let next = NextInputs::between(&product, &next);
+                assert!(next.is_some(), "outputs are the inputs of the next product");
+                GemvShape { next, ..product }
+            };
+            let products: Vec<_> = schedules.iter().map(with_next).collect();
+            let differing = differing_next(&*device, &products).expect("the device has a target");
+            assert_eq!(differing, None);
+        }
     }
 }
 

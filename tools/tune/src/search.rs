@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use bespoke::engine::median;
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::tuning::{Knob, trigger_name};
 use bespoke_kernels::plan::{LaunchRole, Plan, Rule, Tuning};
@@ -144,10 +145,10 @@ impl Comparison {
     /// Compares paired times. The noise is three standard errors of the median, estimated from the median absolute
     /// deviation for a normal distribution, and at least a thousandth of the time.
     pub fn of(pairs: &[(f64, f64)]) -> Comparison {
-        let before = median(pairs.iter().map(|pair| pair.0).collect());
+        let before = median(&pairs.iter().map(|pair| pair.0).collect::<Vec<_>>());
         let gains: Vec<f64> = pairs.iter().map(|pair| pair.0 - pair.1).collect();
-        let gain = median(gains.clone());
-        let deviation = 1.4826 * median(gains.iter().map(|other| (other - gain).abs()).collect());
+        let gain = median(&gains);
+        let deviation = 1.4826 * median(&gains.iter().map(|other| (other - gain).abs()).collect::<Vec<_>>());
         // The standard error of the median of a normal sample is √(π/2) times that of its mean.
         let error = 1.2533 * deviation / (pairs.len().max(1) as f64).sqrt();
         Comparison { before, gain, noise: (3.0 * error).max(before / 1000.0) }
@@ -161,16 +162,6 @@ impl Comparison {
     /// The gain as a fraction of the time.
     pub fn fraction(&self) -> f64 {
         self.gain / self.before
-    }
-}
-
-/// Median: the middle value, or the mean of the two middle ones.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match (values.len(), values.len() / 2) {
-        (0, _) => 0.0,
-        (len, middle) if len % 2 == 1 => values[middle],
-        (_, middle) => (values[middle - 1] + values[middle]) / 2.0,
     }
 }
 

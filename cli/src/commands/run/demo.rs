@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bespoke::engine::EngineOptions;
 use bespoke::generation::{FinishReason, Request};
 use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
@@ -10,8 +11,8 @@ use super::{Format, Printer, RunArgs, Streamed, generate};
 use crate::advice::engine_error;
 use crate::console::{note, out};
 use crate::decoder::Decoder;
+use crate::interrupt;
 use crate::model::Model;
-use crate::{interrupt, session};
 
 /// Decodes every prompt and prints the answers.
 pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
@@ -24,12 +25,12 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     let tokenizer = model.tokenizer().into_diagnostic()?;
     let context = args.decode.context(model).unwrap_or(model.shape.dimensions.context);
     let sampling = args.sampling.params(Some(&tokenizer))?;
+    let options = args.decode.options(model, context)?;
+    let options = EngineOptions { sampling: sampling.clone(), ..options };
+    let device = args.decode.device.open_when_needed();
+    let mut engines = args.speculation.load(device, model, &args.decode, options)?;
     let speculation = args.speculation.speculation();
-    let mut draft = args.speculation.load_draft(model, &args.decode, context, 1)?;
-    let sizes = session::Sizes { drafts: speculation.most, ..session::Sizes::prompt() };
-    let mut engine = session::load_sampling(model, &args.decode, context, sampling.clone(), &sizes)?;
-    let mut decoder =
-        Decoder::new(&mut engine, draft.as_mut(), speculation, Some(&tokenizer)).map_err(engine_error)?;
+    let mut decoder = Decoder::new(&mut engines, speculation, Some(&tokenizer)).map_err(engine_error)?;
     let (mut tokens, mut time) = (0, Duration::ZERO);
     let (mut asked, mut right, mut cut) = (0, 0, 0);
     for text in demo::PROMPTS {

@@ -130,11 +130,8 @@ impl<'a> Printer<'a> {
 
     /// Text of a token, or the spelling of a token without text.
     fn text_of(&self, token: u32) -> Option<String> {
-        let tokenizer = self.tokenizer?;
-        match tokenizer.piece(token) {
-            [] => tokenizer.token(token).map(str::to_owned),
-            piece => Some(String::from_utf8_lossy(piece).into_owned()),
-        }
+        let bytes = self.tokenizer?.piece_or_name(token);
+        (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
     }
 }
 

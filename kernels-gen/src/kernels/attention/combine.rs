@@ -81,6 +81,15 @@ impl Results {
                 let unit = thread_index() + pass * threads;
                 if unit < units {
                     store_unit(&values(unit), first + unit, self.row, inputs, &layout);
+                    if layout.padded_tokens() > s.tokens {
+                        // Tokens that fill the last group.
+                        if self.row == s.tokens - 1 {
+                            for token in s.tokens..layout.padded_tokens() {
+                                let zeros = vec![val(0.0f32); UNIT as usize];
+                                store_unit(&zeros, first + unit, val(token), inputs, &layout);
+                            }
+                        }
+                    }
                 }
             }
         }

@@ -194,11 +194,11 @@ impl AttentionShape {
     }
 
     /// Whether the kernel can quantise its output in `layout`. All 256 columns with a common scale must belong to one CTA, and
-    /// `layout` must have exactly the rows as tokens, without padding.
+    /// `layout` must have the rows as tokens.
     pub fn can_quantise(&self, layout: &InputLayout) -> bool {
         (self.heads_per_block * self.head_dim).is_multiple_of(SCALED)
             && layout.columns() == self.y_width()
-            && [layout.tokens, layout.padded_tokens()] == [self.tokens; 2]
+            && layout.tokens == self.tokens
     }
 
     /// CTAs that must fit on a multiprocessor. With several rows, other CTAs hide a CTA's latency. Each quarter of a

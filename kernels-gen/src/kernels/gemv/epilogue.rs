@@ -50,7 +50,8 @@ pub(super) fn no_candidate() -> Candidate {
 impl<'a> Epilogue<'a> {
     /// Epilogue of a CTA that has `tiles` of each segment. Loads the biases, which depend on no earlier launch.
     pub fn new(operands: Operands, tiles: &[[Val<u32>; 2]], s: &'a GemvShape) -> Epilogue<'a> {
-        let operands = Operands { y: operands.y.at(token_offset(s.outputs(), s)), ..operands };
+        let y = operands.outputs().at(token_offset(s.outputs(), s));
+        let operands = Operands { y: Some(y), ..operands };
         let bias = operands.w.byte_add(s.offsets().bias).cast::<f32>();
         let segments = s.segments.iter().zip(tiles).zip(first_rows(s));
         let early = if s.loads_early() {
@@ -66,7 +67,7 @@ impl<'a> Epilogue<'a> {
         if self.s.output == Output::Residual {
             for (early, first) in self.early.iter_mut().zip(first_rows(self.s)) {
                 for one in early {
-                    one.residual = Some(load_if(self.operands.y.at(first), one.row, one.inside));
+                    one.residual = Some(load_if(self.operands.outputs().at(first), one.row, one.inside));
                 }
             }
         }
@@ -215,8 +216,8 @@ fn gated(activation: Activation, gate: Rows<'_>, up: Rows<'_>, operands: &Operan
                 let sum = row_sum(&rows, index, s);
                 if s.bias { sum + bias(row + rows.first, operands.w, s) } else { sum }
             });
-            let divisor = activation.divisor(gate);
-            operands.y.at(row).store(scaled(gate.div_approx(divisor) * up, s));
+            let gate = activation.apply(gate);
+            operands.outputs().at(row).store(scaled(gate * up, s));
         }
         index += s.rows_at_once();
     }
@@ -271,7 +272,7 @@ fn finish_row(
         };
     }
     value = scaled(value, s);
-    let to = epilogue.operands.y.at(row);
+    let to = epilogue.operands.outputs().at(row);
     if s.output == Output::Residual {
         value += match early.and_then(|early| early.residual) {
             Some(residual) => residual,

@@ -2,7 +2,7 @@
 //!
 //! For Q4_K, Q5_K and Q6_K, A is scale · code, an integer (in Q4_K and Q5_K times 2⁻¹⁴), so that weights are exact where the integer
 //! has at most 11 bits: always in Q4_K and Q5_K, up to 2048 in Q6_K. The superblock's d is a factor of the sums. The mins of Q4_K and Q5_K are a product of
-//! their own, with the sums of the inputs of each chunk ([`min_words`]).
+//! their own, with the sums of the inputs of each half chunk ([`half_sum`]).
 //!
 //! Codes of Q4_K and Q5_K: with a zero upper byte, code c is the subnormal f16 c · 2⁻²⁴. Its product with scale · 2¹⁰ is
 //! scale · c · 2⁻¹⁴, exact and normal; d has the factor 2¹⁴. Beside `wgmma`, a multiplication costs less than an `fma`, which reads one
@@ -29,16 +29,17 @@ const MAGIC: u32 = 0x6400_6400;
 /// The inverse of operand A's factor 2⁻¹⁴, of Q4_K and Q5_K.
 const CODE_FACTOR: f32 = 16384.0;
 
-/// Factor of the sums of inputs, so that f16 has room for them.
-const SUM_FACTOR: f32 = 1.0 / 32.0;
+/// Factor of the sums of 16 inputs, so that f16 has room for them.
+const SUM_FACTOR: f32 = 1.0 / 16.0;
 
-/// The sum of a chunk's inputs, times a factor, as two f16: the number rounded, and the rest. Operand A has the min of the chunk
-/// twice.
+/// The sum of the 16 inputs of a half chunk as operand B, before it is rounded to f16. Operand A has the min of the chunk for both
+/// halves.
+///
+/// The inputs are those that are multiplied, rounded to f16. So the errors of rounding them are multiplied by whole weights, not by
+/// codes and mins apart, and are smaller by more than the error of rounding the sum.
 #[device]
-pub(super) fn min_words(sum: Val<f32>) -> Val<u32> {
-    let sum = sum * SUM_FACTOR;
-    let high = pack_rounded::<F16x2>(sum, 0.0f32).unpack()[0].cast::<f32>();
-    pack_rounded::<F16x2>(high, sum - high).bitcast::<u32>()
+pub(super) fn half_sum(sum: Val<f32>) -> Val<f32> {
+    sum * SUM_FACTOR
 }
 
 /// Whether operand A of a type has scale · code as integers.

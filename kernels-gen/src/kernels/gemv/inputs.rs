@@ -16,6 +16,7 @@
 
 use bespoke_codegen::prelude::*;
 
+use super::half_step::half_sum;
 use super::shape::GemvShape;
 use crate::weights::WeightType;
 
@@ -221,6 +222,13 @@ fn store_squares(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvS
     }
 }
 
+/// The sum of eight numbers as a balanced tree: neighbours are added first. Epilogues that write the inputs of the next product add the
+/// rows of a tile in the same order (`tokens/next`).
+pub(super) fn sum_of_eight(values: &[Val<f32>; 8]) -> Val<f32> {
+    let four: [Val<f32>; 4] = std::array::from_fn(|i| values[2 * i] + values[2 * i + 1]);
+    (four[0] + four[1]) + (four[2] + four[3])
+}
+
 /// The sum of squares of the units of a warp, which are 256 consecutive columns.
 #[device]
 pub(super) fn sum_of_squares(values: &[Val<f32>]) -> Val<f32> {
@@ -282,8 +290,8 @@ pub(super) struct F16Unit {
     /// The inputs times a power of two, two in a word: 0 and 2, 1 and 3 of each four, or neighbours.
     pub alternate: Vec<Val<u32>>,
     pub neighbours: Vec<Val<u32>>,
-    /// The sum of a chunk's inputs, times the power of two.
-    pub sum: Option<Val<f32>>,
+    /// The sums of the chunk's two halves, of the rounded inputs, as two f16: see [`half_sum`].
+    pub sums: Option<Val<u32>>,
     /// The factor that undoes the power of two: that of the warp's inputs.
     pub scale: Val<f32>,
 }
@@ -296,24 +304,29 @@ impl F16Unit {
     /// weights with their factors multiples of 2⁻²⁴ too, or of 2⁻³² in `half_weights`. So the product is exact, even if it is
     /// subnormal, unless it overflows; one `fma` may multiply and add.
     #[device]
-    pub fn new(values: &[Val<f32>], sum: bool) -> F16Unit {
+    pub fn new(values: &[Val<f32>], sums: bool) -> F16Unit {
         // 2^(14 − e) for a largest magnitude of 2^e to 2^(e + 1), and its inverse.
         let exponent = (largest_magnitude(values) >> 23).max(64u32);
         let up = ((268u32 - exponent) << 23).bitcast::<f32>();
         let scale = ((exponent - 14) << 23).bitcast::<f32>();
         let values: Vec<_> = values.iter().map(|&value| value * up).collect();
-        let word = |first: usize, second: usize| {
-            pack_rounded::<F16x2>(values[first], values[second]).bitcast::<u32>()
-        };
-        let sum = sum.then(|| {
-            let of_unit = values[1..].iter().fold(values[0], |sum, &value| sum + value);
-            let of_half = of_unit + shuffle_xor(of_unit, 1);
-            of_half + shuffle_xor(of_half, 2)
+        let pair = |first: usize, second: usize| pack_rounded::<F16x2>(values[first], values[second]);
+        let alternate = [0, 1, 4, 5].map(|first| pair(first, first + 2));
+        let sums = sums.then(|| {
+            let rounded = |at: usize| {
+                let pair = alternate[at / 4 * 2 + at % 2].unpack();
+                pair[at % 4 / 2].cast::<f32>()
+            };
+            let of_unit = sum_of_eight(&std::array::from_fn(rounded));
+            let of_half = half_sum(of_unit + shuffle_xor(of_unit, 1));
+            // The lanes of the chunk's first half have that of the second half from two lanes on.
+            let second = shuffle_xor(of_half, 2);
+            pack_rounded::<F16x2>(of_half, second).bitcast::<u32>()
         });
         F16Unit {
-            alternate: [0, 1, 4, 5].map(|first| word(first, first + 2)).to_vec(),
-            neighbours: [0, 2, 4, 6].map(|first| word(first, first + 1)).to_vec(),
-            sum,
+            alternate: alternate.map(|pair| pair.bitcast::<u32>()).to_vec(),
+            neighbours: [0, 2, 4, 6].map(|first| pair(first, first + 1).bitcast::<u32>()).to_vec(),
+            sums,
             scale,
         }
     }

@@ -32,6 +32,7 @@ mod few;
 mod half_step;
 mod half_weights;
 mod inputs;
+mod layout;
 mod operands;
 mod product;
 mod ring;
@@ -72,16 +73,37 @@ use crate::weights::{Layout, TILE_ROWS, WeightType};
 /// With [`Output::Argmax`], `values[token][cta]` (f32) and `rows[token][cta]` (u32) are the largest output of each CTA and
 /// the row of that output; among equal outputs, the smallest row. An output that is NaN or infinite counts as +∞, so that the
 /// choice sees it. A CTA without rows writes -∞ and row 0.
+///
+/// Products of f16 may pass their outputs on as the inputs of the next product (`tokens/next`):
+///
+/// | parameter | present with | contents |
+/// | --- | --- | --- |
+/// | `y` | all but [`GemvShape::next`] without a norm | outputs |
+/// | `squares` | [`GemvShape::received`] and a norm | the sums of squares of x, u64, [`SQUARES_BYTES`](tokens::NextInputs::SQUARES_BYTES) a token |
+/// | `factors` | [`GemvShape::stores_factors`] | f32 `[tokens]`: gets the factors of this product's norm |
+/// | `factors` | [`GemvShape::next`] with a norm | f32 `[tokens]`: the factors of the previous norm |
+/// | `next_norm` | [`GemvShape::next`] with a norm | f32 `[outputs]`: its weights |
+/// | `next_squares` | [`GemvShape::stores_factors`] | as `squares`, of the next norm: set to zero |
+/// | `next_squares` | [`GemvShape::next`] with a norm | as `squares`, of the next norm: added to |
+/// | `next_inputs` | [`GemvShape::next`] | gets the inputs of the next product, [`bytes`](tokens::NextInputs::bytes) bytes in its [`InputLayout`](tokens::InputLayout) |
 #[kernel(threads = s.threads(), min_blocks = s.schedule.resident, max_registers = s.max_registers(), cluster = s.cluster())]
 pub fn gemv(
     w: Ptr<Global, u8>,
     x: Ptr<Global, f32>,
-    y: Ptr<Global, f32>,
+    #[present(s.stores_outputs())] y: Option<Ptr<Global, f32>>,
     #[present(s.output == Output::Argmax)] values: Option<Ptr<Global, f32>>,
     #[present(s.output == Output::Argmax)] rows: Option<Ptr<Global, u32>>,
+    #[present(s.received && s.normed())] squares: Option<Ptr<Global, u64>>,
+    #[present(s.stores_factors || s.next_is_normed())] factors: Option<Ptr<Global, f32>>,
+    #[present(s.next_is_normed())] next_norm: Option<Ptr<Global, f32>>,
+    #[present(s.stores_factors || s.next_is_normed())] next_squares: Option<Ptr<Global, u64>>,
+    #[present(s.next.is_some())] next_inputs: Option<Ptr<Global, u8>>,
     s: &GemvShape,
 ) {
-    let operands = Operands { w, x, y, best: values.zip(rows) };
+    let norm = next_norm.zip(factors).map(|(weights, factors)| operands::NextNorm { weights, factors });
+    let next = next_inputs.map(|inputs| operands::NextOperands { inputs, norm });
+    let best = values.zip(rows);
+    let operands = Operands { w, x, y, best, squares, factors, next_squares, next };
     s.schedule.trigger.at_start();
     if s.is_sliced() {
         sliced(&operands, s);
@@ -293,7 +315,7 @@ fn dot_run(
     // A group of warps must wait for every phase of its stages, because a phase is identified by parity alone.
     assert!(schedule.stages.is_multiple_of(groups), "{} stages for {groups} groups", schedule.stages);
     // If a tile has exactly one unit per warp, a warp multiplies with the same inputs in every tile.
-    let holds = units_per_tile == warps && s.holds_inputs();
+    let holds = units_per_tile == warps && s.fits_inputs_in_registers();
     let held_inputs =
         (holds && multiplier.few.is_none()).then(|| inputs_of_unit(layout.ty, warp_index(), multiplier));
     let few_held = multiplier.few.filter(|_| holds).map(|few| few.load_unit(layout.ty, warp_index()));

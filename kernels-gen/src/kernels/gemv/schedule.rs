@@ -12,7 +12,7 @@ pub(crate) const QUAD: u32 = 4;
 pub struct Schedule {
     /// Number of shares of the tiles: of CTAs, or of clusters, whose CTAs have the same tiles ([`GemvShape::cluster`](super::GemvShape::cluster)).
     pub grid: u32,
-    /// Consumer warps per CTA; there is one producer warp besides.
+    /// Consumer warps per CTA; there are producer warps besides, one or more.
     pub warps: u32,
     /// Number of groups of consumer warps. The groups take the stages of the ring in turn.
     pub groups: u32,
@@ -116,4 +116,9 @@ impl TokenSchedule {
         warpgroups: 0,
         blocks: 1,
     };
+
+    /// Prepared inputs in slices of `slice` columns, `buffers` of which shared memory has room for, and the sums of `tiles` tiles.
+    pub const fn sliced(slice: u32, buffers: u32, tiles: u32) -> TokenSchedule {
+        TokenSchedule { prepared: true, slice, buffers, tiles, ..TokenSchedule::ONE }
+    }
 }

@@ -3,6 +3,7 @@
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
+use super::layout::NextInputs;
 use super::product::{Arithmetic, Input, Output, Segment};
 use super::schedule::{QUAD, Schedule, TokenSchedule};
 use crate::weights::{Layout, TILE_ROWS, WeightType};
@@ -32,6 +33,16 @@ pub struct GemvShape {
     /// Operands of the multiplications.
     #[serde(default, skip_serializing_if = "Arithmetic::is_default")]
     pub arithmetic: Arithmetic,
+    /// Whether the previous product writes the inputs, as its [`GemvShape::next`]. For products of f16.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub received: bool,
+    /// What the epilogue writes for the next product, in place of a launch of `prepare`. For products of f16; see `tokens/next`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextInputs>,
+    /// Whether the factors of this product's norm are stored, and the sums of squares of the next norm set to zero: a later product
+    /// needs both when it writes the inputs of that norm.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stores_factors: bool,
     /// Division of the work among CTAs and warps.
     pub schedule: Schedule,
 }
@@ -95,19 +106,38 @@ pub(crate) const FEW: u32 = 4;
 pub(super) const SQUARES_GROUP: u32 = 8 * WARP;
 
 impl GemvShape {
+    /// The product of one token with matrices of `cols` columns, by one warp, without bias, norm or epilogue.
+    pub fn new(cols: u32, segments: Vec<Segment>) -> GemvShape {
+        GemvShape {
+            tokens: 1,
+            cols,
+            segments,
+            bias: false,
+            input: Input::Plain,
+            output: Output::Store,
+            scale: 1.0,
+            softcap: None,
+            arithmetic: Arithmetic::Integers,
+            received: false,
+            next: None,
+            stores_factors: false,
+            schedule: Schedule::MINIMAL,
+        }
+    }
+
     /// Whether this is a product of a few tokens in the loop of one token (`gemv/few.rs`).
     pub fn is_few(&self) -> bool {
-        !self.has_halves() && (2..=FEW).contains(&self.tokens) && self.schedule.several == TokenSchedule::ONE
+        !self.is_f16() && (2..=FEW).contains(&self.tokens) && self.schedule.several == TokenSchedule::ONE
     }
 
     /// Whether weights and inputs are multiplied as f16.
-    pub fn has_halves(&self) -> bool {
+    pub fn is_f16(&self) -> bool {
         self.arithmetic == Arithmetic::F16
     }
 
     /// Whether the product goes over the columns in slices ([`super::tokens`]): of several tokens, or of f16.
     pub fn is_sliced(&self) -> bool {
-        self.has_halves() || self.tokens > 1 && !self.is_few()
+        self.is_f16() || self.tokens > 1 && !self.is_few()
     }
 
     /// Number of tokens that partial sums have room for, unless the product is sliced: a power of two.
@@ -118,7 +148,7 @@ impl GemvShape {
     /// Number of parts of the columns: each part's sums are added in order, then those of the parts. 2 for products of f16 with few
     /// rows, so that two CTAs can divide the columns. It depends on the matrix and the output alone.
     pub(crate) fn column_parts(&self) -> u32 {
-        let is_parted = self.has_halves() && self.output == Output::Residual && self.segments.len() == 1;
+        let is_parted = self.is_f16() && self.output == Output::Residual && self.segments.len() == 1;
         let fits = |layout: &Layout| layout.tiles <= MAX_PARTED_TILES && self.steps(layout) > 1;
         if is_parted && self.layouts().iter().all(fits) { 2 } else { 1 }
     }
@@ -169,6 +199,16 @@ impl GemvShape {
     /// Bytes of weights that a launch reads, in the file's layout, which has no padding.
     pub fn file_bytes(&self) -> u64 {
         self.layouts().iter().map(Layout::file_bytes).sum()
+    }
+
+    /// Whether the outputs are stored as f32: all but those that are only the next product's inputs.
+    pub fn stores_outputs(&self) -> bool {
+        self.next.is_none() || self.output == Output::Residual
+    }
+
+    /// Whether the epilogue writes inputs of the next product for a norm.
+    pub fn next_is_normed(&self) -> bool {
+        self.next.is_some_and(|next| next.normed)
     }
 
     /// Whether the kernel applies RMSNorm to its input; otherwise it multiplies by the input as it is.
@@ -239,7 +279,7 @@ impl GemvShape {
     }
 
     /// Whether registers suffice for a warp to keep the inputs of a unit.
-    pub(super) fn holds_inputs(&self) -> bool {
+    pub(super) fn fits_inputs_in_registers(&self) -> bool {
         let schedule = &self.schedule;
         let of_block = if self.is_few() { HELD_REGISTERS_OF_PAIR * self.pairs() } else { HELD_REGISTERS };
         self.depth() * of_block * (schedule.warps + 1) * WARP * schedule.resident <= SPARE_REGISTERS

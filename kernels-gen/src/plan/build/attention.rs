@@ -1,9 +1,9 @@
 //! Launches of attention: the products around it, the append to the cache, and the division of the rows among CTAs.
 
-use super::{Memory, Stack};
+use super::memory::Memory;
+use super::stack::Stack;
 use crate::kernels::attention::{AppendShape, AttentionShape, PAGE, SharesShape};
-use crate::kernels::launching::Trigger;
-use crate::plan::builder::{Builder, View, f32s};
+use crate::plan::builder::{Builder, View};
 use crate::plan::{Argument, BufferKind, BufferName, LaunchLabel, LaunchRole, Site, StepKind, cost};
 use crate::shape::Attention;
 use crate::spec::KernelSpec;
@@ -41,30 +41,25 @@ impl Builder<'_> {
         cost::attention(gpu, &self.plan.shape, layer, self.plan.params.kv, rows, &rule)
     }
 
-    /// Adds the launches of a layer's attention and of the products around it; with `only_appends`, those up to the append to the
-    /// cache.
+    /// Adds the launches of a layer's attention and of the products around it: of the stack of QKV, with inputs `x`, and of the output,
+    /// which `next` reads; with `only_appends`, those up to the append to the cache. Returns the inputs of `next`.
     pub(super) fn attention_block(
         &mut self,
         layer: u32,
         facts: &Attention,
         only_appends: bool,
+        [qkv, next]: [Stack; 2],
+        x: View,
         memory: &Memory,
-    ) {
+    ) -> View {
         let d = self.plan.shape.dimensions.clone();
         let label = |role| LaunchLabel { layer: Some(layer), role };
 
-        let members = [facts.q, facts.k, facts.v];
-        let stack = Stack {
-            norm: facts.norms.before,
-            // Attention reads the row's record, the page table, and earlier keys and values, before it waits.
-            trigger: Trigger::AfterWait,
-            ..Stack::plain(label(LaunchRole::AttnQkv), d.hidden, &members)
-        };
-        self.product(stack, memory.residual, memory.qkv, memory);
-
-        let members = [facts.output];
         let after = facts.norms.after.map(|norm| (LaunchRole::AttnPostNorm, norm));
-        let output = Stack::plain(label(LaunchRole::AttnOutput), d.q_width(), &members);
+        let qkv = Stack { stores_factors: self.receives(&next), ..qkv };
+        self.product(&qkv, x, memory.qkv, None, memory);
+
+        let output = Stack::plain(label(LaunchRole::AttnOutput), d.q_width(), vec![facts.output]);
         let output = self.end_of_block(output, after.is_some());
 
         let attention = self.attention(facts);
@@ -87,8 +82,9 @@ impl Builder<'_> {
                 Some(self.attend(layer, attention, inputs, &cache, &output, memory))
             }
         };
-        if let Some(attended) = attended {
-            self.end_block(output, after, attended, memory);
+        match attended {
+            Some(attended) => self.end_block(&output, after, attended, &next, memory),
+            None => memory.residual,
         }
     }
 
@@ -120,16 +116,15 @@ impl Builder<'_> {
         Some(memory.attended)
     }
 
-    /// Adds the launches of attention in a decode, verify or first-token step, with `inputs` as the first arguments, before
-    /// the product
-    /// `output`. Returns attention's output, quantised if that product reads prepared inputs and attention can prepare them.
+    /// Adds the launches of attention in a decode, verify or first-token step, with `inputs` as the first arguments, before the
+    /// product `output`. Returns attention's output, quantised if that product reads prepared inputs and attention can prepare them.
     fn attend(
         &mut self,
         layer: u32,
         mut attention: AttentionShape,
         inputs: Vec<Argument>,
         cache: &Cache,
-        output: &Stack<'_>,
+        output: &Stack,
         memory: &Memory,
     ) -> View {
         let label = |role| LaunchLabel { layer: Some(layer), role };
@@ -148,28 +143,13 @@ impl Builder<'_> {
         args.extend([memory.partial.read_write("partial"), memory.counters.read_write("counters")]);
         let attended = match attention.output_layout {
             None => memory.attended,
-            Some(layout) => self.prepared(layout.bytes().into()),
+            Some(layout) => self.prepared(BufferName::Prepared, layout.bytes().into()),
         };
         args.push(attended.write(if attention.output_layout.is_none() { "y" } else { "inputs" }));
         let shares = memory.shares.iter().find(|(shape, _)| Some(*shape) == SharesShape::of(&attention));
         args.push(shares.map_or(memory.state.read("state"), |(_, table)| table.read("shares")));
         self.launch(label(LaunchRole::Attention), KernelSpec::Attention(attention), args);
         attended
-    }
-
-    /// Tables of shares for the CTAs of attention, in one buffer.
-    pub(super) fn share_tables(&mut self, shapes: Vec<SharesShape>) -> Vec<(SharesShape, View)> {
-        if shapes.is_empty() {
-            return Vec::new();
-        }
-        let bytes = shapes.iter().map(|shape| f32s(shape.words())).sum();
-        let mut rest = self.buffer(BufferName::AttentionShares, bytes, BufferKind::Activation);
-        let table = |shape: SharesShape| {
-            let view = View { bytes: f32s(shape.words()), ..rest };
-            rest.offset += view.bytes;
-            (shape, view)
-        };
-        shapes.into_iter().map(table).collect()
     }
 
     /// Adds the launches that divide the rows among the CTAs of attention.

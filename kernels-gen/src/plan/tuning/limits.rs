@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bespoke_codegen::dsl::WARP;
+
 use super::TuningError;
 use super::rule::{MAX_THREADS, Rule, trigger_name};
 use crate::kernels::gemv::{Arithmetic, GemvShape};
@@ -72,6 +74,14 @@ impl Rule {
             self.reject_first(&["grid"], format!("the head has at most {MAX_THREADS} CTAs"))?;
         }
         self.check_divided(s, gpu.shared_per_cta)?;
+        if s.threads() > MAX_THREADS {
+            let (most, loading) = (MAX_THREADS / WARP, s.threads() / WARP - schedule.warps);
+            let limit = format!(
+                "a CTA has at most {most} warps, of which {loading} load: at most {}",
+                most - loading
+            );
+            self.reject_first(&["warps"], limit)?;
+        }
         for (what, count) in [("warps", schedule.warps), ("stages", schedule.stages)] {
             if !count.is_multiple_of(schedule.groups) {
                 self.reject_first(

@@ -21,7 +21,7 @@ const MAX_COLUMNS: u32 = 1 << 18;
 const MAX_SPLITS: u32 = 64;
 /// Maximum threads of a CTA, on every target.
 pub(super) const MAX_THREADS: u32 = 1024;
-/// Maximum consumer warps of a CTA. The producer warp is one more.
+/// Maximum consumer warps of a CTA, which has one or more warps besides ([`GemvShape::producers`]).
 const MAX_WARPS: u32 = MAX_THREADS / 32 - 1;
 /// Maximum number of blocks into which warpgroups divide the tokens.
 const MAX_BLOCKS: u32 = 2;

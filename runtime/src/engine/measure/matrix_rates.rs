@@ -4,6 +4,7 @@ use bespoke_kernels::plan::{
     Argument, ArgumentAccess, BufferKind, Launch as Planned, LaunchRole, PartForm, Plan,
 };
 
+use super::median;
 use crate::device::{Allocation, Kind, Launch};
 use crate::engine::{Engine, EngineError, bind};
 
@@ -99,7 +100,7 @@ impl Engine {
         self.start_at_depth(0)?;
         self.step()?;
         self.wait()?;
-        let bound = bind::launches(&self.plan, &self.buffers, &self.loaded);
+        let bound = bind::launches(&self.plan, &self.buffers, &self.one_row().kernels);
         let mut rates = Vec::new();
         for (index, kernel) in self.plan.kernels.iter().enumerate() {
             let found = self.plan.launches.iter().zip(&bound).filter(|(planned, _)| planned.kernel == index);
@@ -175,10 +176,8 @@ impl Engine {
         let mut sequence = self.device.sequence(launches)?;
         sequence.capture()?;
         sequence.time_replays(1)?;
-        let mut times =
-            (0..batches).map(|_| sequence.time_replays(replays)).collect::<Result<Vec<_>, _>>()?;
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2] * 1e3 / count as f64)
+        let times = (0..batches).map(|_| sequence.time_replays(replays)).collect::<Result<Vec<_>, _>>()?;
+        Ok(median(&times) * 1e3 / count as f64)
     }
 }
 

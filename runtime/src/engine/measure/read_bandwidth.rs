@@ -3,6 +3,7 @@
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 
+use super::median;
 use crate::builtin;
 use crate::device::{Bytes, Device, Kernel, Kind, Launch};
 use crate::engine::{EngineError, target_for};
@@ -55,9 +56,8 @@ pub(super) fn median_seconds(
     sequence.capture()?;
     // The first replay loads code and raises the clocks.
     sequence.time_replays(1)?;
-    let mut times = (0..passes).map(|_| sequence.time_replays(1)).collect::<Result<Vec<f64>, _>>()?;
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2] * 1e-3)
+    let times = (0..passes).map(|_| sequence.time_replays(1)).collect::<Result<Vec<f64>, _>>()?;
+    Ok(median(&times) * 1e-3)
 }
 
 /// Loads the kernel of a measurement: the built-in one, or one compiled for the device.

@@ -3,7 +3,7 @@
 use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{BufferName, Plan, PlanParams, StepKind};
 
-use crate::device::LaunchSequence;
+use crate::engine::step::LoadedStep;
 use crate::engine::{Engine, EngineError};
 
 /// Rows of a step to be timed.
@@ -50,23 +50,13 @@ impl StepRows {
     }
 }
 
-/// A step of an engine: the decode step of one row, or another one.
-#[derive(Clone, Copy)]
-pub(super) enum Which {
-    OneRow,
-    Other(usize),
-}
-
 impl Engine {
     /// Plan of the step that processes `rows`.
     ///
     /// # Errors
     /// If no step of the engine has so many rows of this kind.
     pub fn step_plan(&self, rows: StepRows) -> Result<&Plan, EngineError> {
-        Ok(match self.timed_step(rows)? {
-            Which::OneRow => &self.plan,
-            Which::Other(index) => self.plan_of(index),
-        })
+        Ok(self.plan_of(self.timed_step(rows)?))
     }
 
     /// Steps of a prompt of `length` tokens in an empty cache, in order: prefill steps, and a first-token step. None in an
@@ -85,12 +75,12 @@ impl Engine {
     }
 
     /// Time of each launch of a step in microseconds, in the order of [`Engine::step_plan`]. The launches run eagerly, one
-    /// by one ([`LaunchSequence::profile`]). Ends the sequence.
+    /// by one ([`LaunchSequence::profile`](crate::device::LaunchSequence::profile)). Ends the sequence.
     ///
     /// # Errors
     /// If the engine has fewer slots, no such step, or too small a KV cache, or the device fails.
     pub fn profile_step(&mut self, rows: StepRows) -> Result<Vec<f64>, EngineError> {
-        Ok(self.prepare_step(rows, 1)?.0.profile()?)
+        Ok(self.prepare_step(rows, 1)?.launches.profile()?)
     }
 
     /// Mean time of a replay of a step, over `count` replays, in milliseconds by the device's clock. A decode step advances
@@ -99,42 +89,32 @@ impl Engine {
     /// # Errors
     /// If the engine has fewer slots, no such step, or too small a KV cache, or the device fails.
     pub fn time_step(&mut self, rows: StepRows, count: u32) -> Result<Option<f64>, EngineError> {
-        let (sequence, captured) = self.prepare_step(rows, count)?;
-        Ok(captured.then(|| sequence.time_replays(count)).transpose()?)
+        let LoadedStep { launches, graph, .. } = self.prepare_step(rows, count)?;
+        Ok(graph.is_some().then(|| launches.time_replays(count)).transpose()?)
     }
 
-    /// The step that processes `rows`.
-    fn timed_step(&self, rows: StepRows) -> Result<Which, EngineError> {
+    /// Index of the step that processes `rows`.
+    fn timed_step(&self, rows: StepRows) -> Result<usize, EngineError> {
         let found = match rows {
-            StepRows::Decode { sequences, .. } => match self.decode_step_for(sequences) {
-                Some(index) => Some(Which::Other(index)),
-                None => (sequences == 1).then_some(Which::OneRow),
-            },
-            StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens).map(Which::Other),
+            StepRows::Decode { sequences, .. } => self.decode_step_for(sequences),
+            StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens),
             // As one sequence's, which multiplies integers.
-            StepRows::FirstToken { .. } => self.step_for(StepKind::FirstToken, 1).map(Which::Other),
+            StepRows::FirstToken { .. } => self.step_for(StepKind::FirstToken, 1),
         };
         found.ok_or(EngineError::NoStep { rows: rows.count() })
     }
 
     /// Loads the step that processes `rows` and writes their records, with a cache that has room for `count` decode steps.
-    /// Returns the step's launches, and whether they are captured.
-    fn prepare_step(
-        &mut self,
-        rows: StepRows,
-        count: u32,
-    ) -> Result<(&mut dyn LaunchSequence, bool), EngineError> {
-        match self.write_step(rows, count)? {
-            Which::OneRow => Ok((&mut *self.sequence, self.graph.is_some())),
-            Which::Other(index) => {
-                self.load_steps([index])?;
-                Ok(self.loaded_step(index))
-            }
-        }
+    /// Returns the step.
+    fn prepare_step(&mut self, rows: StepRows, count: u32) -> Result<&mut LoadedStep, EngineError> {
+        let step = self.write_step(rows, count)?;
+        self.load_steps([step])?;
+        Ok(self.loaded_step(step))
     }
 
-    /// Writes the records of `rows`, with a cache that has room for `count` decode steps. Ends the sequence.
-    pub(super) fn write_step(&mut self, rows: StepRows, count: u32) -> Result<Which, EngineError> {
+    /// Writes the records of `rows`, with a cache that has room for `count` decode steps. Ends the sequence. Returns the index of
+    /// the step.
+    pub(super) fn write_step(&mut self, rows: StepRows, count: u32) -> Result<usize, EngineError> {
         let (depth, last) = (rows.depth(), u64::from(rows.depth()));
         match rows {
             StepRows::Decode { sequences, .. } => {
@@ -152,8 +132,7 @@ impl Engine {
         self.start_at_depth(depth)?;
         self.started.set(false);
         self.write_tokens(rows)?;
-        let Which::Other(index) = step else { return Ok(step) };
-        let size = self.plan_of(index).params.rows;
+        let size = self.plan_of(step).params.rows;
         match rows {
             StepRows::Decode { sequences, .. } => {
                 self.write_rows((0..sequences).map(|slot| self.row(slot, depth, depth + 1, true)), size)?;

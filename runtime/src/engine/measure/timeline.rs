@@ -8,7 +8,6 @@ use bespoke_kernels::plan::Plan;
 use rayon::prelude::*;
 
 use super::step_times::StepRows;
-use super::step_times::Which;
 use crate::device::{self, Kernel, Launch};
 use crate::engine::{Engine, EngineError, bind, capture};
 
@@ -50,11 +49,9 @@ impl Engine {
     /// If the engine has fewer slots, no such step, or too small a KV cache for one more replay, or the device fails.
     pub fn timeline(&mut self, rows: StepRows, replays: u32) -> Result<Vec<Vec<LaunchSpan>>, EngineError> {
         // The first replay warms up.
-        let which = self.write_step(rows, replays + 1)?;
-        let (plan, addresses) = match which {
-            Which::OneRow => (&self.plan, self.buffers.addresses().to_vec()),
-            Which::Other(index) => (self.plan_of(index), self.addresses_of(self.plan_of(index))),
-        };
+        let step = self.write_step(rows, replays + 1)?;
+        let plan = self.plan_of(step);
+        let addresses = self.addresses_of(plan);
         let kernels = self.timed_kernels(plan)?;
         let mut launches = bind::launches_at(plan, &addresses, &kernels);
         let bytes: Vec<u64> = launches.iter().map(bytes_of_times).collect();

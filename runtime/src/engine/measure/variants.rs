@@ -9,7 +9,9 @@ use bespoke_kernels::plan::{BufferKind, Plan, PlanKernel, Tuning};
 
 use super::step_times::StepRows;
 use crate::device::{self, Address, Allocation, Kernel, LaunchSequence};
-use crate::engine::{Engine, EngineError, bind, capture, check_shared_memory, kernels};
+use crate::engine::{
+    Engine, EngineError, NonFiniteLogits, are_finite, bind, capture, check_shared_memory, kernels,
+};
 
 /// Graph of a step planned by given tuning rules, over the memory of an engine.
 pub struct Variant {
@@ -43,7 +45,7 @@ impl<'a> Variants<'a> {
     pub fn new(engine: &'a mut Engine, sequences: u32) -> Result<Variants<'a>, EngineError> {
         engine.step_plan(StepRows::Decode { sequences, depth: 0 })?;
         let names = engine.plan.kernels.iter().map(|kernel| kernel.name.clone());
-        let loaded = names.zip(engine.loaded.iter().cloned()).collect();
+        let loaded = names.zip(engine.one_row().kernels.iter().cloned()).collect();
         Ok(Variants { engine, sequences, loaded })
     }
 
@@ -128,10 +130,14 @@ impl<'a> Variants<'a> {
         for row in 0..self.sequences {
             logits.extend(self.engine.logits_of(row, 0)?);
         }
+        if !are_finite(&logits) {
+            let position = (prompt.len() as u32).saturating_sub(1);
+            return Err(NonFiniteLogits { position, first: None }.into());
+        }
         Ok(logits)
     }
 
-    /// Launches of a variant, after a start. They end the engine's sequence, as [`Engine::sequence`] does. Counters are
+    /// Launches of a variant, after a start. They end the engine's sequence, as [`Engine::launches`] does. Counters are
     /// cleared, because an earlier run of the variant may have failed.
     fn begin<'v>(&self, variant: &'v mut Variant) -> Result<&'v mut dyn LaunchSequence, EngineError> {
         self.engine.started.set(false);

@@ -447,16 +447,17 @@ fn a_full_context_keeps_its_first_tokens_and_goes_on() {
     let sequence = [&tokens[..], &first].concat();
     let kept = [&sequence[..70], &sequence[70 + 231 / 2..]].concat();
     assert_eq!(summary.tokens, [first, alone(&kept, 0, 79)].concat());
+    assert_eq!(summary.context_used as usize, kept.len() + 79);
     // The page that the shift reused is none of the prompt's.
     assert_eq!(summary.reused, 0);
 }
 
 #[test]
-fn a_borrowed_engine_serves_one_scheduler_after_another() {
+fn an_engine_serves_one_scheduler_after_another() {
     let mut fake = fake().with_speed(1);
     for base in 0..2 {
         let tokens = prompt(base, 70);
-        let mut scheduler = Scheduler::new(&mut fake, None);
+        let mut scheduler = Scheduler::new(fake, None);
         let request = |logprobs| Request { max_tokens: 9, logprobs, ..Request::new(&tokens) };
         let ids = [None, Some(1)].map(|logprobs| scheduler.add(&request(logprobs)).unwrap());
         let mut lengths = Vec::new();
@@ -469,5 +470,6 @@ fn a_borrowed_engine_serves_one_scheduler_after_another() {
             }
         }
         assert_eq!(lengths, [9, 9]);
+        fake = scheduler.into_steps();
     }
 }

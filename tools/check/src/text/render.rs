@@ -5,10 +5,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bespoke_emulator::ParseError;
+use bespoke_emulator::{ParseError, SourceLine};
 use bespoke_sources as source;
 
-use crate::{Finding, Lint, Place, PtxLine, Report};
+use crate::{Finding, Lint, PtxLine, Report};
 
 /// Kernels listed in addition to the first one with the same finding.
 const NAMED_KERNELS: usize = 3;
@@ -133,7 +133,7 @@ impl<'a> Renderer<'a> {
     fn site(
         &mut self,
         arrow: &str,
-        source: Option<&Place>,
+        source: Option<&SourceLine>,
         ptx: &PtxLine,
         (kernel, report): (&str, &Report),
         label: String,
@@ -141,7 +141,7 @@ impl<'a> Renderer<'a> {
         if let Some(place) = source
             && let Some(text) = self.source_line(place)
         {
-            let Place { file, line, column } = place;
+            let SourceLine { file, line, column } = place;
             let file = file.clone();
             self.snippet(arrow, &Snippet { file, line: *line, column: *column, text: &text, label });
             self.remark(digits(*line), &format!("PTX line {}: {}", ptx.line, ptx.text));
@@ -155,14 +155,14 @@ impl<'a> Renderer<'a> {
         };
         let text = text.unwrap_or(&ptx.text);
         self.snippet(arrow, &Snippet { file, line: ptx.line, column: 0, text, label });
-        if let Some(Place { file, line, .. }) = source {
+        if let Some(SourceLine { file, line, .. }) = source {
             self.remark(digits(ptx.line), &format!("from {file}:{line}"));
         }
         digits(ptx.line)
     }
 
     /// Writes a remark for each caller, with its source line if found; the middle of a long chain is only counted.
-    fn callers(&mut self, width: usize, callers: &[Place]) {
+    fn callers(&mut self, width: usize, callers: &[SourceLine]) {
         let hidden = INNERMOST..callers.len().saturating_sub(OUTERMOST);
         // Replacing a single caller by a count would save nothing.
         let hidden = if hidden.len() > 1 { hidden } else { 0..0 };
@@ -235,7 +235,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// A line of a source file, if the file is found.
-    fn source_line(&mut self, place: &Place) -> Option<String> {
+    fn source_line(&mut self, place: &SourceLine) -> Option<String> {
         let ptx = self.ptx;
         let text = self.sources.entry(place.file.clone()).or_insert_with(|| find(&place.file, ptx));
         text.as_ref()?.lines().nth((place.line as usize).checked_sub(1)?).map(str::to_owned)
@@ -256,7 +256,7 @@ fn grouped<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<(&T, Vec<
 }
 
 /// Key by which findings are grouped: the source line, or without one the kernel and the PTX line.
-fn key(source: Option<&Place>, ptx: Option<&PtxLine>, kernel: &str) -> (String, u32, u32) {
+fn key(source: Option<&SourceLine>, ptx: Option<&PtxLine>, kernel: &str) -> (String, u32, u32) {
     match (source, ptx) {
         (Some(place), _) => (place.file.clone(), place.line, place.column),
         (None, Some(ptx)) => (kernel.to_owned(), ptx.line, 0),
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_finding_of_two_accesses_labels_both() {
         let site = |line: u32, thread| Site {
-            source: Some(Place { file: "no such file.rs".into(), line: 7, column: 3 }),
+            source: Some(SourceLine { file: "no such file.rs".into(), line: 7, column: 3 }),
             inlined_at: Vec::new(),
             ptx: PtxLine { line, text: format!("line {line};") },
             cta: [0; 3],
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_middle_of_a_long_chain_of_callers_is_counted() {
-        let place = |line: u32| Place { file: "k.rs".into(), line, column: 5 };
+        let place = |line: u32| SourceLine { file: "k.rs".into(), line, column: 5 };
         let few = expect![[r#"
               = inlined at k.rs:1:5
               = inlined at k.rs:2:5
@@ -404,7 +404,7 @@ mod tests {
         let file = "/elsewhere/kernels-gen/src/kernels/argmax.rs";
         let text = source::find(file).unwrap();
         let index = text.lines().position(|line| line.contains("pub fn choose_greedy")).unwrap();
-        let place = |file: &str| Place { file: file.into(), line: index as u32 + 1, column: 1 };
+        let place = |file: &str| SourceLine { file: file.into(), line: index as u32 + 1, column: 1 };
         let mut own = Renderer::new(false, None);
         assert_eq!(own.source_line(&place(file)).as_deref(), text.lines().nth(index));
         assert_eq!(own.source_line(&place("/elsewhere/argmax.rs")), None);

@@ -2,10 +2,8 @@
 
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemm::{ConvertShape, GemmShape, Tiling};
-use bespoke_kernels::kernels::gemv::tokens::PrepareShape;
-use bespoke_kernels::kernels::gemv::{
-    Arithmetic, GemvShape, Input, Output, Schedule, Segment, TokenSchedule,
-};
+use bespoke_kernels::kernels::gemv::tokens::{InputLayout, NextInputs, PrepareShape};
+use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output, Schedule, Segment, TokenSchedule};
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::kernels::state::WORDS;
 use bespoke_kernels::spec::KernelSpec;
@@ -34,6 +32,10 @@ const MANY: u32 = 128;
 const HALVES: Limit = Limit { nmse: 3e-7, reason: "inputs and weights are rounded to f16" };
 /// Ten times [`HALVES`]: three standard deviations of a single output.
 const FEW_HALVES: Limit = Limit { nmse: 3e-6, reason: "inputs and weights are rounded to f16; few outputs" };
+/// The errors of two products, few outputs of each token.
+const NEXT: Limit = Limit { nmse: 3e-6, reason: "inputs and weights of two products are rounded to f16" };
+/// The approximate reciprocal root has a relative error of 2⁻²².
+const FACTORS: Limit = Limit { nmse: 1e-13, reason: "sums in f32, and an approximate root" };
 const FLOATS: Limit = Limit { nmse: 1e-12, reason: "sums in f32" };
 
 /// Cases of steps with rows of every kind, whose tokens include the first, the last, and one outside of the vocabulary, which
@@ -165,7 +167,12 @@ fn product(s: &GemvShape, spec: &KernelSpec, exists: &[bool], zeros: bool) -> Ca
         let matrix = noise.matrix(layout);
         matrix.repack_to(&mut stack[at as usize..]);
         for (products, x) in products.iter_mut().zip(&xs) {
-            products.push(reference::products(&matrix, &input(x)));
+            let of_rows = match s.next {
+                // The next product needs all outputs.
+                Some(_) => reference::products_of_all_rows,
+                None => reference::products,
+            };
+            products.push(of_rows(&matrix, &input(x)));
         }
         parts.push((format!("segment {} ({})", parts.len(), matrix.ty()), matrix.rows()));
     }
@@ -197,10 +204,10 @@ fn product(s: &GemvShape, spec: &KernelSpec, exists: &[bool], zeros: bool) -> Ca
     let mut case = Case::new(format!("{x} x{normed}{missing}"));
     let w = case.input("w", stack);
     let mut x = case.input("x", f32s(&xs.concat()));
-    let y = match s.output {
+    let y = s.stores_outputs().then(|| match s.output {
         Output::Residual => case.input("y", f32s(&before)),
         _ => case.output("y", Element::F32, before.len()),
-    };
+    });
     if let KernelSpec::Gemm(gemm) = spec {
         let convert = gemm.convert();
         let prepared = case.output("x as f16", Element::U32, convert.bytes() as usize / 4);
@@ -215,7 +222,7 @@ fn product(s: &GemvShape, spec: &KernelSpec, exists: &[bool], zeros: bool) -> Ca
         case.launch(KernelSpec::Convert(convert), &args);
         case.may_change([prepared]);
         x = prepared;
-        case.launch(spec.clone(), &[w, x, y, state]);
+        case.launch(spec.clone(), &[w, x, y.expect("products of prompts store outputs"), state]);
     } else if let Some(prepare) = s.prepare() {
         let prepared = case.output("prepared x", Element::U32, prepare.bytes() as usize / 4);
         let mut args = vec![x];
@@ -226,26 +233,122 @@ fn product(s: &GemvShape, spec: &KernelSpec, exists: &[bool], zeros: bool) -> Ca
         x = prepared;
     }
     if let KernelSpec::Gemv(_) = spec {
-        let mut args = vec![w, x, y];
+        let mut args = vec![w, x];
+        args.extend(y);
         if s.output == Output::Argmax {
             args.extend(largest(s, &wants, &mut case));
         }
-        case.launch(spec.clone(), &args);
+        if s.stores_factors {
+            args.extend(stored_factors(s, &xs, &mut case));
+        }
+        if let Some(next) = s.next {
+            let outputs: Vec<&[f64]> = wants.iter().map(|want| &want.values[..]).collect();
+            launch_with_next(spec, &next, args, &outputs, &mut noise, &mut case);
+        } else {
+            case.launch(spec.clone(), &args);
+        }
     }
-    let place = match s.tokens {
-        1 => Coordinates::Parts(parts),
-        tokens => Coordinates::Axes(vec![("token", tokens as usize), ("row", s.outputs() as usize)]),
-    };
-    case.expect(y, place, Want::Close(of_all(wants, s)));
+    if let Some(y) = y {
+        let place = match s.tokens {
+            1 => Coordinates::Parts(parts),
+            tokens => Coordinates::Axes(vec![("token", tokens as usize), ("row", s.outputs() as usize)]),
+        };
+        case.expect(y, place, Want::Close(of_all(wants, s)));
+    }
     case
 }
 
-/// Case of prepared inputs: a product with matrices of types that need these forms of the inputs reads them.
+/// Adds the buffers of the factors of the norm of `xs`, and of the sums of squares of the next norm, and what is expected in them.
+fn stored_factors(s: &GemvShape, xs: &[Vec<f32>], case: &mut Case) -> [usize; 2] {
+    let Input::Normed { eps } = s.input else { panic!("only norms have factors") };
+    let factor = |x: &Vec<f32>| {
+        let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+        (squares / x.len() as f64 + f64::from(eps)).sqrt().recip()
+    };
+    let factors = case.output("factors", Element::F32, xs.len());
+    let want = Close::all(xs.iter().map(factor).collect(), FACTORS);
+    case.expect(factors, Coordinates::line("token"), Want::Close(want));
+    let bytes = NextInputs::SQUARES_BYTES as usize * xs.len();
+    let squares = case.input("next squares", vec![1; bytes]);
+    case.expect(squares, Coordinates::line("word"), Want::Exactly(Element::U32, vec![0; bytes]));
+    [factors, squares]
+}
+
+/// Adds the launch of a product that writes the inputs of the next one, with `args` and what it needs for them, and a product that
+/// reads them. `outputs` are those of the first product, for each token.
+fn launch_with_next(
+    spec: &KernelSpec,
+    next: &NextInputs,
+    mut args: Vec<usize>,
+    outputs: &[&[f64]],
+    noise: &mut Noise,
+    case: &mut Case,
+) {
+    let cols = outputs[0].len() as u32;
+    let reader = GemvShape { received: true, ..reader(&next.layout, cols, next.normed) };
+    let mut norm = Vec::new();
+    let mut squares = None;
+    if let Input::Normed { eps } = reader.input {
+        norm = noise.uniform(cols as usize, 0.5, 1.5);
+        // The factors of an earlier norm differ from those of this one, by up to 2^10.
+        let factor = |(token, outputs): (i32, &&[f64])| {
+            let squares: f64 = outputs.iter().map(|y| y * y).sum();
+            let factor = (squares / outputs.len() as f64 + f64::from(eps)).sqrt().recip();
+            (factor * f64::powi(2.0, 5 * (token % 5 - 2))) as f32
+        };
+        let factors: Vec<f32> = (0..).zip(outputs).map(factor).collect();
+        let sums = case.input("next squares", vec![0; NextInputs::SQUARES_BYTES as usize * outputs.len()]);
+        let factors = case.input("factors", f32s(&factors));
+        args.extend([factors, case.input("next norm", f32s(&norm)), sums]);
+        case.may_change([sums]);
+        squares = Some(sums);
+    }
+    let inputs = case.output("next inputs", Element::U32, next.bytes() as usize / 4);
+    args.push(inputs);
+    case.launch(spec.clone(), &args);
+    case.may_change([inputs]);
+
+    let offsets = reader.offsets();
+    let mut stack = vec![0; offsets.bytes as usize];
+    stack[offsets.norm as usize..][..4 * norm.len()].copy_from_slice(&f32s(&norm));
+    let mut wants: Vec<Vec<f64>> = vec![Vec::new(); outputs.len()];
+    for (layout, &at) in reader.layouts().into_iter().zip(&offsets.segments) {
+        let matrix = noise.matrix(layout);
+        matrix.repack_to(&mut stack[at as usize..]);
+        for (want, outputs) in wants.iter_mut().zip(outputs) {
+            let x = match reader.input {
+                Input::Normed { eps } => {
+                    let outputs: Vec<f32> = outputs.iter().map(|&y| y as f32).collect();
+                    reference::rms_norm(&outputs, &norm, eps)
+                }
+                Input::Plain => outputs.to_vec(),
+            };
+            want.extend(reference::products(&matrix, &x).values);
+        }
+    }
+    let rows = reader.outputs();
+    let values = wants.concat();
+    let y = case.output("y of the next product", Element::F32, values.len());
+    let mut args = vec![case.input("w of the next product", stack), inputs, y];
+    args.extend(squares);
+    case.launch(KernelSpec::Gemv(reader), &args);
+    let place = Coordinates::Axes(vec![("token", outputs.len()), ("row", rows as usize)]);
+    case.expect(y, place, Want::Close(Close::all(values, NEXT)));
+}
+
+/// Case of prepared inputs: a product reads them.
 pub(crate) fn prepare(s: &PrepareShape) -> Case {
+    let product = reader(&s.layout, s.cols, s.normed);
+    let schedule = Schedule { trigger: s.trigger, ..product.schedule };
+    gemv(&GemvShape { schedule, ..product })
+}
+
+/// A product that reads prepared inputs, with matrices of types that need these forms of the inputs.
+fn reader(layout: &InputLayout, cols: u32, normed: bool) -> GemvShape {
     use WeightType::{F16, F32, Q2_K, Q4_0, Q4_K, Q6_K, Q8_0};
-    let forms = s.layout.forms;
+    let forms = layout.forms;
     // Wide blocks pad the columns to an even number of granules.
-    let wide = s.layout.granules.is_multiple_of(2) && s.cols.is_multiple_of(256);
+    let wide = layout.granules.is_multiple_of(2) && cols.is_multiple_of(256);
     let plain = if wide { Q6_K } else { Q8_0 };
     let types = [
         (forms.chunks, plain),
@@ -258,30 +361,23 @@ pub(crate) fn prepare(s: &PrepareShape) -> Case {
     ];
     let segments = types.into_iter().filter(|(needed, _)| *needed).map(|(_, ty)| Segment { ty, rows: 16 });
     let mut product = GemvShape {
-        tokens: s.layout.tokens,
-        cols: s.cols,
-        segments: segments.collect(),
-        bias: false,
-        input: if s.normed { Input::Normed { eps: 1e-5 } } else { Input::Plain },
-        output: Output::Store,
-        scale: 1.0,
-        softcap: None,
-        arithmetic: s.layout.arithmetic(),
-        schedule: Schedule { trigger: s.trigger, ..Schedule::MINIMAL },
+        tokens: layout.tokens,
+        input: if normed { Input::Normed { eps: 1e-5 } } else { Input::Plain },
+        arithmetic: layout.arithmetic(),
+        ..GemvShape::new(cols, segments.collect())
     };
     let slice = product.least_slice();
-    product.schedule.several =
-        TokenSchedule { prepared: true, slice, buffers: 1, tiles: 1, ..TokenSchedule::ONE };
-    if s.layout.block_tokens > 0 {
+    product.schedule.several = TokenSchedule::sliced(slice, 1, 1);
+    if layout.block_tokens > 0 {
         // Warpgroups multiply blocks of tokens.
-        let blocks = s.layout.tokens.div_ceil(s.layout.block_tokens);
+        let blocks = layout.tokens.div_ceil(layout.block_tokens);
         let several = TokenSchedule { warpgroups: 1, blocks, slice: 256, ..product.schedule.several };
         let bulk = Schedule { warps: 4, copy: CopyEngine::Bulk, ..product.schedule };
-        let ty = if s.layout.forms.mins { Q4_K } else { Q6_K };
+        let ty = if forms.mins { Q4_K } else { Q6_K };
         product.segments = vec![Segment { ty, rows: 16 }];
         product.schedule = Schedule { several, ..bulk };
     }
-    gemv(&product)
+    product
 }
 
 /// Case of inputs as f16: a product with matrices of types that need these forms of the inputs reads them.
@@ -291,15 +387,8 @@ pub(crate) fn convert(s: &ConvertShape) -> Vec<Case> {
     let segments = types.into_iter().filter(|(needed, _)| *needed).map(|(_, ty)| Segment { ty, rows: 16 });
     let product = GemvShape {
         tokens: s.tokens,
-        cols: s.cols,
-        segments: segments.collect(),
-        bias: false,
         input: s.eps.map_or(Input::Plain, |eps| Input::Normed { eps }),
-        output: Output::Store,
-        scale: 1.0,
-        softcap: None,
-        arithmetic: Arithmetic::Integers,
-        schedule: Schedule::MINIMAL,
+        ..GemvShape::new(s.cols, segments.collect())
     };
     let tiling = Tiling {
         warps: [1, 1],
@@ -330,7 +419,7 @@ fn limit(s: &GemvShape, spec: &KernelSpec) -> Limit {
     let quantised = s.segments.iter().any(|segment| segment.ty.is_quantised());
     let exact = s.segments.iter().any(|segment| matches!(segment.ty, WeightType::Q4_K | WeightType::Q5_K));
     let few = s.outputs() < MANY;
-    let halves = s.has_halves() || matches!(spec, KernelSpec::Gemm(_));
+    let halves = s.is_f16() || matches!(spec, KernelSpec::Gemm(_));
     match spec {
         _ if halves && few => FEW_HALVES,
         _ if halves => HALVES,

@@ -3,29 +3,34 @@
 use bespoke_codegen::prelude::*;
 
 use super::inputs::GROUP;
-use crate::kernels::activation::Activation;
-use crate::kernels::argmax::{Candidate, better};
-use crate::kernels::gemv::epilogue::{
-    add_steps, bias, finite_or_infinity, first_rows, load_if, no_candidate, scaled,
+use super::load::units_in;
+use super::next::{Early, clear_squares, finish_inputs, sum_of_received_squares};
+use super::outputs::{
+    Element, OUTPUTS_AT_ONCE, Rows, TILE_GROUP, TILE_PAIR, lane_sums, own_items, residuals, result, sum,
+    totals,
 };
+use crate::kernels::argmax::{Candidate, better};
+use crate::kernels::gemv::epilogue::{finite_or_infinity, first_rows, no_candidate};
 use crate::kernels::gemv::operands::Operands;
 use crate::kernels::gemv::product::{Input, Output};
 use crate::kernels::gemv::shape::GemvShape;
-use crate::weights::{Layout, TILE_ROWS};
+use crate::weights::Layout;
 
 /// Computes the outputs of a CTA. A thread has one row of a tile and one token at a time; with warpgroups two rows and two tokens.
 pub(super) struct TokenEpilogue<'a> {
     operands: Operands,
     /// The values that the residual connection adds to this thread's outputs, if they are loaded before the products.
-    early: Option<Vec<Val<f32>>>,
+    early: Option<EarlyResiduals>,
     s: &'a GemvShape,
 }
 
-/// Number of sums of a tile and a group of tokens, in the order `[row][token]`.
-const TILE_GROUP: u32 = TILE_ROWS * GROUP;
-
-/// Number of totals of a tile and a pair of groups of tokens, in the order of warpgroups; see [`TokenMap`](super::shape::TokenMap).
-const TILE_PAIR: u32 = 2 * TILE_GROUP;
+/// Residuals that are loaded before the products.
+enum EarlyResiduals {
+    /// Those of the thread's outputs.
+    OfThread(Vec<Val<f32>>),
+    /// Those of the items of the thread's warp.
+    OfItems(Early),
+}
 
 impl<'a> TokenEpilogue<'a> {
     pub fn new(operands: Operands, s: &'a GemvShape) -> TokenEpilogue<'a> {
@@ -37,7 +42,11 @@ impl<'a> TokenEpilogue<'a> {
         let (operands, s) = (&self.operands, self.s);
         let early = s.loads_residual_early().then(|| {
             let rows = Rows { layout: s.layouts()[0], first: 0, place: 0 };
-            residuals(&elements(thread_index(), &rows, tiles, s), &rows, operands, s)
+            if s.next.is_some() {
+                return EarlyResiduals::OfItems(Early::load(&rows, tiles, operands, s));
+            }
+            let elements = elements(thread_index(), &rows, tiles, s);
+            EarlyResiduals::OfThread(residuals(&elements, &rows, operands, s))
         });
         TokenEpilogue { early, ..self }
     }
@@ -48,6 +57,7 @@ impl<'a> TokenEpilogue<'a> {
         if let Input::Normed { eps } = self.s.input {
             compute_factors(&self.operands, eps, self.s);
         }
+        clear_squares(&self.operands, self.s);
         if self.s.output == Output::Argmax {
             initialise_best(self.s);
         }
@@ -68,13 +78,28 @@ impl<'a> TokenEpilogue<'a> {
         };
         let batch: Vec<Rows> = (0..batch.len()).map(rows).collect();
         let batch: Vec<&Rows> = batch.iter().collect();
-        if s.output != Output::Argmax {
-            finish_rows(&batch, tiles, self.early.as_deref(), &self.operands, s);
+        if s.next.is_some() {
+            let early = match &self.early {
+                Some(EarlyResiduals::OfItems(early)) => Some(early),
+                _ => None,
+            };
+            finish_inputs(&batch, tiles, early, &self.operands, s);
+        } else if s.output != Output::Argmax {
+            let early = match &self.early {
+                Some(EarlyResiduals::OfThread(residuals)) => Some(&residuals[..]),
+                _ => None,
+            };
+            finish_rows(&batch, tiles, early, &self.operands, s);
         } else if s.has_warpgroups() {
             finish_lane_logits(batch[0], tiles, &self.operands, s);
         } else {
             finish_logits(batch[0], tiles, &self.operands, s);
         }
+    }
+
+    /// Adds the totals of the other CTA of a cluster to those of the outputs that this CTA writes. `finish` follows.
+    pub fn add_other_part(&self, tiles: [Val<u32>; 2]) {
+        add_other_part(&Rows { layout: self.s.layouts()[0], first: 0, place: 0 }, tiles, self.s);
     }
 
     /// Writes the CTA's largest output of each token, with [`Output::Argmax`]. All tiles must be finished, and a barrier
@@ -86,15 +111,6 @@ impl<'a> TokenEpilogue<'a> {
     }
 }
 
-/// A segment of a batch.
-struct Rows {
-    layout: Layout,
-    /// Index of the segment's first row among the rows of all segments.
-    first: u32,
-    /// Index of the segment in the batch.
-    place: u32,
-}
-
 #[device]
 fn compute_factors(operands: &Operands, eps: f32, s: &GemvShape) {
     let (shared, map, layout) = (dynamic_shared::<u8>(), s.token_map(), s.input_layout());
@@ -102,7 +118,9 @@ fn compute_factors(operands: &Operands, eps: f32, s: &GemvShape) {
     let squares = layout.squares();
     while token < s.tokens {
         let mut sum = val(0.0f32);
-        if s.is_prepared() {
+        if let Some(received) = operands.squares {
+            sum = sum_of_received_squares(token, operands.x.cast(), received, s);
+        } else if s.is_prepared() {
             let at = operands.x.cast::<u8>().byte_add(layout.bytes()).cast::<f32>().at(token * squares);
             sum = (1..squares).fold(at.load(), |sum, group| sum + at.at(group).load());
         } else {
@@ -111,6 +129,12 @@ fn compute_factors(operands: &Operands, eps: f32, s: &GemvShape) {
         }
         let factor = (sum * (1.0 / s.cols as f32) + eps).rsqrt_approx();
         shared.byte_add(map.factors).cast::<f32>().at(token).store(factor);
+        if s.stores_factors {
+            let factors = operands.factors.expect("the factors have a place");
+            if (block_index() == 0) & (block_index_y() == 0) {
+                factors.at(token).store(factor);
+            }
+        }
         token += s.consumers();
     }
 }
@@ -122,7 +146,7 @@ const STEPS_AT_ONCE: u32 = 4;
 fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &GemvShape) {
     let (shared, map) = (dynamic_shared::<u8>(), s.token_map());
     let (of_tile, held) = (s.tile_sums(), s.schedule.several.tiles);
-    let steps = super::units_in(slice, layout, s) * s.unit_steps(layout.ty);
+    let steps = units_in(slice, layout, s) * s.unit_steps(layout.ty);
     let most = s.stored_steps();
     let partial = shared.byte_add(map.partial).cast::<f32>().at(place * held * most * of_tile);
     let totals = shared.byte_add(map.totals).cast::<f32>().at(place * held * of_tile);
@@ -172,132 +196,19 @@ fn add_slice(place: u32, layout: &Layout, tiles: Val<u32>, slice: Val<u32>, s: &
     }
 }
 
-/// The totals of a tile from element `index` on.
+/// Adds the other CTA's totals to those that this CTA finishes, each in the lane that finishes it.
 #[device]
-fn totals(rows: &Rows, tile: Val<u32>, index: Val<u32>, s: &GemvShape) -> Ptr<Shared, f32> {
-    let tile = tile + rows.place * s.schedule.several.tiles;
-    dynamic_shared::<u8>().byte_add(s.token_map().totals).cast::<f32>().at(tile * s.tile_sums() + index)
-}
-
-/// The sum of an output.
-#[device]
-fn sum(rows: &Rows, at: &Element, s: &GemvShape) -> Val<f32> {
-    if s.has_totals() {
-        let own = totals(rows, at.tile, at.index, s);
-        let parts = (0..s.column_parts()).map(|part| own.at(part * s.totals()).load());
-        return parts.reduce(|sum, part| sum + part).expect("one part or two");
-    }
-    let (most, of_tile) = (s.stored_steps(), s.tile_sums());
-    let tile = (at.tile + rows.place * s.schedule.several.tiles) * (most * of_tile);
-    let from = dynamic_shared::<u8>().byte_add(s.token_map().partial).cast::<f32>().at(tile + at.index);
-    let borders = [0, s.first_part(&rows.layout), s.steps(&rows.layout)];
-    let parts = borders.windows(2).take(s.column_parts() as usize);
-    let parts = parts.map(|part| add_steps(from.at(part[0] * of_tile), of_tile, part[1] - part[0]));
-    parts.reduce(|sum, part| sum + part).expect("one part or two")
-}
-
-/// The sums of the four outputs of a lane, see [`Element::of_lane`], from this CTA's totals and those of the other CTA of a cluster.
-#[device]
-fn lane_sums(rows: &Rows, first: &Element, s: &GemvShape) -> [Val<f32>; OUTPUTS_AT_ONCE as usize] {
-    let own = totals(rows, first.tile, first.index, s);
-    let sums = own.load_vector::<4>();
-    if s.cluster() == 1 {
-        return sums;
-    }
-    let others = own.of_block(cluster_rank() ^ 1).load_vector::<4>();
-    std::array::from_fn(|i| sums[i] + others[i])
-}
-
-/// An output: a row and a token.
-struct Element {
-    /// Index of the tile in the range of tiles.
-    tile: Val<u32>,
-    /// Index among the sums of the tile.
-    index: Val<u32>,
-    /// Row of the segment.
-    row: Val<u32>,
-    token: Val<u32>,
-    /// Whether the row and the token exist.
-    inside: Val<bool>,
-}
-
-impl Element {
-    /// Output `index` of a group of tokens, in the order `[row][token]`.
-    #[device]
-    fn of_group(
-        tile: Val<u32>,
-        group: Val<u32>,
-        index: Val<u32>,
-        rows: &Rows,
-        tiles: [Val<u32>; 2],
-        s: &GemvShape,
-    ) -> Element {
-        let place = [index / GROUP, group * GROUP + index % GROUP];
-        Element::new(tile, group * TILE_GROUP + index, place, rows, tiles, s)
-    }
-
-    /// The four outputs of a lane for a pair of groups of tokens, in the order of the totals of warpgroups.
-    #[device]
-    fn of_lane(
-        tile: Val<u32>,
-        pair: Val<u32>,
-        lane: Val<u32>,
-        rows: &Rows,
-        tiles: [Val<u32>; 2],
-        s: &GemvShape,
-    ) -> Vec<Element> {
-        let (index, row, token) =
-            (pair * TILE_PAIR + lane * OUTPUTS_AT_ONCE, lane / GROUP, pair * (2 * GROUP) + lane % GROUP);
-        let element = |at: u32| {
-            let place = [row + at / 2 * (TILE_ROWS / 2), token + at % 2 * GROUP];
-            Element::new(tile, index + at, place, rows, tiles, s)
-        };
-        (0..OUTPUTS_AT_ONCE).map(element).collect()
-    }
-
-    /// Sum `index` of a tile, of a row of the tile and a token of the CTA.
-    #[device]
-    fn new(
-        tile: Val<u32>,
-        index: Val<u32>,
-        [row, token]: [Val<u32>; 2],
-        rows: &Rows,
-        tiles: [Val<u32>; 2],
-        s: &GemvShape,
-    ) -> Element {
-        let row = (tiles[0] + tile) * TILE_ROWS + row;
-        let token = s.first_token() + token;
-        let inside = (tiles[0] + tile < tiles[1]) & (row < rows.layout.rows) & (token < s.tokens);
-        Element { tile, index, row, token, inside }
-    }
-
-    /// Address of the output in y.
-    fn output(&self, rows: &Rows, operands: &Operands, s: &GemvShape) -> Ptr<Global, f32> {
-        operands.y.at(self.token * s.outputs() + (self.row + rows.first))
+fn add_other_part(rows: &Rows, tiles: [Val<u32>; 2], s: &GemvShape) {
+    let [first, end] = own_items((tiles[1] - tiles[0]) * (s.tile_sums() / TILE_PAIR), s);
+    let mut item = first + warp_index();
+    while item < end {
+        let own = totals(rows, val(0), item * TILE_PAIR + lane() * OUTPUTS_AT_ONCE, s);
+        let (sums, others) = (own.load_vector::<4>(), own.of_block(cluster_rank() ^ 1).load_vector::<4>());
+        let joined: [Val<f32>; 4] = std::array::from_fn(|i| sums[i] + others[i]);
+        own.store_vector(joined);
+        item += s.schedule.warps;
     }
 }
-
-/// The result of an output before the residual is added, from its sum in each segment: one, or gate and up.
-#[device]
-fn result(at: &Element, batch: &[&Rows], sums: &[Val<f32>], operands: &Operands, s: &GemvShape) -> Val<f32> {
-    let factors = dynamic_shared::<u8>().byte_add(s.token_map().factors).cast::<f32>();
-    let product = |segment: usize| {
-        let mut sum = sums[segment];
-        if s.normed() {
-            sum *= factors.at(at.token).load();
-        }
-        if s.bias { sum + bias(at.row + batch[segment].first, operands.w, s) } else { sum }
-    };
-    let mut value = product(0);
-    if let Output::Glu(activation) = s.output {
-        value = gated(activation, value, product(1));
-    }
-    scaled(value, s)
-}
-
-/// Number of outputs that a thread has at once, to overlap the latencies of residuals: with warpgroups, those of
-/// [`Element::of_lane`].
-const OUTPUTS_AT_ONCE: u32 = 4;
 
 /// The outputs that a thread has at once, from index `first` of a range of tiles on.
 fn elements(first: Val<u32>, rows: &Rows, tiles: [Val<u32>; 2], s: &GemvShape) -> Vec<Element> {
@@ -313,11 +224,6 @@ fn elements(first: Val<u32>, rows: &Rows, tiles: [Val<u32>; 2], s: &GemvShape) -
         Element::of_group(index / of_tile, within / TILE_GROUP, within % TILE_GROUP, rows, tiles, s)
     };
     (0..s.outputs_at_once()).map(element).collect()
-}
-
-/// The residuals of some outputs.
-fn residuals(some: &[Element], rows: &Rows, operands: &Operands, s: &GemvShape) -> Vec<Val<f32>> {
-    some.iter().map(|at| load_if(at.output(rows, operands, s), val(0u32), at.inside)).collect()
 }
 
 impl GemvShape {
@@ -351,10 +257,9 @@ fn finish_rows(
     let mut end = (tiles[1] - tiles[0]) * of_tile;
     let mut first = thread_index() * if s.has_warpgroups() { OUTPUTS_AT_ONCE } else { 1 };
     if s.cluster() > 1 {
-        // Each CTA has half of the outputs.
-        let half = end / 2;
-        first += cluster_rank() * half;
-        end = half + cluster_rank() * half;
+        let [first_item, end_item] = own_items(end / TILE_PAIR, s);
+        first += first_item * TILE_PAIR;
+        end = end_item * TILE_PAIR;
     }
     while first < end {
         let some = elements(first, rows, tiles, s);
@@ -436,10 +341,6 @@ fn store_logit(at: &Element, rows: &Rows, sum: Val<f32>, operands: &Operands, s:
     let value = result(at, &[rows], &[sum], operands, s);
     at.output(rows, operands, s).store(value);
     Candidate { value: finite_or_infinity(value), token: at.row + rows.first }
-}
-
-fn gated(activation: Activation, gate: Val<f32>, up: Val<f32>) -> Val<f32> {
-    gate.div_approx(activation.divisor(gate)) * up
 }
 
 /// Addresses of this warp's largest outputs and their rows, `[token]`.

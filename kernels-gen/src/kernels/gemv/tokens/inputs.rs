@@ -2,7 +2,7 @@
 //!
 //! The columns are divided into granules of 128, which are four chunks of 32. The tokens are divided into groups of four.
 //! A granule has a record for each group; rows of tokens that do not exist are zeros. A record has these parts, of which
-//! those are present that a segment's type needs ([`InputForms`]). d and q are those of `inputs`.
+//! those are present that a segment's type needs ([`InputForms`](super::InputForms)). d and q are those of `inputs`.
 //!
 //! | bytes | contents |
 //! | --- | --- |
@@ -20,7 +20,7 @@
 //! | --- | --- |
 //! | 1024 | `[chunk][token][4 lanes][16 bytes]`: a lane's four registers of B for the two halves of a chunk, for types whose fragments have runs of four columns |
 //! | 1024 | the same for types with runs of eight columns |
-//! | 64 | `[token][chunk]`: the sum of the chunk's inputs as two f16 (`half_step`), for types with mins. Without these, it is not used: records of two groups begin in different banks |
+//! | 64 | `[token][chunk]`: the sums of the chunk's two halves as f16 (`half_step`), for types with mins, otherwise zeros: records of two groups begin in different banks |
 //!
 //! The scales, powers of two, f32 `[token]`, follow the records of a granule.
 //!
@@ -38,17 +38,16 @@
 //! | bytes | contents |
 //! | --- | --- |
 //! | 256·T | operands B of `wgmma` for the four chunks, each `[quarter of the chunk][column][16 bytes]`, for types with runs of four columns: warpgroups multiply no others |
-//! | 16·T | `[column][chunk]`: the sum of the chunk's inputs as two f16, for types with mins |
+//! | 16·T | `[column][chunk]`: the sums of the chunk's two halves as f16, for types with mins |
 //! | 4·T | f32 `[token of the group][group]`: the scale, a power of two |
 
 use bespoke_codegen::prelude::*;
-use serde::{Deserialize, Serialize};
 
-use crate::kernels::gemv::half_step::min_words as min_words_of_halves;
 use crate::kernels::gemv::half_weights::has_long_runs;
 use crate::kernels::gemv::inputs::{F16Unit, QuantisedUnit, UNIT};
+use crate::kernels::gemv::layout::InputLayout;
 use crate::kernels::gemv::product::Arithmetic;
-use crate::weights::WeightType;
+use crate::weights::{TILE_ROWS, WeightType};
 
 /// Number of columns of a granule.
 pub(crate) const GRANULE: u32 = 128;
@@ -82,64 +81,6 @@ pub(super) fn min_words(sum: Val<i32>) -> [Val<u32>; 2] {
 
 /// Bytes of the f16 inputs of a record in one form.
 const RECORD_HALVES: u32 = GROUP * GRANULE * 2;
-
-/// Forms of the inputs that the segments of a product need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct InputForms {
-    /// Whether a segment multiplies quantised inputs.
-    pub chunks: bool,
-    /// Whether the sums of chunks are stored as an operand B, for types with exact sums: as bytes (`min_words`), or as two f16 each.
-    pub mins: bool,
-    /// Whether the sums of chunks are stored as i32, for other types with an offset per chunk.
-    pub sums: bool,
-    /// Whether the sums of half chunks are stored, for types with an offset per half chunk.
-    pub half_sums: bool,
-    /// Whether the inputs are stored as f32, for float types.
-    pub floats: bool,
-    /// Whether the inputs are stored as f16 in the order of types whose fragments have runs of four columns.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub short_halves: bool,
-    /// Whether the inputs are stored as f16 in the order of types whose fragments have runs of eight columns.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub long_halves: bool,
-}
-
-impl InputForms {
-    /// No form.
-    pub const NONE: InputForms = InputForms {
-        chunks: false,
-        mins: false,
-        sums: false,
-        half_sums: false,
-        floats: false,
-        short_halves: false,
-        long_halves: false,
-    };
-
-    /// Number of forms of f16.
-    fn halves(self) -> u32 {
-        u32::from(self.short_halves) + u32::from(self.long_halves)
-    }
-}
-
-/// Layout of the inputs of several tokens; see the module's documentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct InputLayout {
-    /// Number of tokens.
-    pub tokens: u32,
-    /// Number of granules of 128 columns.
-    pub granules: u32,
-    /// Forms of the inputs.
-    pub forms: InputForms,
-    /// Tokens of a block in the order of warpgroups, a multiple of 8; 0 in the order of warps.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub block_tokens: u32,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
 
 impl InputLayout {
     /// The arithmetic of the products that read the inputs.
@@ -176,6 +117,11 @@ impl InputLayout {
     pub(super) fn halves(&self, ty: WeightType) -> u32 {
         let is_second = has_long_runs(ty) && self.forms.short_halves;
         if is_second { RECORD_HALVES } else { 0 }
+    }
+
+    /// Whether there are bytes for the sums of f16 inputs, which are zeros without [`InputForms::mins`](super::InputForms::mins).
+    pub(super) fn has_sums(&self) -> bool {
+        self.forms.mins || self.block_tokens == 0
     }
 
     /// Offset of the sums of chunks in the record of a group with f16 inputs, in bytes.
@@ -253,6 +199,74 @@ impl InputLayout {
     /// Number of sums of squares per token, one for the units of a warp.
     pub(crate) fn squares(&self) -> u32 {
         self.units().div_ceil(WARP)
+    }
+}
+
+/// Where the f16 inputs of a tile of 16 columns and a token are, as offsets in bytes.
+pub(super) struct TilePlace<'a> {
+    /// Offset of the inputs of the token's chunk.
+    inputs: Val<u32>,
+    /// Half of the chunk.
+    half: Val<u32>,
+    /// Offset of the sum of the inputs.
+    pub sum: Val<u32>,
+    /// Offset of the token's scale in the granule.
+    pub scale: Val<u32>,
+    layout: &'a InputLayout,
+}
+
+impl InputLayout {
+    /// The place of tile `tile` of token `token`, for f16 inputs.
+    pub(super) fn place_of_tile(&self, tile: Val<u32>, token: Val<u32>) -> TilePlace<'_> {
+        let (granule, chunk, half) = (tile / (GRANULE / TILE_ROWS), (tile >> 1) & 3, tile & 1);
+        let granule = granule * self.granule_bytes();
+        let tokens = self.block_tokens.max(GROUP);
+        let (block, within) = (token / tokens, token % tokens);
+        let part_of_sum = chunk * 4 + half * 2;
+        if self.block_tokens == 0 {
+            let record = granule + block * self.record_bytes();
+            return TilePlace {
+                inputs: record + (chunk * 256 + within * 64),
+                half,
+                sum: record + within * 16 + part_of_sum + self.half_mins(),
+                scale: granule + token * 4 + self.half_scales(),
+                layout: self,
+            };
+        }
+        let record = granule + block * self.block_bytes();
+        let column = self.half_column(within);
+        TilePlace {
+            inputs: record + (chunk * (tokens * 64) + column * 16),
+            half,
+            sum: record + column * 16 + part_of_sum + self.block_mins(),
+            scale: record + self.block_scale(within) * 4 + self.block_scales(),
+            layout: self,
+        }
+    }
+
+    /// Column of operand B that has the f16 inputs of token `within` of a block of warpgroups.
+    fn half_column(&self, within: Val<u32>) -> Val<u32> {
+        let group = within / GROUP;
+        (group >> 1) * 8 + within % GROUP * 2 + (group & 1)
+    }
+}
+
+impl TilePlace<'_> {
+    /// Offset of a word of types whose fragments have runs of four columns: columns `column` and `column` + 2 of the first or the
+    /// second `eight` of the tile. Columns 0 and 2 of each four are in one word, 1 and 3 in another.
+    pub fn short(&self, column: Val<u32>, eight: Val<u32>) -> Val<u32> {
+        let (word, four) = (column & 1, column >> 2);
+        if self.layout.block_tokens > 0 {
+            let quarter = self.layout.block_tokens * 16;
+            return self.inputs + self.half * (2 * quarter) + word * quarter + four * 4 + eight * 8;
+        }
+        self.inputs + self.half * 8 + four * 16 + word * 4 + eight * 32
+    }
+
+    /// Offset of a word of types whose fragments have runs of eight columns: columns `column` and `column` + 1, likewise.
+    pub fn long(&self, column: Val<u32>, eight: Val<u32>) -> Val<u32> {
+        let second = if self.layout.forms.short_halves { RECORD_HALVES } else { 0 };
+        self.inputs + self.half * 32 + column * 2 + eight * 16 + second
     }
 }
 
@@ -336,8 +350,7 @@ fn store_halves<S: Space>(
     layout: &InputLayout,
 ) {
     let forms = layout.forms;
-    let F16Unit { alternate, neighbours, sum, scale } = F16Unit::new(values, forms.mins);
-    let sum = sum.map(|sum| min_words_of_halves(sum));
+    let F16Unit { alternate, neighbours, sums: words, scale } = F16Unit::new(values, forms.mins);
     let granule = unit / (GRANULE / UNIT);
     if granule < layout.granules {
         let (part, chunk) = (unit & 3, (unit >> 2) & 3);
@@ -363,8 +376,7 @@ fn store_halves<S: Space>(
             scales = granule.byte_add(layout.half_scales()).byte_add(token * 4);
         } else {
             let to = to.byte_add(block * layout.block_bytes() + granule * layout.granule_bytes());
-            let group = within / GROUP;
-            let column = (group >> 1) * 8 + within % GROUP * 2 + (group & 1);
+            let column = layout.half_column(within);
             // The 16 bytes of a column in one quarter of the chunk, and in the next.
             let quarter = tokens * 16;
             let at = to.byte_add(chunk * (tokens * 64) + column * 16);
@@ -374,9 +386,9 @@ fn store_halves<S: Space>(
             sums = to.byte_add(layout.block_mins()).byte_add(column * 16);
             scales = to.byte_add(layout.block_scales()).byte_add(layout.block_scale(within) * 4);
         }
-        if let Some(sum) = sum {
+        if layout.has_sums() {
             if part == 0 {
-                sums.byte_add(chunk * 4).cast::<u32>().store(sum);
+                sums.byte_add(chunk * 4).cast::<u32>().store(words.unwrap_or(val(0)));
             }
         }
         if (unit & 15) == 0 {

@@ -16,7 +16,11 @@
 //!   always has the same tiles and tokens, and adds to their totals without a barrier.
 
 mod epilogue;
+mod fill;
 mod inputs;
+mod load;
+mod next;
+mod outputs;
 mod prepare;
 mod shape;
 mod unit;
@@ -24,19 +28,19 @@ mod warpgroup;
 
 use bespoke_codegen::prelude::*;
 
+pub use super::layout::{InputForms, InputLayout, NextInputs};
 pub(crate) use inputs::store_unit;
-pub use inputs::{InputForms, InputLayout};
+pub(super) use load::{load_inputs, load_weights};
 pub use prepare::{PrepareShape, prepare};
 pub(crate) use warpgroup::MAX_WARPGROUPS;
 
 use super::decode::LaneMap;
-use super::inputs::{UNIT, load_unit, sum_of_squares};
 use super::operands::{CONSUMER_BARRIER, Operands};
-use super::ring::RingProducer;
 use super::shape::GemvShape;
 use crate::weights::{Layout, WeightType};
 use epilogue::TokenEpilogue;
 use inputs::{GRANULE, GROUP};
+use load::units_in;
 use unit::{PairInputs, StepWeights};
 use warpgroup::Turns;
 
@@ -76,133 +80,15 @@ pub(super) fn rings(s: &GemvShape) -> Rings {
     Rings { weights, inputs, turns }
 }
 
-/// Producer warp of the weights.
-#[device]
-pub(super) fn load_weights(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]], s: &GemvShape) {
-    let (layouts, offsets) = (s.layouts(), s.offsets());
-    let mut producer = RingProducer::new(rings.weights);
-    for batch in s.batches() {
-        let [mut first, end] = tiles[batch[0]];
-        while first < end {
-            let last = (first + s.schedule.several.tiles).min(end);
-            let [mut slice, slices] = s.cta_slices();
-            while slice < slices {
-                for run in s.runs(&batch) {
-                    let offsets: Vec<u64> = run.iter().map(|&segment| offsets.segments[segment]).collect();
-                    let (layout, tiles) = (&layouts[run[0]], [first, last]);
-                    if s.has_warpgroups() {
-                        let weights = operands.w;
-                        warpgroup::stream_slice(weights, &offsets, layout, tiles, slice, &mut producer, s);
-                    } else {
-                        let weights = operands.w.byte_add(offsets[0]);
-                        stream_slice(weights, layout, tiles, slice, &mut producer, s);
-                    }
-                }
-                slice += 1;
-            }
-            first = last;
-        }
-    }
-    s.schedule.trigger.after_loads();
-}
-
-/// Number of units of a tile in slice `slice`.
-fn units_in(slice: Val<u32>, layout: &Layout, s: &GemvShape) -> Val<u32> {
-    let (units, most) = (s.units(layout), s.slice_units(layout));
-    if units % most == 0 && units / most == s.slices() {
-        return val(most);
-    }
-    let before = slice * most;
-    (before.max(units) - before).min(most)
-}
-
-/// Streams a slice of the columns of some tiles of a segment.
-#[device]
-fn stream_slice(
-    weights: Ptr<Global, u8>,
-    layout: &Layout,
-    tiles: [Val<u32>; 2],
-    slice: Val<u32>,
-    producer: &mut RingProducer,
-    s: &GemvShape,
-) {
-    let unit_bytes = s.depth() * layout.ty.block_bytes();
-    let bytes = units_in(slice, layout, s) * unit_bytes;
-    let strip = s.strip() * unit_bytes;
-    let mut from = weights.byte_add(mul_wide(tiles[0], layout.tile_bytes()));
-    from = from.byte_add(slice * (s.slice_units(layout) * unit_bytes));
-    let mut tile = tiles[0];
-    while tile < tiles[1] {
-        let mut at = val(0u32);
-        while at < bytes {
-            let size = (bytes - at).min(strip);
-            producer.copy_stage(from.byte_add(at), size, &s.schedule);
-            at += strip;
-        }
-        from = from.byte_add(layout.tile_bytes());
-        tile += 1;
-    }
-    if !s.accumulates() {
-        return;
-    }
-    // Each group of warps gets the same number of stages, so that a warp always has the same tiles.
-    let mut stage = (tiles[1] - tiles[0]) * ((bytes + (strip - 1)) / strip) % s.schedule.groups;
-    if stage > 0 {
-        while stage < s.schedule.groups {
-            producer.skip_stage(&s.schedule);
-            stage += 1;
-        }
-    }
-}
-
-/// Producer warp of the prepared inputs: streams all slices for each batch of tiles, or once if there is a single slice.
-#[device]
-pub(super) fn load_inputs(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]], s: &GemvShape) {
-    let (ring, layout) = (rings.inputs.expect("the inputs are prepared"), s.input_layout());
-    let granules = s.schedule.several.slice / GRANULE;
-    let mut x = operands.x.cast::<u8>();
-    if s.schedule.several.blocks > 1 {
-        x = x.byte_add(mul_wide(block_index_y(), layout.block_bytes()));
-    }
-    s.schedule.trigger.wait();
-    let mut producer = ring.producer(lane());
-    if s.slices() == 1 {
-        let count = tiles.iter().fold(val(0u32), |count, tiles| count + (tiles[1] - tiles[0]));
-        if count > 0 {
-            producer.acquire(layout.block_bytes());
-            producer.copy(0, x, layout.block_bytes(), None);
-            producer.commit();
-        }
-        return;
-    }
-    for batch in s.batches() {
-        let [mut first, end] = tiles[batch[0]];
-        while first < end {
-            let [slice, slices] = s.cta_slices();
-            let mut granule = slice * granules;
-            let last = (slices * granules).min(layout.granules);
-            while granule < last {
-                let bytes = (last - granule).min(granules) * layout.granule_bytes();
-                producer.acquire(bytes);
-                let from = x.byte_add(mul_wide(granule, layout.granule_bytes()));
-                producer.copy(0, from, bytes, None);
-                producer.commit();
-                producer.advance();
-                granule += granules;
-            }
-            first += s.schedule.several.tiles;
-        }
-    }
-}
-
 /// Consumer warps: multiply, and write the outputs.
 #[device]
 pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]], s: &GemvShape) {
     let (shared, map, layouts) = (dynamic_shared::<u8>(), s.token_map(), s.layouts());
+    next::prefetch_norm(tiles[0], operands);
     if s.is_prepared() {
         s.schedule.trigger.wait();
     } else {
-        fill(operands, s);
+        fill::fill(operands, s);
         named_barrier(CONSUMER_BARRIER, s.consumers());
     }
     let epilogue = TokenEpilogue::new(*operands, s).with_residual(tiles[0]);
@@ -277,12 +163,29 @@ pub(super) fn multiply(operands: &Operands, rings: Rings, tiles: &[[Val<u32>; 2]
 /// All threads call it.
 #[device]
 pub(super) fn join_parts(operands: &Operands, tiles: [Val<u32>; 2], s: &GemvShape) {
+    let epilogue = TokenEpilogue::new(*operands, s);
     cluster_barrier();
     if warp_index() < s.schedule.warps {
-        TokenEpilogue::new(*operands, s).finish(&[0], tiles);
+        if let Some(registers) = s.registers() {
+            // The threads have them already, but ptxas takes the producers' number for that of all threads after the branch.
+            increase_registers(registers.consumer);
+        }
+        epilogue.add_other_part(tiles);
+        if s.registers().is_some() {
+            // Between two `setmaxnreg` of a warpgroup.
+            named_barrier(CONSUMER_BARRIER, s.consumers());
+        }
     }
-    // A CTA must not end before the other one has read its totals.
-    cluster_barrier();
+    // A CTA must not end before the other one has read its totals. The arrival waits for earlier stores, so it comes before those of
+    // the outputs.
+    arrive_at_cluster_barrier();
+    if warp_index() < s.schedule.warps {
+        if let Some(registers) = s.registers() {
+            increase_registers(registers.consumer);
+        }
+        epilogue.finish(&[0], tiles);
+    }
+    wait_at_cluster_barrier();
 }
 
 /// A slice of the columns of some tiles of a segment, or of the same tiles of two segments ([`GemvShape::runs`]).
@@ -424,7 +327,7 @@ fn multiply_groups(
     let mut group = first;
     while group < end {
         let record = |next: u32| operand.records.byte_add((group + next) * layout.record_bytes());
-        let sums: Vec<_> = if s.has_halves() {
+        let sums: Vec<_> = if s.is_f16() {
             let second = if at_once > 1 { layout.record_bytes() } else { 0 };
             let scales = operand.records.byte_add(layout.half_scales()).cast::<f32>().at(group * GROUP);
             let pair = |first: u32| {
@@ -452,48 +355,3 @@ fn multiply_groups(
         group += at_once;
     }
 }
-
-/// Loads the inputs of all tokens, and writes them to shared memory with the sums of squares. A barrier among the consumer
-/// warps must follow.
-#[device]
-fn fill(operands: &Operands, s: &GemvShape) {
-    let (shared, map, layout) = (dynamic_shared::<u8>(), s.token_map(), s.input_layout());
-    let passes = layout.units().div_ceil(s.consumers());
-    let unit = |pass: u32| thread_index() + pass * s.consumers();
-    let mut norm = Vec::new();
-    if s.normed() {
-        let weights = operands.w.byte_add(s.offsets().norm).cast();
-        for pass in 0..passes {
-            norm.push(load_unit(weights, unit(pass), s.cols));
-        }
-    }
-    s.schedule.trigger.wait();
-    let tokens = layout.padded_tokens();
-    let all: Vec<(u32, u32)> = (0..passes * tokens).map(|i| (i / tokens, i % tokens)).collect();
-    for some in all.chunks(UNITS_IN_FLIGHT) {
-        let mut loaded = Vec::new();
-        for &(pass, token) in some {
-            loaded.push(if token < s.tokens {
-                load_unit(operands.x.at(token * s.cols), unit(pass), s.cols)
-            } else {
-                vec![val(0.0f32); UNIT as usize]
-            });
-        }
-        for (&(pass, token), values) in some.iter().zip(loaded) {
-            let mut values = values;
-            if s.normed() {
-                let sum = sum_of_squares(&values);
-                let group = unit(pass) / WARP;
-                if (lane() == 0) & (group < layout.squares()) {
-                    let squares = shared.byte_add(map.squares).cast::<f32>();
-                    squares.at(group + token * layout.squares()).store(sum);
-                }
-                values = values.iter().zip(&norm[pass as usize]).map(|(&value, &n)| value * n).collect();
-            }
-            store_unit(&values, unit(pass), val(token), shared.byte_add(map.inputs), &layout);
-        }
-    }
-}
-
-/// Number of units of eight inputs that a thread loads at once.
-const UNITS_IN_FLIGHT: usize = 8;

@@ -4,8 +4,9 @@
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::inputs::{InputLayout, store_unit};
+use super::inputs::store_unit;
 use crate::kernels::gemv::inputs::{UNIT, load_unit, sum_of_squares};
+use crate::kernels::gemv::layout::InputLayout;
 use crate::kernels::launching::Trigger;
 
 /// Compile-time parameters of [`prepare`].

@@ -2,10 +2,11 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::inputs::{GRANULE, GROUP, InputForms, InputLayout};
+use super::inputs::{GRANULE, GROUP};
 use super::prepare::PrepareShape;
 use crate::kernels::gemv::half_step::has_mins;
 use crate::kernels::gemv::half_weights::has_long_runs;
+use crate::kernels::gemv::layout::{InputForms, InputLayout};
 use crate::kernels::gemv::product::Output;
 use crate::kernels::gemv::schedule::QUAD;
 use crate::kernels::gemv::shape::GemvShape;
@@ -38,7 +39,7 @@ impl GemvShape {
     /// Layout of the inputs of several tokens.
     pub fn input_layout(&self) -> InputLayout {
         let any = |is: fn(WeightType) -> bool| self.segments.iter().any(|segment| is(segment.ty));
-        let forms = if self.has_halves() {
+        let forms = if self.is_f16() {
             let short_halves = any(|ty| !has_long_runs(ty));
             InputForms {
                 short_halves,
@@ -91,10 +92,10 @@ impl GemvShape {
         };
         let layout = self.input_layout();
         let shape = || PrepareShape { cols: self.cols, normed: self.normed(), layout, trigger };
-        self.is_prepared().then(shape)
+        (self.is_prepared() && !self.received).then(shape)
     }
 
-    /// Whether the inputs come from a launch of [`prepare`](super::prepare()).
+    /// Whether the inputs come from a launch of [`prepare`](super::prepare()), or from the product before.
     pub fn is_prepared(&self) -> bool {
         self.is_sliced() && self.schedule.several.prepared
     }

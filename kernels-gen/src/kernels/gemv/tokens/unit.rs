@@ -7,7 +7,7 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::inputs::{GRANULE, GROUP, InputLayout, MIN_BYTES, SCALES};
+use super::inputs::{GRANULE, GROUP, MIN_BYTES, SCALES};
 use crate::kernels::gemv::blocks::{Sums, join_bytes};
 use crate::kernels::gemv::decode::{
     ChunkScales, FloatRun, HalfChunkBits, HalfChunkScales, LaneMap, SixBitIntegers, SuperFactors, float_runs,
@@ -15,6 +15,7 @@ use crate::kernels::gemv::decode::{
 };
 use crate::kernels::gemv::half_step::{Factors, HalfStep};
 use crate::kernels::gemv::half_weights::ChunkFragments;
+use crate::kernels::gemv::layout::InputLayout;
 use crate::kernels::gemv::product::Arithmetic;
 use crate::kernels::gemv::scaled_codes::{RowScales, add_scaled, byte_factors};
 use crate::weights::WeightType;

@@ -87,7 +87,7 @@ impl GemvShape {
     pub fn supports_warpgroups(&self) -> bool {
         let is_exact = |ty: WeightType| ty.exact_groups() > 0 || ty.has_wide_integers();
         self.cols.is_multiple_of(STEP)
-            && if self.has_halves() {
+            && if self.is_f16() {
                 self.layouts().iter().all(|layout| self.unit_cols(layout) == STEP)
             } else {
                 self.segments.iter().all(|segment| is_exact(segment.ty))

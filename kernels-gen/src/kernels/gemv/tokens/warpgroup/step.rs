@@ -68,7 +68,7 @@ pub(super) struct Step<'a> {
 impl Step<'_> {
     /// The sums of rows g and g + 8 for token t of each group of tokens, in lane 4g + t.
     pub fn sums(&self) -> StepSums {
-        if self.s.has_halves() {
+        if self.s.is_f16() {
             return self.halves();
         }
         let sums = if self.ty.has_wide_integers() { self.wide() } else { self.exact() };
