@@ -193,7 +193,7 @@ fn unsupported_shapes_and_parameters_are_errors() {
         (refused(|s| s.layers.truncate(3), single()), "3 layers are described, 16 expected"),
         (
             refused(|s| s.layers[1].attention.rope = Some(1), single()),
-            "layers have 2 tables of RoPE's frequencies, and 1 are described; at most 2 are supported",
+            "layer 1 has table 1 of RoPE's frequencies, counted from 0, but the model has 1",
         ),
     ] {
         assert_eq!(error, expected);
@@ -674,4 +674,30 @@ fn attention_of_prompts_fills_its_warps() {
         assert_eq!(divided(name, Target::Sm90), hopper, "{name}");
         assert_eq!(divided(name, Target::Sm80), before, "{name}");
     }
+}
+
+/// A product that does not expect what the product before wrote for it, or not in that layout, is found.
+#[test]
+fn inputs_in_another_form_than_the_product_reads_are_found() {
+    let params = PlanParams { arithmetic: Arithmetic::F16, ..PlanParams::single(128).decode(8) };
+    let plan = Plan::new(&shape("llama-3.2-1b"), Target::Sm90, params).unwrap();
+    assert_eq!(plan.check(), Ok(()));
+    let changed = |change: fn(&mut GemvShape)| {
+        let mut plan = plan.clone();
+        let products = plan.kernels.iter_mut().filter_map(|kernel| match &mut kernel.spec {
+            KernelSpec::Gemv(product) => Some(product),
+            _ => None,
+        });
+        products.for_each(change);
+        plan.check().unwrap_err()
+    };
+    let expected = "x is not in the form that the product reads";
+    let unexpected = changed(|product| product.received = false);
+    assert!(unexpected.ends_with(expected), "{unexpected}");
+    let other_layout = changed(|product| {
+        if let Some(next) = &mut product.next {
+            next.layout.forms.mins ^= true;
+        }
+    });
+    assert!(other_layout.ends_with(expected), "{other_layout}");
 }

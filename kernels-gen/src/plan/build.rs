@@ -21,6 +21,7 @@ use crate::kernels::gemv::tokens::NextInputs;
 use crate::kernels::gemv::{Arithmetic, GemvShape, Input, Output, Schedule};
 use crate::kernels::norm_add::NormAddShape;
 use crate::kernels::select_rows::SelectRowsShape;
+use crate::shape::description::Norms;
 use crate::shape::tensors::{Tensor, TensorName};
 use crate::shape::{Dimensions, FeedForward, Layer, ModelShape};
 use crate::spec::{KernelSpec, matrix_name};
@@ -47,13 +48,13 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
     let mut stack = Stack::qkv(layers[0].0, &layers[0].1.attention, shape);
     let mut x = memory.residual;
     for (place, &(index, Layer { attention, feed_forward })) in layers.iter().enumerate() {
-        let gate_up = Stack::gate_up(index, feed_forward, shape).received(attention.norms.after.is_none());
+        let gate_up = Stack::gate_up(index, feed_forward, shape).may_receive(passes_on(&attention.norms));
         let next = match layers.get(place + 1) {
             Some((index, layer)) => Stack::qkv(*index, &layer.attention, shape),
             None => builder.head_stack(),
         };
         let FeedForward::Dense { norms, .. } = feed_forward;
-        let next = next.received(norms.after.is_none());
+        let next = next.may_receive(passes_on(norms));
         // A prefill step fills the cache, so it ends with the last layer's keys and values.
         let only_appends = kind == StepKind::Prefill && index + 1 == shape.dimensions.layers;
         x = builder.attention_block(index, attention, only_appends, [stack, gate_up.clone()], x, &memory);
@@ -65,6 +66,12 @@ pub(super) fn build(shape: &ModelShape, gpu: Gpu, params: PlanParams, tuning: &T
     }
     builder.head(stack, x, &memory);
     builder.plan
+}
+
+/// Whether the last product of a block may write the inputs of the next one: its outputs are not normalised, and it scales them by the
+/// factors of the norm before the block.
+fn passes_on(norms: &Norms) -> bool {
+    norms.before.is_some() && norms.after.is_none()
 }
 
 impl Builder<'_> {
@@ -150,7 +157,7 @@ impl Builder<'_> {
     /// to the residual stream and the stack has a norm, or if the stack is down, without a norm.
     fn receives(&self, stack: &Stack) -> bool {
         let is_possible = stack.norm.is_some() != (stack.label.role == LaunchRole::FfnDown);
-        stack.is_received && is_possible && NextInputs::are_supported(&self.undivided(stack))
+        stack.may_receive && is_possible && NextInputs::are_supported(&self.undivided(stack))
     }
 
     /// Adds the launches of a product with inputs `x` and outputs `y`, which `next` reads. Returns the inputs of `next`: `y`, or what
@@ -300,7 +307,7 @@ impl Builder<'_> {
         let FeedForward::Dense { norms, down, .. } = facts;
         let label = LaunchLabel { layer: Some(layer), role: LaunchRole::FfnDown };
         let after = norms.after.map(|norm| (LaunchRole::FfnPostNorm, norm));
-        let down = Stack::plain(label, self.plan.shape.dimensions.ffn, vec![*down]).received(true);
+        let down = Stack::plain(label, self.plan.shape.dimensions.ffn, vec![*down]).may_receive(true);
         let down = self.end_of_block(down, after.is_some());
         let gate_up = Stack { stores_factors: self.receives(&next), ..gate_up };
         let x = self.product(&gate_up, x, memory.activated, Some(&down), memory);

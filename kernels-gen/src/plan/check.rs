@@ -1,12 +1,17 @@
-//! Check of a plan: its edges order all reads and writes of its launches, and no argument that a launch writes overlaps another one
-//! of the launch.
+//! Check of a plan: its edges order all reads and writes of its launches, no argument that a launch writes overlaps another one
+//! of the launch, and inputs that a product writes for the next one are in the order in which that one reads them.
+
+use std::collections::HashMap;
 
 use super::{Argument, ArgumentAccess, Plan};
+use crate::kernels::gemv::tokens::InputLayout;
+use crate::spec::KernelSpec;
 
 impl Plan {
     /// Checks that the plan is consistent: indices and views are in range, launches have their kernel's geometry, and
     /// edges order every two launches that access the same memory, unless both only read it. No argument that a
-    /// launch writes overlaps another one of the launch. The error names the launch.
+    /// launch writes overlaps another one of the launch. A product that reads what the product before wrote for it expects that, in
+    /// its layout. The error names the launch.
     pub fn check(&self) -> Result<(), String> {
         // For each launch, whether each earlier launch completes before it.
         let mut ordered_before: Vec<Vec<bool>> = Vec::new();
@@ -54,6 +59,40 @@ impl Plan {
                 }
             }
             ordered_before.push(completed);
+        }
+        self.check_next_inputs()
+    }
+
+    /// Checks that products read the inputs that other products wrote ([`GemvShape::next`](crate::kernels::gemv::GemvShape::next)),
+    /// and only these, where they expect them.
+    fn check_next_inputs(&self) -> Result<(), String> {
+        // Layouts of inputs that a product wrote, by their buffer.
+        let mut written: HashMap<usize, InputLayout> = HashMap::new();
+        for (index, launch) in self.launches.iter().enumerate() {
+            let KernelSpec::Gemv(shape) = &self.kernels[launch.kernel].spec else {
+                for arg in launch.args.iter().filter(|arg| arg.access != ArgumentAccess::Read) {
+                    written.remove(&arg.buffer);
+                }
+                continue;
+            };
+            for arg in &launch.args {
+                match (arg.param.as_str(), shape.next) {
+                    ("x", _) => {
+                        let expected = shape.received.then(|| shape.input_layout());
+                        if written.get(&arg.buffer) != expected.as_ref() {
+                            let what = "x is not in the form that the product reads";
+                            return Err(format!("launch {index} ({}): {what}", launch.label));
+                        }
+                    }
+                    ("next_inputs", Some(next)) => {
+                        written.insert(arg.buffer, next.layout);
+                    }
+                    _ if arg.access != ArgumentAccess::Read => {
+                        written.remove(&arg.buffer);
+                    }
+                    _ => {}
+                }
+            }
         }
         Ok(())
     }

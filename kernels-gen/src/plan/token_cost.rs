@@ -13,12 +13,14 @@ use crate::kernels::launching::CopyEngine;
 /// if all inputs are prepared (five models from Llama-3.2-1B to Llama-3.1-8B).
 const OWN_INPUTS: u32 = 48 << 10;
 
-/// The same limit for f16 inputs: `tokens/` multiplies them in any case. Steps of 2 tokens with all inputs prepared, on an H200:
-/// Llama-3.1-8B (8,192 inputs in gate and up) 6.5% faster, Qwen2.5-7B (7,168) 7.7%, Qwen3-4B (5,120) the same, Llama-3.2-1B (4,096) and
-/// Qwen2.5-1.5B (3,072) 6 and 3% slower.
+/// The same limit for f16 inputs: `tokens/` multiplies them in any case. It concerns the first product of a step, attention's output, and
+/// products after norms of blocks; the product before writes the inputs of the others. Measured before it did, steps of 2 tokens with
+/// all inputs prepared, on an H200: Llama-3.1-8B (8,192 inputs in gate and up) 6.5% faster, Qwen2.5-7B (7,168) 7.7%, Qwen3-4B (5,120) the
+/// same, Llama-3.2-1B (4,096) and Qwen2.5-1.5B (3,072) 6 and 3% slower.
 const OWN_HALVES: u32 = 6 << 10;
 
-/// The same limit for three or four tokens. Steps of 4 tokens with prepared inputs, at a depth of 128 on an H200, integers and f16:
+/// The same limit for three or four tokens. Steps of 4 tokens with prepared inputs, at a depth of 128 on an H200, integers and f16 (as
+/// with [`OWN_HALVES`]):
 /// Llama-3.1-8B 4.6 and 6.0% faster, Qwen2.5-7B 5.2 and 3.1%, Qwen3-4B 18 and 10%, Llama-3.2-3B 8.5 and 3.7%, Llama-3.2-1B 9.6 and 4.8%,
 /// Qwen2.5-1.5B 12 and 3.7%, Qwen3-0.6B (4,096 inputs) 14 and 0.4%; SmolLM2-135M (2,304) 6.1 and 12% slower. Steps of 3
 /// tokens were not measured.
@@ -104,7 +106,7 @@ pub(super) fn tiles(shape: &GemvShape) -> u32 {
 enum Inputs {
     /// Each CTA quantises them, and holds them in shared memory.
     OfCta,
-    /// Prepared by a launch.
+    /// Prepared by an earlier launch.
     Prepared,
 }
 

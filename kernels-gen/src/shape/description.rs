@@ -53,12 +53,18 @@ impl ModelShape {
                 "{layers} layers are described, {expected} expected"
             )));
         }
-        let tables = self.layers.iter().filter_map(|layer| layer.attention.rope).map(|table| table + 1).max();
-        let (tables, described) = (tables.unwrap_or(0), self.ropes.len());
-        if tables > described || described > MAX_ROPES {
+        let tables = self.ropes.len();
+        if tables > MAX_ROPES {
             return Err(ShapeError::Unsupported(format!(
-                "layers have {tables} tables of RoPE's frequencies, and {described} are described; at most {MAX_ROPES} are supported"
+                "{tables} tables of RoPE's frequencies; at most {MAX_ROPES} are supported"
             )));
+        }
+        for (index, layer) in self.layers.iter().enumerate() {
+            if let Some(table) = layer.attention.rope.filter(|&table| table >= tables) {
+                return Err(ShapeError::Unsupported(format!(
+                    "layer {index} has table {table} of RoPE's frequencies, counted from 0, but the model has {tables}"
+                )));
+            }
         }
         Ok(())
     }

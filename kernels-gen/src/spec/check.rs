@@ -151,18 +151,33 @@ fn next_inputs(s: &GemvShape) -> Result<(), String> {
     let Some(NextInputs { layout, normed }) = s.next else { return Ok(()) };
     inputs(&layout)?;
     let is_possible = match s.output {
-        Output::Residual => normed && s.segments.len() == 1 && !s.stores_factors,
+        Output::Residual => normed && s.segments.len() == 1,
         Output::Glu(_) => !normed,
         Output::Store | Output::Argmax => false,
     };
-    let are_halves = s.is_f16() && layout.arithmetic() == s.arithmetic;
-    // At most a block of 256 columns is padded.
-    let columns = s.outputs()..=s.outputs().next_multiple_of(256);
-    let has_tiles = s.outputs().is_multiple_of(TILE_ROWS) && columns.contains(&layout.columns());
-    if !is_possible || !are_halves || !has_tiles || layout.tokens != s.tokens {
-        return Err("`next` is for products of f16: the inputs of a norm from a residual connection, or those without from an \
-                    activation, with as many columns as there are outputs, and whole tiles"
+    if !is_possible {
+        return Err("`next` is for the inputs of a norm, from one matrix whose outputs are added to the residual stream, or for those \
+                    without a norm, from an activation"
             .to_owned());
+    }
+    if normed && s.stores_factors {
+        return Err("`next` has a norm, whose sums of squares `stores_factors` would clear".to_owned());
+    }
+    if !s.is_f16() || layout.arithmetic() != s.arithmetic {
+        return Err("`next` is for products of f16, followed by such a product".to_owned());
+    }
+    let (outputs, granules) = (s.outputs(), s.outputs().div_ceil(128));
+    if !outputs.is_multiple_of(TILE_ROWS) {
+        return Err(format!("`next` needs whole tiles of {TILE_ROWS} outputs, but there are {outputs}"));
+    }
+    if layout.granules != granules {
+        return Err(format!(
+            "`next.layout.granules` is {}, but {outputs} outputs have {granules}",
+            layout.granules
+        ));
+    }
+    if layout.tokens != s.tokens {
+        return Err(format!("`next.layout.tokens` is {}, but `tokens` is {}", layout.tokens, s.tokens));
     }
     Ok(())
 }
@@ -588,14 +603,30 @@ mod tests {
         let more_tokens = NextInputs { layout: InputLayout { tokens: 9, ..next.layout }, ..next };
         let fewer_columns = NextInputs { layout: InputLayout { granules: 1, ..next.layout }, ..next };
         let plain = NextInputs { normed: false, ..next };
-        for next in [more_tokens, fewer_columns, plain] {
-            assert!(
-                error(GemvShape { next: Some(next), ..base.clone() })
-                    .starts_with("`next` is for products of f16")
-            );
+        for (next, expected) in [
+            (more_tokens, "`next.layout.tokens` is 9, but `tokens` is 8"),
+            (fewer_columns, "`next.layout.granules` is 1, but 256 outputs have 2"),
+            (
+                plain,
+                "`next` is for the inputs of a norm, from one matrix whose outputs are added to the residual stream, or for \
+                     those without a norm, from an activation",
+            ),
+        ] {
+            assert_eq!(error(GemvShape { next: Some(next), ..base.clone() }), expected);
         }
         let integers = GemvShape { arithmetic: Arithmetic::Integers, ..base.clone() };
-        assert!(error(GemvShape { next: Some(next), ..integers.clone() }).starts_with("`next` is for"));
+        assert!(
+            error(GemvShape { next: Some(next), ..integers.clone() })
+                .starts_with("`next` is for products of f16")
+        );
+        let uneven =
+            GemvShape { segments: vec![Segment { ty: WeightType::Q4_K, rows: 250 }], ..base.clone() };
+        assert_eq!(
+            error(GemvShape { next: Some(next), ..uneven }),
+            "`next` needs whole tiles of 16 outputs, but there are 250"
+        );
+        let clears = GemvShape { input: normed, stores_factors: true, next: Some(next), ..base.clone() };
+        assert!(error(clears).starts_with("`next` has a norm, whose sums"));
         assert!(
             error(GemvShape { received: true, ..integers }).starts_with("`received` is for products of f16")
         );

@@ -400,6 +400,7 @@ fn halves_with_next() -> Vec<KernelSpec> {
     let warps = |several| Schedule { warps: 4, groups: 2, trigger: Trigger::AtStart, several, ..bulk };
     let one_tile = warps(TokenSchedule::sliced(512, 2, 1));
     let held = warps(TokenSchedule { holds: true, ..TokenSchedule::sliced(512, 2, 8) });
+    let copied = Schedule { copy: CopyEngine::Async, trigger: Trigger::Never, ..one_tile };
     let parts =
         Schedule { groups: 1, ..warps(TokenSchedule { parts: 2, ..TokenSchedule::sliced(512, 2, 3) }) };
     let of_warpgroups =
@@ -429,6 +430,11 @@ fn halves_with_next() -> Vec<KernelSpec> {
         (40, Q4_K, warpgroups(8, 2), &[(Q6_K, 40)], one_tile),
         (60, Q6_K, warpgroups(8, 2), &[(Q4_K, 40)], warpgroups(4, 1)),
         (24, Q4_K, warpgroups(8, 1), &[(Q4_K, 40)], warpgroups(4, 1)),
+        // Fewer padded tokens than the next product has.
+        (40, Q4_K, warpgroups(8, 1), &[(Q4_K, 40)], warpgroups(4, 2)),
+        (17, Q4_K, one_tile, &[(Q4_K, 40)], warpgroups(4, 1)),
+        // Without bulk copies, for GPUs before Hopper.
+        (8, Q4_K, copied, &[(Q4_K, 40)], copied),
     ] {
         let residual =
             GemvShape { output: Output::Residual, ..product(tokens, 3328, &[(ty, 256)], schedule) };

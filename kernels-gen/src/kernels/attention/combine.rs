@@ -82,7 +82,7 @@ impl Results {
                 if unit < units {
                     store_unit(&values(unit), first + unit, self.row, inputs, &layout);
                     if layout.padded_tokens() > s.tokens {
-                        // Tokens that fill the last group.
+                        // Tokens that complete the last group or block.
                         if self.row == s.tokens - 1 {
                             for token in s.tokens..layout.padded_tokens() {
                                 let zeros = vec![val(0.0f32); UNIT as usize];

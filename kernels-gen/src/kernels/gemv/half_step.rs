@@ -36,7 +36,7 @@ const SUM_FACTOR: f32 = 1.0 / 16.0;
 /// halves.
 ///
 /// The inputs are those that are multiplied, rounded to f16. So the errors of rounding them are multiplied by whole weights, not by
-/// codes and mins apart, and are smaller by more than the error of rounding the sum.
+/// codes and mins apart, which makes up for the error of rounding the sum.
 #[device]
 pub(super) fn half_sum(sum: Val<f32>) -> Val<f32> {
     sum * SUM_FACTOR

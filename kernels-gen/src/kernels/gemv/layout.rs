@@ -52,13 +52,8 @@ pub struct InputLayout {
     /// Forms of the inputs.
     pub forms: InputForms,
     /// Tokens of a block in the order of warpgroups, a multiple of 8; 0 in the order of warps.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "super::schedule::is_zero")]
     pub block_tokens: u32,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// Inputs of the next product: outputs of this one.

@@ -65,10 +65,10 @@ use crate::weights::{Layout, TILE_ROWS, WeightType};
 
 /// y[r] = cap(scale · (Σ_c W[r, c]·x[c] + bias[r])), followed by the epilogue that the shape names; see [`Output`].
 ///
-/// `w` holds the matrices as [`GemvShape`] describes, `x` is f32 `[cols]`, `y` f32 `[outputs]`; with
-/// [`Output::Residual`], `y` is read and written. With several tokens, `x` is `[tokens][cols]` or, if
-/// [`GemvShape::prepare`] is not `None`, the output of that launch; `y` is `[tokens][outputs]`. Quantised weights are multiplied
-/// with x rounded to integers of 14 or 16 bits, one scale per 256 columns (see `inputs`).
+/// `w` holds the matrices as [`GemvShape`] describes, `x` is f32 `[tokens][cols]`, `y` f32 `[tokens][outputs]`; with
+/// [`Output::Residual`], `y` is read and written. If [`GemvShape::prepare`] is not `None`, `x` is the output of that launch; with
+/// [`GemvShape::received`], it is the `next_inputs` of the product before. Quantised weights are multiplied with x rounded to integers of
+/// 14 or 16 bits, one scale per 256 columns (see `inputs`), or all weights with x rounded to f16 ([`GemvShape::arithmetic`]).
 ///
 /// With [`Output::Argmax`], `values[token][cta]` (f32) and `rows[token][cta]` (u32) are the largest output of each CTA and
 /// the row of that output; among equal outputs, the smallest row. An output that is NaN or infinite counts as +∞, so that the

@@ -65,7 +65,8 @@ impl Schedule {
 /// [`TokenSchedule::ONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TokenSchedule {
-    /// Whether the inputs come from a launch of [`prepare`](super::tokens::prepare()). Otherwise each CTA quantises all inputs.
+    /// Whether an earlier launch has quantised the inputs: [`prepare`](super::tokens::prepare()), attention, or the product before
+    /// ([`GemvShape::received`](super::GemvShape::received)). Otherwise each CTA quantises all inputs.
     pub prepared: bool,
     /// Number of columns of a slice: shared memory has the inputs of a slice at a time. A multiple of the columns of a
     /// unit of every segment, and of 128. Without preparation, one slice has all columns.
@@ -91,7 +92,7 @@ pub struct TokenSchedule {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
-fn is_zero(number: &u32) -> bool {
+pub(super) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 

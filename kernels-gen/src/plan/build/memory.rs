@@ -33,7 +33,7 @@ impl NormMemory {
 /// Views of the activations, tables and state that the launches share.
 pub(super) struct Memory {
     pub residual: View,
-    /// In steps with products of f16.
+    /// In steps with products of f16: all but those of one row and prefill steps.
     pub norms: Option<NormMemory>,
     /// Residual stream of the prefill step before, in first-token steps.
     pub prompt_residual: Option<View>,
@@ -125,7 +125,7 @@ impl Builder<'_> {
     /// Adds the memory for the norms of f16 products, if the step has any.
     fn norm_memory(&mut self) -> Option<NormMemory> {
         let PlanParams { rows, kind, arithmetic, .. } = self.plan.params;
-        if arithmetic != Arithmetic::F16 || kind == StepKind::Prefill {
+        if arithmetic != Arithmetic::F16 || rows == 1 || kind == StepKind::Prefill {
             return None;
         }
         let mut list =

@@ -31,8 +31,9 @@ pub(super) struct Stack {
     /// Soft cap of the product.
     pub softcap: Option<f32>,
     pub trigger: Trigger,
-    /// Whether the inputs are outputs of the previous product, with or without a norm, so that it may write them.
-    pub is_received: bool,
+    /// Whether the inputs are outputs of the previous product, with or without a norm, so that it may write them
+    /// ([`NextInputs`](crate::kernels::gemv::tokens::NextInputs)).
+    pub may_receive: bool,
     /// See [`GemvShape::stores_factors`](crate::kernels::gemv::GemvShape::stores_factors).
     pub stores_factors: bool,
 }
@@ -50,14 +51,14 @@ impl Stack {
             scale: 1.0,
             softcap: None,
             trigger: Trigger::AtStart,
-            is_received: false,
+            may_receive: false,
             stores_factors: false,
         }
     }
 
-    /// The stack whose inputs are, or are not, outputs of the previous product.
-    pub fn received(self, is_received: bool) -> Stack {
-        Stack { is_received, ..self }
+    /// The stack with [`Stack::may_receive`].
+    pub fn may_receive(self, may_receive: bool) -> Stack {
+        Stack { may_receive, ..self }
     }
 
     /// Queries, keys and values of a layer.

@@ -111,6 +111,10 @@ pub(super) fn attentions() -> Vec<AttentionShape> {
         ),
         quantised(HALVES, 0, rows(8, 2, shape([8, 2, 64, 64], Norm, [3, 1]))),
         quantised(HALVES, 8, by_length(5, rows(8, 2, shape([4, 1, 64, 64], Neox, [3, 1])))),
+        // Fewer rows than a group or a block of tokens.
+        quantised(HALVES, 0, rows(2, 2, shape([8, 2, 64, 64], Norm, [3, 1]))),
+        quantised(MINS, 0, rows(3, 1, bytes(shape([4, 2, 128, 128], Neox, [2, 1])))),
+        quantised(HALVES, 8, by_length(5, rows(5, 2, shape([4, 1, 64, 64], Neox, [3, 1])))),
     ]
 }
 

@@ -5,8 +5,8 @@
 //! describes the order of sums. Only the division of the work differs:
 //!
 //! - The inputs are in shared memory in the layout of `inputs`, which multiplies four tokens at a time. Up to a few
-//!   tokens each CTA quantises all inputs. Beyond that, a launch of [`prepare()`] quantises them once, and a second producer
-//!   warp streams them through a ring of *slices* of the columns.
+//!   tokens each CTA quantises all inputs. Beyond that, they are quantised once, by a launch of [`prepare()`], attention or the product
+//!   before, and a second producer warp streams them through a ring of *slices* of the columns.
 //! - A CTA goes over its tiles in *batches*. For each slice of the columns it goes over all tiles of the batch. Sums of
 //!   steps are in shared memory, and the epilogue starts after the last slice.
 //! - A stage of the ring of weights has a *strip*: consecutive units of a tile in a slice. The groups of warps take the

@@ -5,8 +5,8 @@
 //! squares. Here several CTAs have these columns, so it is done otherwise:
 //!
 //! - Inputs of an RMSNorm are multiplied by its weights and by a power of two: the largest one that is at most the factor
-//!   1 / √(mean(x²) + ε) of the previous RMSNorm of the model. So they are around 1, since the residual stream changes little from one norm
-//!   to the next. The product after the previous norm stores its factors ([`GemvShape::stores_factors`]), and clears the sums of
+//!   1 / √(mean(x²) + ε) of the previous RMSNorm of the model. So they are around 1 if the residual stream changes little from one norm
+//!   to the next. If it does not, they have fewer bits or are limited, as below. The product after the previous norm stores its factors ([`GemvShape::stores_factors`]), and clears the sums of
 //!   squares of this one.
 //! - Inputs without a norm, outputs of an activation, are multiplied by [`PLAIN_SCALE`].
 //! - The squares of a tile's 16 columns are added up in f32, multiplied by the square of that power of two, rounded to a multiple of 2⁻²⁴,
@@ -31,8 +31,8 @@ use crate::kernels::gemv::shape::GemvShape;
 use crate::weights::TILE_ROWS;
 
 impl NextInputs {
-    /// What the epilogue of `product` writes for `next`, which multiplies its outputs; `None` if it cannot. The result depends
-    /// on the matrices, norms and outputs alone, not on the number of tokens or the division of either product.
+    /// What the epilogue of `product` writes for `next`, which multiplies its outputs; `None` if it cannot. Whether it can depends
+    /// on the matrices, norms and outputs alone, not on the number of tokens or the division of either product; the layout is that of `next`.
     pub fn between(product: &GemvShape, next: &GemvShape) -> Option<NextInputs> {
         let layout = next.input_layout();
         let is_possible = match product.output {
@@ -65,8 +65,9 @@ const SQUARES_PARTS: u32 = 4;
 /// Number of fraction bits of sums of squares, which are fixed-point numbers.
 const SQUARES_BITS: u32 = 24;
 
-/// Largest sum of the squares of a tile, as a fixed-point number: of 16 values of 65504. If the values of a whole token grow by so much
-/// from one norm to the next, their sum overflows; their inputs are saturated then, too.
+/// Largest sum of the squares of a tile, as a fixed-point number: of 16 values of 65504. Sums of a few tiles have room for it. The sum of
+/// a token would wrap if all of its values were 2¹⁴ times as large, with 4,096 columns, as at the previous norm: a single block would add so
+/// much to the residual stream. This is not found.
 const MOST_SQUARES: f32 = (1u64 << 60) as f32;
 
 /// With [`GemvShape::stores_factors`], clears the sums of squares to which a later product adds. Earlier launches must have completed.
@@ -390,7 +391,8 @@ impl InputTile {
         match self.norm {
             None => ([val(PLAIN_SCALE); 2], val(PLAIN_SCALE), val(1.0 / PLAIN_SCALE)),
             Some((weights, factor)) => {
-                // Of 2^e to 2^(e + 1), 2^e and its inverse. The factor of a norm is positive, and not subnormal.
+                // Of 2^e to 2^(e + 1), 2^e and its inverse. The factor of a norm is positive and not subnormal, unless the sum of its
+                // squares was infinite or NaN: then inputs become zeros or NaN, as with any factor of 0 or NaN.
                 let power = factor.bitcast::<u32>() & 0x7F80_0000;
                 let up = power.bitcast::<f32>();
                 let scale = (val(254u32 << 23) - power).bitcast::<f32>();
