@@ -281,7 +281,8 @@ mod tests {
         }
     }
 
-    /// A short option should mean the same everywhere. `bench` has those of llama-bench, and `bench-server` and `tune` follow it.
+    /// A short option should mean the same everywhere. `bench` has those of llama-bench: `-o` is a format, `-r` repetitions. `-r` of `tune`
+    /// and `bench-server`, and `-c` of the latter, have other meanings, too.
     #[test]
     fn short_options_have_few_meanings() {
         let command = Cli::command();

@@ -31,8 +31,9 @@ pub struct LoadArgs {
 /// Path of a model that a `MODEL|SHAPE` argument names; `None` for a built-in shape.
 pub fn path_of(text: &str) -> Option<&Path> {
     let path = Path::new(text);
-    let is_file =
-        path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
+    let is_file = path.components().count() > 1
+        || path.extension().is_some_and(|it| it == "gguf")
+        || path.exists() && !path.is_dir();
     let is_folder = path.is_dir() && builtin_named(text).is_err();
     (is_file || is_folder || is_demo(path) || is_hf_folder(path)).then_some(path)
 }

@@ -220,7 +220,8 @@ impl Rope {
 }
 
 /// Share of a head's elements that are rotated. Only phi3 may have another than 1: the pairs of llama's heads are reordered as a
-/// whole, and other architectures were not tried. `others` are further places where a folder may have the key.
+/// whole, and other architectures were not tried. `others` are further places where a folder may have the key, after `parameters` and the
+/// document itself.
 fn rotated_share(
     config: &Config,
     parameters: &Document<'_>,
@@ -237,7 +238,7 @@ fn rotated_share(
         if !(share > 0.0 && share <= 1.0) {
             return Err(place.fault(KEY, "must be above 0 and at most 1"));
         }
-        // The innermost place counts.
+        // The first place counts.
         found.get_or_insert(share);
     }
     Ok(found.unwrap_or(1.0))

@@ -141,6 +141,12 @@ fn end_tokens_of_the_folder_end_a_generation() {
             assert!(tokenizer.end_tokens().contains(&id), "{name}, {id}: {:?}", tokenizer.end_tokens());
         }
     }
+    // A single id, which is not that of `tokenizer_config.json`.
+    let folder = copy("qwen3");
+    fs::remove_file(folder.path().join("generation_config.json")).unwrap();
+    edit(folder.path(), &json!({"eos_token_id": 7}));
+    let tokenizer = Tokenizer::from_gguf(&bespoke_hf::open(folder.path()).unwrap()).unwrap();
+    assert!(tokenizer.end_tokens().contains(&7), "{:?}", tokenizer.end_tokens());
 }
 
 /// Classes whose tensors have the names of another class: the architecture, and whether GGUF has the rows of Q in the

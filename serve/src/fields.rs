@@ -114,12 +114,13 @@ impl<'a> Fields<'a> {
 /// Text of an error of serde_json without the line and the column, which are those within a field, and with the types of
 /// JSON in place of Rust's.
 fn without_place(error: &serde_json::Error) -> String {
-    const TYPES: [(&str, &str); 5] = [
+    const TYPES: [(&str, &str); 6] = [
         ("expected u32", "expected a whole number from 0 to 4294967295"),
         ("expected i64", "expected a whole number"),
         ("expected u64", "expected a whole number from 0"),
         ("expected f32", "expected a number"),
         ("expected a sequence", "expected a list"),
+        ("expected a map", "expected an object"),
     ];
     let text = error.to_string();
     let end = text.rfind(" at line ").unwrap_or(text.len());

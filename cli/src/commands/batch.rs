@@ -243,7 +243,8 @@ impl Answers<'_> {
         tokenizer: Option<&Tokenizer>,
     ) -> miette::Result<()> {
         let missing = self.kept.missing();
-        let positions = missing.iter().map(|&index| self.jobs[index].positions()).max().unwrap_or(0);
+        // Of all jobs, so that a continued batch has the same context: LongRoPE's divisors depend on it.
+        let positions = self.jobs.iter().map(Job::positions).max().unwrap_or(0);
         let most = u64::from(model.shape.dimensions.context);
         let default = most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32;
         let context = args.decode.context(model).unwrap_or(default);

@@ -81,11 +81,8 @@ pub fn write(
     let eos = ids.iter().find(|(name, _)| *name == "eos").map(|(_, id)| *id);
     let mut ends: Vec<u32> = turn_end.and_then(|content| vocabulary.id(&content)).into_iter().collect();
     ends.extend(generation_ends(folder, vocabulary)?);
-    if let Some(Value::Array(listed)) = config.document().get("eos_token_id") {
-        let listed =
-            listed.iter().filter_map(Value::as_u64).filter(|&id| (id as usize) < vocabulary.tokens.len());
-        ends.extend(listed.map(|id| id as u32));
-    }
+    let configured = number_or_list(config.document().get("eos_token_id"));
+    ends.extend(configured.into_iter().filter(|&id| id < vocabulary.tokens.len() as u64).map(|id| id as u32));
     let mut seen: HashSet<u32> = eos.into_iter().collect();
     ends.retain(|&id| seen.insert(id));
     for (key, id) in ["eot", "eom"].into_iter().zip(&ends) {
@@ -144,16 +141,21 @@ fn generation_ends(folder: &Path, vocabulary: &Vocabulary<'_>) -> Result<Vec<u32
     };
     let settings = file.root();
     let key = "eos_token_id";
-    let ids: Vec<u64> = match settings.get(key) {
-        Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_u64).collect(),
-        Some(Value::Number(id)) => id.as_u64().into_iter().collect(),
-        _ => Vec::new(),
-    };
+    let ids = number_or_list(settings.get(key));
     match ids.iter().find(|&&id| id as usize >= vocabulary.tokens.len()) {
         Some(id) => {
             Err(settings.fault(key, format!("{id} is no token: there are {}", vocabulary.tokens.len())))
         }
         None => Ok(ids.into_iter().map(|id| id as u32).collect()),
+    }
+}
+
+/// The ids in a value that is one id or a list of them; none of other values.
+fn number_or_list(value: Option<&Value>) -> Vec<u64> {
+    match value {
+        Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_u64).collect(),
+        Some(Value::Number(id)) => id.as_u64().into_iter().collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -69,10 +69,11 @@ pub fn take(
 pub fn take_text(ready: &Ready, fields: &mut Fields<'_>) -> Result<(Value, Option<Arc<Compiled>>), ApiError> {
     const NAME: &str = "text.format";
     let text: Value = fields.take("text")?.unwrap_or_else(|| json!({}));
-    let others = text.as_object().map(|text| text.keys().filter(|&key| key != "format"));
+    let others =
+        text.as_object().map(|text| text.iter().filter(|(key, value)| *key != "format" && !value.is_null()));
     match others.map(|mut others| others.next()) {
         Some(None) => {}
-        Some(Some(other)) => {
+        Some(Some((other, _))) => {
             let message = format!("`text.{other}` is not supported");
             return Err(ApiError::unsupported(&format!("text.{other}"), message));
         }

@@ -23,7 +23,8 @@ pub async fn models(State(app): State<Arc<App>>) -> Answer {
 /// `/v1/models/NAME`.
 pub async fn one_model(State(app): State<Arc<App>>, name: Result<Path<String>, PathRejection>) -> Answer {
     let ready = app.ready()?;
-    let Path(name) = name.map_err(|error| ApiError::field("model", error.body_text()))?;
+    let Path(name) =
+        name.map_err(|_| ApiError::field("model", "the name of the model in the path is not UTF-8"))?;
     check_model(ready, Some(name.clone()))?;
     Ok(json_response(&model(&app, ready, &name)))
 }

@@ -108,11 +108,12 @@ fn run(slots: &mut Slots<'_>, rows: u32, steps: u32, progress: Progress<'_>) -> 
 /// Reads the logits of a row of the last step: number `row` of those that choose, at `position` of the sequence in `slot`.
 ///
 /// # Errors
-/// If they are not finite.
+/// If they are not finite, or if the step has chosen no token.
 fn read_row(slots: &mut Slots<'_>, row: u32, slot: u32, position: u32) -> Result<(), EngineError> {
     slots.logits(row)?;
     match slots.token(slot, position + 1) {
         Err(EngineError::NonFinite(error)) => Err(slots.explain(slot, error)?.into()),
+        Ok(None) => Err(EngineError::NoToken { position: position + 1 }),
         chosen => chosen.map(|_| ()),
     }
 }

@@ -41,16 +41,16 @@ pub fn max_tokens(args: &RunArgs) -> u32 {
 /// If the prompt is no valid prompt of the model, or does not fit the context, or if `--keep` does not.
 pub fn context(prompt: &[u32], args: &RunArgs, model: &Model) -> miette::Result<u32> {
     let limit = args.n.filter(|&n| n != UNLIMITED);
-    let positions = prompt.len() as u64 + u64::from(limit.unwrap_or(DEFAULT_TOKENS));
+    // The last token needs no position in the cache.
+    let positions = prompt.len() as u64 + u64::from(limit.unwrap_or(DEFAULT_TOKENS).saturating_sub(1));
     let max = u64::from(model.shape.dimensions.context);
     let default = max.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32;
     let context = args.decode.context(model).unwrap_or(default);
     check_prompt(prompt, model.shape.dimensions.vocab).map_err(engine_error)?;
     if room(prompt.len(), context).is_err() {
-        // The last token needs no position in the cache.
         let needed = match limit {
-            Some(limit) => prompt.len() as u64 + u64::from(limit.saturating_sub(1)),
-            None => max.min(positions - 1).max(prompt.len() as u64),
+            Some(_) => positions,
+            None => max.min(positions).max(prompt.len() as u64),
         };
         if prompt.len() as u64 > max {
             return Err(miette!(

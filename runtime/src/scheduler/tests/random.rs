@@ -261,7 +261,7 @@ fn check(schedule: &Schedule) -> usize {
         assert_eq!(summary.tokens, outcome.tokens);
         assert!(!sequence.bad || summary.tokens.is_empty());
         assert!(summary.reused < prompt.len() as u32);
-        if let (1.., Some(keep), None) = (summary.shifts, sequence.keep, sequence.grammar) {
+        if let (1.., Some(keep)) = (summary.shifts, sequence.keep) {
             let expected = alone_with_shifts(&prompt, keep as usize, sequence.seed, summary.tokens.len());
             assert_eq!(summary.tokens, expected, "{sequence:?}");
             shifted += 1;
