@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use bespoke::device::{Selector, open};
-use bespoke::engine::{DecodeCursor, Engine, EngineError, EngineOptions, StepQueue, Tokens};
+use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
+use bespoke::generation::Request;
+use bespoke::scheduler::{Draft, Limits, PAGE, PageEntry, Scheduler, StepRow, Steps};
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit;
@@ -50,36 +52,85 @@ fn repacking(c: &mut Criterion) {
     group.finish();
 }
 
-/// Step queue whose steps complete immediately.
-struct Instant(DecodeCursor);
+/// An engine without a device, whose steps are complete when they are enqueued.
+struct Instant(Limits);
 
-impl StepQueue for Instant {
-    fn cursor(&mut self) -> &mut DecodeCursor {
-        &mut self.0
+impl Steps for Instant {
+    fn limits(&self) -> &Limits {
+        &self.0
     }
-    fn enqueue(&mut self) -> Result<(), EngineError> {
-        self.0.enqueued += 1;
+    fn start(&mut self, _slot: u32, _tokens: &[u32], _sampling: &SamplingParams) -> Result<(), EngineError> {
         Ok(())
     }
-    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        Ok((position <= self.0.enqueued).then_some(position))
+    fn give_tokens(&mut self, _slot: u32, _position: u32, _tokens: &[u32]) -> Result<(), EngineError> {
+        Ok(())
     }
-    fn busy(&self, _waited: Duration) -> Result<bool, EngineError> {
+    fn discard(&mut self, _slot: u32, _position: u32, _count: u32) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn set_masks(&mut self, _masks: &[(u32, Vec<u32>)]) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn set_pages(&mut self, _entries: &[PageEntry]) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn clear_pages(&mut self, _pages: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn prefill(&mut self, _rows: &[StepRow]) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn decode(&mut self, _rows: &[StepRow]) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn verify(&mut self, _rows: &[StepRow], _drafts: &[Draft]) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn decode_again(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn token(&self, _slot: u32, position: u32) -> Result<Option<u32>, EngineError> {
+        Ok(Some(position))
+    }
+    fn logits(&mut self, _row: u32) -> Result<Vec<f32>, EngineError> {
+        Ok(Vec::new())
+    }
+    fn busy(&self, _waited: Duration, _steps: u32) -> Result<bool, EngineError> {
         Ok(false)
+    }
+    fn reset(&mut self) -> Result<(), EngineError> {
+        Ok(())
     }
 }
 
-/// Benchmarks the host's work per token, without calls of a device.
-fn queue(c: &mut Criterion) {
+/// Benchmarks the scheduler's work per token, without calls of a device: one sequence, and 64 together.
+fn scheduler(c: &mut Criterion) {
     const TOKENS: u32 = 1024;
-    let mut group = c.benchmark_group("queue");
-    group.throughput(Throughput::Elements(TOKENS.into()));
-    group.bench_function("take tokens", |b| {
-        b.iter(|| {
-            let steps = Instant(DecodeCursor { prompt: 1, ..DecodeCursor::default() });
-            Tokens::new(steps, TOKENS).map(Result::unwrap).map(u64::from).sum::<u64>()
+    let mut group = c.benchmark_group("scheduler");
+    for slots in [1, 64] {
+        group.throughput(Throughput::Elements((slots * TOKENS).into()));
+        group.bench_function(format!("tokens of {slots} sequences"), |b| {
+            b.iter(|| {
+                let limits = Limits {
+                    slots,
+                    pages: slots * 2 * TOKENS / PAGE,
+                    context: 2 * TOKENS,
+                    vocab: 8 * TOKENS,
+                    sampling: false,
+                    decode: vec![slots],
+                    verify: Vec::new(),
+                    prefill: vec![64],
+                };
+                let mut scheduler = Scheduler::new(Instant(limits), None);
+                for _ in 0..slots {
+                    scheduler.add(&Request { max_tokens: TOKENS, ..Request::new(&[1]) }).unwrap();
+                }
+                while !scheduler.is_idle() {
+                    black_box(scheduler.step().unwrap());
+                }
+            });
         });
-    });
+    }
     group.finish();
 }
 
@@ -101,5 +152,5 @@ fn emulated_step(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, specialise, gguf, repacking, queue, emulated_step);
+criterion_group!(benches, specialise, gguf, repacking, scheduler, emulated_step);
 criterion_main!(benches);

@@ -1,34 +1,30 @@
-//! One interface to the two ways of answering a request: a [`Generation`] over an engine, or a [`Scheduler`] that speculates.
+//! Answers to one request after another, as `run` and `chat` print them.
 
 use std::ops::ControlFlow;
 
-use bespoke::engine::{Engine, EngineError, Slots};
-use bespoke::generation::{Generation, Request, Summary, Token};
-use bespoke::scheduler::{Event, Scheduler, SequenceId};
+use bespoke::engine::{EngineError, Slots};
+use bespoke::generation::{Request, Summary, Token};
+use bespoke::scheduler::{Event, Scheduler};
 use bespoke::speculation::Speculation;
 use bespoke::tokenizer::Tokenizer;
+use miette::Report;
 
 use crate::advice::engine_error;
+use crate::interrupt;
+use crate::progress::DelayedBar;
 use crate::session::Engines;
 
-/// Answers one request after another.
+/// Answers one request after another. A prompt reuses pages of earlier ones.
 pub struct Decoder<'a> {
-    kind: Kind<'a>,
-    tokenizer: Option<&'a Tokenizer>,
+    scheduler: Scheduler<'a, Slots<'a>>,
     device: String,
     context: u32,
     /// Number of positions of the context that the last answer has used.
     position: u32,
 }
 
-enum Kind<'a> {
-    Engine(&'a mut Engine),
-    Scheduler(Box<Scheduler<'a, Slots<'a>>>),
-}
-
 impl<'a> Decoder<'a> {
-    /// A decoder over an engine, and a draft model if there is one. Without speculation, the next prompt reuses the cache to the
-    /// token; with it, pages of earlier prompts.
+    /// A decoder over an engine, and a draft model if there is one.
     pub fn new(
         engines: &'a mut Engines,
         speculation: Speculation,
@@ -37,17 +33,13 @@ impl<'a> Decoder<'a> {
         let Engines { engine, draft } = engines;
         let device = engine.device().info().name.clone();
         let context = engine.plan().params.context;
-        let kind = if speculation.most == 0 {
-            Kind::Engine(engine)
-        } else {
-            let scheduler = Scheduler::new(Slots::new(engine)?, tokenizer).with_speculation(speculation);
-            let scheduler = match draft {
-                Some(draft) => scheduler.with_draft_model(Box::new(Slots::new(draft)?)),
-                None => scheduler,
-            };
-            Kind::Scheduler(Box::new(scheduler))
-        };
-        Ok(Decoder { kind, tokenizer, device, context, position: 0 })
+        // The times of steps decide about drafts, so none of them may include the loading of kernels.
+        let steps = if speculation.most > 0 { Slots::loaded(engine)? } else { Slots::new(engine)? };
+        let mut scheduler = Scheduler::new(steps, tokenizer).with_speculation(speculation);
+        if let Some(draft) = draft {
+            scheduler = scheduler.with_draft_model(Box::new(Slots::loaded(draft)?));
+        }
+        Ok(Decoder { scheduler, device, context, position: 0 })
     }
 
     /// Name of the device.
@@ -65,75 +57,55 @@ impl<'a> Decoder<'a> {
         self.position
     }
 
-    /// Generates the answer to a request, and calls `on_token` with each token, until generation ends, or this function or
-    /// that of the request breaks.
-    pub fn generate(
+    /// Generates the answer to a request, and prints each token, until generation ends, printing fails, or Ctrl-C requests a
+    /// stop. `bar` shows the progress of the prompt.
+    pub fn generate<E: Into<Report>>(
         &mut self,
         request: &Request<'_>,
-        on_token: &mut dyn FnMut(&Token) -> miette::Result<ControlFlow<()>>,
+        bar: Option<&DelayedBar>,
+        mut print: impl FnMut(&Token) -> Result<(), E>,
     ) -> miette::Result<Summary> {
-        let summary = match &mut self.kind {
-            Kind::Engine(engine) => {
-                let mut generation =
-                    Generation::start(engine, self.tokenizer, request).map_err(engine_error)?;
-                let mut cancelled = false;
-                for token in &mut generation {
-                    cancelled = on_token(&token.map_err(engine_error)?)?.is_break();
-                    if cancelled {
-                        break;
-                    }
-                }
-                if cancelled { generation.cancel() } else { generation.finish() }
-            }
-            Kind::Scheduler(scheduler) => {
-                let id = scheduler.add(request).map_err(engine_error)?;
-                let answer = answer(scheduler, id, request, on_token);
-                if answer.is_err() {
-                    scheduler.cancel(id);
-                }
-                answer?
+        let (mut is_streaming, mut failed) = (false, None);
+        let finish_bar = || {
+            if let Some(bar) = bar {
+                bar.finish();
             }
         };
+        let outcome = self.scheduler.generate(request, |event| {
+            match event {
+                // After a shift of the context, tokens that stay are processed again: without a bar.
+                Event::Prompt { processed, .. } if !is_streaming => {
+                    if let Some(bar) = bar {
+                        bar.update(u64::from(*processed));
+                    }
+                }
+                Event::Token { token, .. } if failed.is_none() => {
+                    finish_bar();
+                    is_streaming = true;
+                    failed = print(token).err();
+                }
+                _ => {}
+            }
+            if failed.is_some() || interrupt::requested() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        finish_bar();
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let summary = outcome.map_err(engine_error)?;
         self.position = summary.context_used;
         Ok(summary)
-    }
-}
-
-/// Runs a scheduler until request `id` is answered.
-fn answer(
-    scheduler: &mut Scheduler<'_, Slots<'_>>,
-    id: SequenceId,
-    request: &Request<'_>,
-    on_token: &mut dyn FnMut(&Token) -> miette::Result<ControlFlow<()>>,
-) -> miette::Result<Summary> {
-    loop {
-        let mut cancelled = false;
-        for event in scheduler.step().map_err(engine_error)? {
-            // Events of a sequence that was cancelled before may follow.
-            if event.id() != id {
-                continue;
-            }
-            match event {
-                Event::Prompt { processed, total, .. } => {
-                    let position = processed.min(total - 1);
-                    cancelled |= request.on_prompt_token.is_some_and(|call| call(position).is_break());
-                }
-                Event::Token { token, .. } if !cancelled => cancelled = on_token(&token)?.is_break(),
-                Event::Token { .. } => {}
-                Event::Finished { summary, .. } => return Ok(summary),
-                Event::Failed { error, .. } => return Err(engine_error(error)),
-            }
-        }
-        if let Some(summary) = cancelled.then(|| scheduler.cancel(id)).flatten() {
-            return Ok(summary);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use bespoke::device::{Selector, open};
-    use bespoke::engine::EngineOptions;
+    use bespoke::engine::{Engine, EngineOptions};
     use miette::miette;
 
     use super::*;
@@ -150,17 +122,17 @@ mod tests {
         let mut engines = Engines { engine, draft: None };
         let speculation = Speculation { most: 3, always: true, lookup: true };
         let mut decoder = Decoder::new(&mut engines, speculation, Some(&tokenizer)).unwrap();
-        let mut ask = |text: &str, outcome: &dyn Fn() -> miette::Result<ControlFlow<()>>| {
+        let mut ask = |text: &str, outcome: &dyn Fn() -> miette::Result<()>| {
             let prompt = tokenizer.encode(text).unwrap();
             let stop_tokens = tokenizer.end_tokens();
             let request = Request { max_tokens: 8, stop_tokens, ..Request::new(&prompt) };
-            decoder.generate(&request, &mut |_| outcome())
+            decoder.generate(&request, None, |_| outcome())
         };
         assert_eq!(
             ask("17 + 25 =", &|| Err(miette!("the disk is full"))).unwrap_err().to_string(),
             "the disk is full"
         );
-        let next = ask("86 * 7 =", &|| Ok(ControlFlow::Continue(()))).unwrap();
+        let next = ask("86 * 7 =", &|| Ok(())).unwrap();
         assert_eq!(next.text.trim(), "602");
     }
 }

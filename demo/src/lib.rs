@@ -7,8 +7,11 @@ mod question;
 
 pub use question::{Question, Sign};
 
-use bespoke::engine::{Engine, EngineError};
-use bespoke::generation::{Generation, Request};
+use std::ops::ControlFlow;
+
+use bespoke::engine::{Engine, EngineError, Slots};
+use bespoke::generation::Request;
+use bespoke::scheduler::Scheduler;
 use bespoke::tokenizer::{Tokenizer, TokenizerError};
 use bespoke_gguf::Gguf;
 
@@ -57,13 +60,9 @@ pub fn ask(engine: &mut Engine, tokenizer: &Tokenizer, question: &Question) -> R
     let prompt = tokenizer.encode(&question.to_string())?;
     let request =
         Request { max_tokens: ANSWER_TOKENS, stop_tokens: tokenizer.end_tokens(), ..Request::new(&prompt) };
-    let mut generation = Generation::start(engine, Some(tokenizer), &request)?;
-    let mut answer = String::new();
-    for token in &mut generation {
-        answer.push_str(&token?.text);
-    }
-    answer.push_str(&generation.finish().rest);
-    Ok(answer.trim().to_owned())
+    let mut scheduler = Scheduler::new(Slots::new(engine)?, Some(tokenizer));
+    let summary = scheduler.generate(&request, |_| ControlFlow::Continue(()))?;
+    Ok(summary.text.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
-//! Text generation: prompt tokens in, tokens with their text out, and the reason why generation ended.
-//!
-//! [`Generation`] is an iterator over the tokens of a [`Request`]. The crate's front page has an example.
+//! Text generation: what a [`Request`] asks for, and what comes of it: tokens with their text, and a [`Summary`] with the reason why
+//! generation ended. A [scheduler](crate::scheduler) decodes requests; the crate's front page has an example.
 
 mod answer;
 mod grammar;
@@ -12,12 +11,13 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, EngineError, OnPromptToken, SamplingParams};
+use crate::engine::{EngineError, SamplingParams};
 use crate::speculation::{SourceCounts, Speculation, Synthetic};
+#[cfg(doc)]
 use crate::tokenizer::Tokenizer;
 pub(crate) use answer::Answer;
+pub(crate) use grammar::Guide;
 pub use grammar::{Grammar, GrammarState, Next};
-pub(crate) use grammar::{Guide, mask_of};
 pub use logprobs::TokenLogprobs;
 
 /// What to generate, and when to stop.
@@ -50,9 +50,6 @@ pub struct Request<'a> {
     pub speculation: Speculation,
     /// Drafts of which a given share is right, in place of those of a draft model: for measurements.
     pub synthetic: Option<Arc<Synthetic>>,
-    /// Callback with the position of each prompt token except the first, called once the token is processed; tokens that
-    /// the cache holds already are left out. A break cancels the generation.
-    pub on_prompt_token: Option<&'a OnPromptToken<'a>>,
 }
 
 impl<'a> Request<'a> {
@@ -75,7 +72,6 @@ impl<'a> Request<'a> {
             grammar: None,
             speculation: Speculation::default(),
             synthetic: None,
-            on_prompt_token: None,
         }
     }
 }
@@ -170,126 +166,6 @@ impl AddAssign for MissedPages {
         self.new += more.new;
         self.evicted += more.evicted;
         self.generated += more.generated;
-    }
-}
-
-/// A generation under way: an iterator over its tokens.
-///
-/// A generation that is dropped early leaves at most [`MAX_STEPS_AHEAD`](crate::engine::MAX_STEPS_AHEAD) steps on the
-/// device; the next generation starts after these steps.
-pub struct Generation<'a> {
-    engine: &'a mut Engine,
-    logprobs: Option<u32>,
-    on_prompt_token: Option<&'a OnPromptToken<'a>>,
-    answer: Answer<'a>,
-    guide: Option<Guide>,
-}
-
-impl<'a> Generation<'a> {
-    /// Starts a sequence with the request's prompt. Without a tokenizer, tokens have no text.
-    ///
-    /// If the prompt begins with the tokens of the engine's last sequence, their keys and values are reused
-    /// ([`Engine::start_from_cache`]).
-    pub fn start(
-        engine: &'a mut Engine,
-        tokenizer: Option<&'a Tokenizer>,
-        request: &Request<'a>,
-    ) -> Result<Generation<'a>, EngineError> {
-        let mut answer = Answer::new(request, tokenizer, engine.plan().params.context)?;
-        engine.set_sampling(&request.sampling_with_grammar())?;
-        answer.reused = engine.start_from_cache(request.prompt)?;
-        let (logprobs, on_prompt_token) = (request.logprobs, request.on_prompt_token);
-        let vocab = engine.plan().shape.dimensions.vocab;
-        let guide = request.grammar.map(|grammar| Guide::new(grammar, vocab));
-        Ok(Generation { engine, logprobs, on_prompt_token, answer, guide })
-    }
-
-    /// Ends the generation, and returns the tokens, the text, the reason and the times.
-    pub fn finish(self) -> Summary {
-        self.answer.finish()
-    }
-
-    /// Ends the generation at the caller's wish: [`FinishReason::Cancelled`], unless a stop token or a stop string came
-    /// first.
-    pub fn cancel(mut self) -> Summary {
-        self.answer.stop(FinishReason::Cancelled);
-        self.finish()
-    }
-
-    /// Decodes until the next token is chosen; `None` if the callback cancels during prefill, or the grammar allows no token.
-    ///
-    /// Steps are not enqueued ahead if log-probabilities are needed, because the next step overwrites the logits, nor with a
-    /// grammar, because the next step's mask depends on this token.
-    fn choose(&mut self) -> Option<Result<u32, EngineError>> {
-        let masked = match self.guide.as_mut().map(Guide::next) {
-            None => Ok(()),
-            Some(Ok(Next::End)) => {
-                self.answer.stop(FinishReason::Complete);
-                return None;
-            }
-            Some(Ok(Next::Any(mask))) => self.engine.set_mask(&mask),
-            Some(Ok(Next::Only(tokens))) => {
-                let vocab = self.engine.plan().shape.dimensions.vocab;
-                self.engine.set_mask(&mask_of(tokens.first().copied(), vocab))
-            }
-            Some(Err(error)) => Err(error),
-        };
-        if let Err(error) = masked {
-            return Some(Err(error));
-        }
-        let one = self.logprobs.is_some() || self.guide.is_some();
-        let ahead = if one { 1 } else { self.answer.tokens_left() };
-        match self.engine.generate_with_progress(ahead, self.on_prompt_token) {
-            Ok(mut tokens) => tokens.next(),
-            Err(error) => Some(Err(error)),
-        }
-    }
-
-    /// Adds a chosen token to the answer, and returns it with its text and log-probabilities.
-    fn accept(&mut self, id: u32) -> Result<Token, EngineError> {
-        let logprobs = match self.logprobs {
-            Some(count) => Some(TokenLogprobs::of(&self.engine.logits()?, id, count)),
-            None => None,
-        };
-        let token = self.answer.accept(id, logprobs);
-        if let Some(guide) = self.guide.as_mut().filter(|_| !self.answer.is_stopped())
-            && guide.accept(id)?
-        {
-            self.answer.stop(FinishReason::Complete);
-        }
-        Ok(token)
-    }
-
-    /// Shifts the context if it is full and the request allows it: starts a sequence with the tokens that stay, as a
-    /// prompt. Returns whether a token can be chosen.
-    fn shift_context(&mut self) -> Result<bool, EngineError> {
-        match self.answer.shift_context()? {
-            Some(kept) => self.engine.start_from_cache(kept).map(|_| true),
-            None => Ok(false),
-        }
-    }
-}
-
-impl Iterator for Generation<'_> {
-    type Item = Result<Token, EngineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.answer.is_stopped() {
-            return None;
-        }
-        let token = match self.answer.tokens_left() {
-            0 => match self.shift_context() {
-                Ok(true) => self.choose(),
-                Ok(false) => return None,
-                Err(error) => Some(Err(error)),
-            },
-            _ => self.choose(),
-        };
-        let token = token.map(|id| self.accept(id?));
-        if !matches!(token, Some(Ok(_))) {
-            self.answer.stop(FinishReason::Cancelled);
-        }
-        token
     }
 }
 

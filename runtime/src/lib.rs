@@ -5,19 +5,22 @@
 //! | [`device`] | NVIDIA GPUs and the PTX emulator: memory, modules, launches, graphs |
 //! | [`engine`] | a model's decode plan and weights on a device, one graph launch per token |
 //! | [`tokenizer`] | text to tokens and back, from the file's metadata |
-//! | [`generation`] | a prompt to text, with stop tokens, stop strings, log-probabilities and a finish reason |
+//! | [`generation`] | requests and answers: stop tokens, stop strings, log-probabilities, grammars, the finish reason |
 //! | [`speculation`] | several tokens of a sequence in one step, with the same bits |
-//! | [`scheduler`] | many sequences at once: slots, pages of the KV cache, prompts in chunks, events per sequence |
+//! | [`scheduler`] | decodes requests, one or many at once: slots, pages of the KV cache, prompts in chunks, events per sequence |
 //! | [`builtin`] | the kernels that were compiled when the program was built |
 //!
 //! # Embedding
 //!
-//! A program that generates text opens a device, loads a model into an engine, and iterates over a generation:
+//! A program that generates text opens a device, loads a model into an engine, and gives requests to a scheduler:
 //!
 //! ```no_run
+//! use std::ops::ControlFlow;
+//!
 //! use bespoke::device::{Selector, open};
-//! use bespoke::engine::{Engine, EngineOptions};
-//! use bespoke::generation::{Generation, Request};
+//! use bespoke::engine::{Engine, EngineOptions, Slots};
+//! use bespoke::generation::Request;
+//! use bespoke::scheduler::{Event, Scheduler};
 //! use bespoke::tokenizer::Tokenizer;
 //! use bespoke_gguf::Gguf;
 //! use bespoke_kernels::shape::ModelShape;
@@ -31,11 +34,14 @@
 //!
 //! let prompt = tokenizer.encode("The quick brown fox")?;
 //! let request = Request { stop_tokens: tokenizer.end_tokens(), ..Request::new(&prompt) };
-//! let mut generation = Generation::start(&mut engine, Some(&tokenizer), &request)?;
-//! for token in &mut generation {
-//!     print!("{}", token?.text);
-//! }
-//! println!("\n{:?}", generation.finish().reason);
+//! let mut scheduler = Scheduler::new(Slots::new(&mut engine)?, Some(&tokenizer));
+//! let summary = scheduler.generate(&request, |event| {
+//!     if let Event::Token { token, .. } = event {
+//!         print!("{}", token.text);
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("{}\n{:?}", summary.rest, summary.reason);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

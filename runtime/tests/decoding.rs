@@ -1,36 +1,13 @@
-//! Decoding with steps enqueued ahead, on the emulator; host allocations for each token.
+//! Single steps of an engine's own sequence, on the emulator.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-use std::time::Duration;
+use std::ops::ControlFlow;
 
 use bespoke::device::{Selector, open};
-use bespoke::engine::{DecodeCursor, Engine, EngineError, EngineOptions, StepQueue, Tokens};
+use bespoke::engine::{Engine, EngineError, EngineOptions, Slots};
+use bespoke::generation::Request;
+use bespoke::scheduler::Scheduler;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
-
-/// Allocator that counts the allocations of each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: forwards to the system's allocator; the counter does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller upholds the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller upholds the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 const CONTEXT: u32 = 32;
 
@@ -41,21 +18,6 @@ fn engine(eager: bool) -> Engine {
     // Single steps process prompts, too.
     let options = EngineOptions { context: Some(CONTEXT), eager, prefill: false, ..EngineOptions::default() };
     Engine::load(open(Selector::Emulator).unwrap().device, &gguf, &shape, &options, &|_, _| ()).unwrap()
-}
-
-fn generate(engine: &mut Engine, n: u32) -> Vec<u32> {
-    engine.generate(n).unwrap().collect::<Result<_, _>>().unwrap()
-}
-
-/// A step of the emulator is complete when it is enqueued: another one would only delay the token.
-#[test]
-fn the_emulator_runs_no_step_ahead_of_a_token() {
-    let mut engine = engine(false);
-    engine.start(&[5, 17, 300]).unwrap();
-    for position in 3..6 {
-        assert_eq!(engine.generate(9).unwrap().take(1).count(), 1);
-        assert_eq!(engine.position(), position);
-    }
 }
 
 /// Decodes `n` tokens by single steps, waiting for each step.
@@ -74,19 +36,18 @@ fn stepped(engine: &mut Engine, prompt: &[u32], n: u32) -> Vec<u32> {
 }
 
 #[test]
-fn tokens_are_those_of_single_steps() {
+fn tokens_of_a_scheduler_are_those_of_single_steps() {
     let mut replayed = engine(false);
     let prompt = [5, 17, 300];
     let expected = stepped(&mut replayed, &prompt, 12);
     for engine in [&mut replayed, &mut engine(true)] {
-        engine.start(&prompt).unwrap();
-        assert_eq!(generate(engine, 12), expected);
-        assert_eq!(engine.position(), 14);
-        // Generates in two parts; the first iterator is dropped with steps in flight.
-        engine.start(&prompt).unwrap();
-        let first: Vec<u32> = engine.generate(12).unwrap().take(5).map(Result::unwrap).collect();
-        engine.step().unwrap();
-        assert_eq!([first, generate(engine, 7)].concat(), expected);
+        let mut scheduler = Scheduler::new(Slots::new(engine).unwrap(), None);
+        let request = Request { max_tokens: 12, ..Request::new(&prompt) };
+        let summary = scheduler.generate(&request, |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(summary.tokens, expected);
+        drop(scheduler);
+        // The engine has its own page table again.
+        assert_eq!(stepped(engine, &prompt, 12), expected);
     }
 }
 
@@ -94,59 +55,21 @@ fn tokens_are_those_of_single_steps() {
 fn a_new_start_clears_the_host_tokens() {
     let mut engine = engine(false);
     let expected = stepped(&mut engine, &[9], 4);
-    engine.start(&[5, 17, 300]).unwrap();
-    generate(&mut engine, 12);
+    stepped(&mut engine, &[5, 17, 300], 12);
     engine.start(&[9]).unwrap();
     let error = engine.token(1).unwrap_err();
     assert!(matches!(error, EngineError::NoToken { position: 1 }), "{error}");
-    assert_eq!(generate(&mut engine, 4), expected);
+    assert_eq!(stepped(&mut engine, &[9], 4), expected);
     engine.start_at_depth(20).unwrap();
-    assert_eq!(generate(&mut engine, 3).len(), 3);
-    assert_eq!(engine.position(), 23);
+    engine.step().unwrap();
+    assert_eq!(engine.position(), 21);
 }
 
 #[test]
 fn the_whole_cache_is_used_and_no_more() {
     let mut engine = engine(false);
     engine.start(&[1, 2, 3]).unwrap();
-    let error = engine.generate(CONTEXT - 1).err().unwrap();
+    (0..CONTEXT).for_each(|_| engine.step().unwrap());
+    let error = engine.step().unwrap_err();
     assert!(matches!(error, EngineError::ContextFull { needed: 33, context: CONTEXT }), "{error}");
-    // The last token needs no position in the cache.
-    assert_eq!(generate(&mut engine, CONTEXT - 2).len(), 30);
-    assert!(engine.step().is_err());
-}
-
-/// A device that finishes a step at every third poll.
-struct Slow {
-    cursor: DecodeCursor,
-    polls: Cell<u32>,
-}
-
-impl StepQueue for Slow {
-    fn cursor(&mut self) -> &mut DecodeCursor {
-        &mut self.cursor
-    }
-    fn enqueue(&mut self) -> Result<(), EngineError> {
-        self.cursor.enqueued += 1;
-        Ok(())
-    }
-    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        self.polls.set(self.polls.get() + 1);
-        let finished = (self.polls.get() / 3).min(self.cursor.enqueued);
-        Ok((position <= finished).then_some(7))
-    }
-    fn busy(&self, _waited: Duration) -> Result<bool, EngineError> {
-        Ok(true)
-    }
-}
-
-#[test]
-fn reading_a_token_does_not_allocate() {
-    let steps = Slow { cursor: DecodeCursor { prompt: 3, ..DecodeCursor::default() }, polls: Cell::new(0) };
-    let before = ALLOCATIONS.get();
-    let count = Tokens::new(steps, 500).map(Result::unwrap).filter(|&token| token == 7).count();
-    let allocated = ALLOCATIONS.get() - before;
-    assert_eq!((count, allocated), (500, 0));
-    drop(std::hint::black_box(Box::new(0)));
-    assert_eq!(ALLOCATIONS.get() - before, 1, "the counter works");
 }

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 
 use bespoke::device::{Selector, open};
-use bespoke::engine::{Engine, EngineOptions, StepRows};
+use bespoke::engine::{Engine, EngineOptions, Slots, StepRows};
+use bespoke::generation::{FinishReason, Request, Summary};
+use bespoke::scheduler::{Event, Scheduler};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
 
@@ -21,14 +23,17 @@ fn prompt(length: u32) -> Vec<u32> {
     (0..length).map(|i| (7 + 13 * i) % 300).collect()
 }
 
-fn generate(engine: &mut Engine, n: u32) -> Vec<u32> {
-    engine.generate(n).unwrap().collect::<Result<_, _>>().unwrap()
-}
-
-/// Bits of the logits from which the next token is chosen.
-fn next_logits(engine: &mut Engine) -> Vec<u32> {
-    generate(engine, 1);
-    engine.logits().unwrap().into_iter().map(f32::to_bits).collect()
+/// The tokens after a prompt with the bits of their log-probabilities.
+fn next(scheduler: &mut Scheduler<'_, Slots<'_>>, prompt: &[u32], n: u32) -> (Vec<(u32, u64)>, Summary) {
+    let mut bits = Vec::new();
+    let request = Request { max_tokens: n, logprobs: Some(0), ..Request::new(prompt) };
+    let summary = scheduler.generate(&request, |event| {
+        if let Event::Token { token, .. } = event {
+            bits.push((token.id, token.logprobs.as_ref().unwrap().logprob.to_bits()));
+        }
+        ControlFlow::Continue(())
+    });
+    (bits, summary.unwrap())
 }
 
 #[test]
@@ -39,41 +44,21 @@ fn a_prompt_has_prefill_steps_and_a_first_token_step() {
     assert_eq!(engine.prompt_steps(70), [of(70, 0), StepRows::FirstToken { depth: 69 }]);
 }
 
-/// A prompt of one token and a start at a depth for timing have decode steps alone.
 #[test]
-fn single_tokens_are_decoded() {
+fn a_prompt_of_one_token_is_decoded() {
     let [mut prefilling, mut decoding] = [true, false].map(engine);
-    for engine in [&mut prefilling, &mut decoding] {
-        engine.start(&[9]).unwrap();
-    }
-    assert!(next_logits(&mut prefilling) == next_logits(&mut decoding), "a prompt of one token");
-    for engine in [&mut prefilling, &mut decoding] {
-        engine.start_at_depth(20).unwrap();
-    }
-    assert!(next_logits(&mut prefilling) == next_logits(&mut decoding), "a depth");
+    let [first, second] = [&mut prefilling, &mut decoding]
+        .map(|engine| next(&mut Scheduler::new(Slots::new(engine).unwrap(), None), &[9], 3).0);
+    assert_eq!(first, second);
 }
 
 /// The last position of the context is that of the prompt's last token, and no further token has one.
 #[test]
 fn a_prompt_may_fill_the_context() {
     let mut engine = engine(true);
-    engine.start(&prompt(CONTEXT)).unwrap();
-    assert_eq!(generate(&mut engine, 1).len(), 1);
-    assert_eq!(engine.position(), CONTEXT);
-    assert!(engine.generate(1).is_err());
-}
-
-/// The callback ends generation after the step that has chosen the first token. The next call returns this token.
-#[test]
-fn a_break_at_the_end_of_a_prompt_loses_no_token() {
-    let mut engine = engine(true);
-    let prompt = prompt(20);
-    engine.start(&prompt).unwrap();
-    let expected = generate(&mut engine, 4);
-    engine.start(&prompt).unwrap();
-    let stop = |position| if position == 19 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    assert_eq!(engine.generate_with_progress(4, Some(&stop)).unwrap().count(), 0);
-    assert_eq!(generate(&mut engine, 4), expected);
+    let mut scheduler = Scheduler::new(Slots::new(&mut engine).unwrap(), None);
+    let (tokens, summary) = next(&mut scheduler, &prompt(CONTEXT), 9);
+    assert_eq!((tokens.len(), summary.reason), (1, FinishReason::ContextFull));
 }
 
 /// A prefix in the cache has the same bits as one that is processed again, also if only the last token is left.
@@ -81,12 +66,13 @@ fn a_break_at_the_end_of_a_prompt_loses_no_token() {
 fn the_first_token_does_not_depend_on_the_cache() {
     let mut engine = engine(true);
     let prompt = prompt(70);
-    engine.start(&prompt).unwrap();
-    let expected = next_logits(&mut engine);
-    assert_eq!(engine.start_from_cache(&prompt).unwrap(), 69);
-    assert!(next_logits(&mut engine) == expected, "the same prompt");
-    engine.start(&prompt[..33]).unwrap();
-    next_logits(&mut engine);
-    assert_eq!(engine.start_from_cache(&prompt).unwrap(), 32);
-    assert!(next_logits(&mut engine) == expected, "a longer prompt");
+    let mut scheduler = Scheduler::new(Slots::new(&mut engine).unwrap(), None);
+    let (expected, first) = next(&mut scheduler, &prompt, 1);
+    let (again, second) = next(&mut scheduler, &prompt, 1);
+    assert_eq!((again, first.reused, second.reused), (expected.clone(), 0, 69));
+    drop(scheduler);
+    let mut scheduler = Scheduler::new(Slots::new(&mut engine).unwrap(), None);
+    next(&mut scheduler, &prompt[..33], 1);
+    let (longer, summary) = next(&mut scheduler, &prompt, 1);
+    assert_eq!((longer, summary.reused), (expected, 32));
 }

@@ -1,8 +1,10 @@
 //! Models without prefill steps: decode steps process their prompts, also those of several sequences.
 
+use std::ops::ControlFlow;
+
 use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineError, EngineOptions, Slots};
-use bespoke::generation::{Generation, Request};
+use bespoke::generation::Request;
 use bespoke::scheduler::{Event, Scheduler};
 use bespoke_gguf::{GgmlType, Gguf, TensorInfo, Writer};
 use bespoke_kernels::shape::ModelShape;
@@ -48,9 +50,8 @@ fn several_sequences_have_the_tokens_of_one_alone() {
     let mut alone = load(&gguf, EngineOptions::default()).unwrap();
     let expected = prompts.each_ref().map(|prompt| {
         let request = Request { max_tokens: 4, ..Request::new(prompt) };
-        let mut generation = Generation::start(&mut alone, None, &request).unwrap();
-        generation.by_ref().for_each(|token| drop(token.unwrap()));
-        generation.finish().tokens
+        let mut scheduler = Scheduler::new(Slots::new(&mut alone).unwrap(), None);
+        scheduler.generate(&request, |_| ControlFlow::Continue(())).unwrap().tokens
     });
     let mut engine = load(&gguf, EngineOptions { parallel: 2, ..EngineOptions::default() }).unwrap();
     let mut scheduler = Scheduler::new(Slots::new(&mut engine).unwrap(), None);

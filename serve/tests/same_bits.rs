@@ -4,12 +4,13 @@
 
 mod support;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineOptions, SamplingParams, Slots};
-use bespoke::generation::{Generation, Request};
-use bespoke::scheduler::Steps;
+use bespoke::generation::Request;
+use bespoke::scheduler::{Scheduler, Steps};
 use bespoke::speculation::Speculation;
 use bespoke_kernels::shape::ModelShape;
 use bespoke_serve::Server;
@@ -42,21 +43,16 @@ fn request(client: usize) -> (&'static str, f32, u64, u32) {
 fn alone(clients: usize) -> Vec<String> {
     let tokenizer = tokenizer();
     let mut alone = engine(1, 0);
-    // Clients with the same prompt one after another, so that the engine keeps its keys and values.
-    let mut order: Vec<usize> = (0..clients).collect();
-    order.sort_by_key(|client| client % PROMPTS.len());
-    let mut expected = vec![String::new(); clients];
-    for client in order {
+    let answer = |client| {
         let (text, temperature, seed, max_tokens) = request(client);
         let prompt = tokenizer.encode(text).unwrap();
         let sampling = SamplingParams { temperature, seed, ..SamplingParams::default() };
         let stop_tokens = tokenizer.end_tokens();
         let request = Request { sampling, max_tokens, stop_tokens, ..Request::new(&prompt) };
-        let mut generation = Generation::start(&mut alone, Some(&tokenizer), &request).unwrap();
-        (&mut generation).for_each(|token| drop(token.unwrap()));
-        expected[client] = generation.finish().text;
-    }
-    expected
+        let mut scheduler = Scheduler::new(Slots::new(&mut alone).unwrap(), Some(&tokenizer));
+        scheduler.generate(&request, |_| ControlFlow::Continue(())).unwrap().text
+    };
+    (0..clients).map(answer).collect()
 }
 
 /// Starts a server with a number of slots, and compares the answers of clients at the same time with those of each alone.

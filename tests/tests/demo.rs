@@ -1,7 +1,11 @@
 //! Accuracy of the demo model on the emulator: as before quantisation.
 
+use std::ops::ControlFlow;
+
 use bespoke::device::{Checks, Selector, open_with};
-use bespoke::engine::{Engine, EngineOptions};
+use bespoke::engine::{Engine, EngineOptions, Slots};
+use bespoke::generation::{FinishReason, Request};
+use bespoke::scheduler::Scheduler;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_demo::{self as demo, Question};
 use bespoke_kernels::shape::ModelShape;
@@ -45,11 +49,11 @@ fn two_hundred_held_out_questions() {
 /// Completes `text` up to the end-of-text token.
 fn completed(engine: &mut Engine, tokenizer: &Tokenizer, text: &str) -> String {
     let mut tokens = tokenizer.encode(text).unwrap();
-    engine.start(&tokens).unwrap();
-    let room = engine.plan().params.context + 1 - tokens.len() as u32;
-    let said: Vec<u32> = engine.generate(room).unwrap().map(Result::unwrap).collect();
-    let end = said.iter().position(|&token| tokenizer.is_end(token)).expect("the story ends");
-    tokens.extend(&said[..end]);
+    let mut scheduler = Scheduler::new(Slots::new(engine).unwrap(), None);
+    let request = Request { stop_tokens: tokenizer.end_tokens(), ..Request::new(&tokens) };
+    let summary = scheduler.generate(&request, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(summary.reason, FinishReason::StopToken, "the story ends");
+    tokens.extend(summary.tokens.iter().filter(|&&token| !tokenizer.is_end(token)));
     tokenizer.decode(&tokens)
 }
 

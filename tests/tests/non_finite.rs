@@ -1,10 +1,11 @@
 //! Weights and logits that are not finite: refused while loading, and named while decoding.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use bespoke::device::{Selector, open};
 use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Slots};
-use bespoke::generation::{Generation, Request, Token};
+use bespoke::generation::{Request, Token};
 use bespoke::scheduler::{Event, Scheduler};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
@@ -64,47 +65,30 @@ fn logits_that_are_not_finite_name_the_first_launch() {
     for temperature in [0.0, 0.7] {
         let sampling = SamplingParams { temperature, ..SamplingParams::default() };
         let mut engine = load(&gguf, sampling.clone()).unwrap();
-        engine.start(&[5, 17, 299]).unwrap();
-        let error = engine.generate(4).unwrap().next().unwrap().unwrap_err().to_string();
-        assert!(error.starts_with(&expected(2)), "{error}");
-
-        // Nothing of the cache is used again.
-        assert_eq!(engine.start_from_cache(&[5, 17]).unwrap(), 0);
+        engine.start(&[5, 17]).unwrap();
         engine.step().unwrap();
         let error = engine.logits().unwrap_err().to_string();
         assert!(error.starts_with(&expected(0)), "{error}");
 
         for logprobs in [None, Some(2)] {
             let request = Request { sampling: sampling.clone(), logprobs, ..Request::new(&[5, 17]) };
-            let mut generation = Generation::start(&mut engine, None, &request).unwrap();
-            let error = generation.next().unwrap().unwrap_err().to_string();
+            let error = alone(&mut engine, &request).unwrap_err();
             assert!(error.starts_with(&expected(1)), "{error}");
-            assert!(generation.next().is_none());
         }
     }
 }
 
-/// The token that the host does not read is not a reason to use the cache of NaN.
-#[test]
-fn a_cache_of_an_unread_step_that_is_not_finite_is_not_used_again() {
-    let huge: Vec<u8> = [3e38f32; 64].into_iter().flat_map(f32::to_le_bytes).collect();
-    let mut engine =
-        load(&damaged("llama-f32.gguf", "blk.1.ffn_gate.weight", 0, &huge), SamplingParams::default())
-            .unwrap();
-    engine.start(&[5, 17]).unwrap();
-    for _ in 0..3 {
-        engine.step().unwrap();
-    }
-    engine.wait().unwrap();
-    assert!(engine.cached_tokens().unwrap().is_empty());
-    assert_eq!(engine.start_from_cache(&[5, 17, 3]).unwrap(), 0);
-}
-
 /// The tokens of a request alone, with their log-probabilities, or the error.
 fn alone(engine: &mut Engine, request: &Request<'_>) -> Result<Vec<Token>, String> {
-    let mut generation = Generation::start(engine, None, request).unwrap();
-    let tokens: Result<Vec<Token>, EngineError> = (&mut generation).collect();
-    tokens.map_err(|error| error.to_string())
+    let mut scheduler = Scheduler::new(Slots::new(engine).unwrap(), None);
+    let mut tokens = Vec::new();
+    let summary = scheduler.generate(request, |event| {
+        if let Event::Token { token, .. } = event {
+            tokens.push(token.clone());
+        }
+        ControlFlow::Continue(())
+    });
+    summary.map(|_| tokens).map_err(|error| error.to_string())
 }
 
 /// Of sequences side by side, those with a token whose embedding overflows end with the error that they have alone, which

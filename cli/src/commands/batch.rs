@@ -259,10 +259,10 @@ impl Answers<'_> {
         let Engines { mut engine, mut draft } =
             args.speculation.load(device, model, &args.decode, options)?;
         let device = engine.device().info().name.clone();
-        let steps = Slots::new(&mut engine).map_err(engine_error)?;
+        let steps = Slots::loaded(&mut engine).map_err(engine_error)?;
         let mut scheduler = Scheduler::new(steps, tokenizer).with_speculation(args.speculation.speculation());
         if let Some(draft) = &mut draft {
-            let steps = Slots::new(draft).map_err(engine_error)?;
+            let steps = Slots::loaded(draft).map_err(engine_error)?;
             scheduler = scheduler.with_draft_model(Box::new(steps));
         }
 

@@ -4,8 +4,6 @@ mod demo;
 mod printer;
 mod prompt;
 
-use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -322,35 +320,17 @@ fn at_rate(count: String, per_second: f64) -> String {
     if per_second > 0.0 { format!("{count} at {per_second:.2} tokens/s") } else { count }
 }
 
-/// Generates tokens, and prints each token when it is chosen, until generation ends or Ctrl-C requests a stop. `bar` is
-/// the progress bar of the prompt.
+/// Generates an answer, and prints each token when it is chosen. `bar` is the progress bar of the prompt.
 fn generate(
     decoder: &mut Decoder<'_>,
     request: &Request<'_>,
     printer: &mut Printer<'_>,
     bar: Option<&DelayedBar>,
 ) -> miette::Result<Summary> {
-    let streaming = Cell::new(false);
-    let update = |position: u32| {
-        if let Some(bar) = bar.filter(|_| !streaming.get()) {
-            bar.update(u64::from(position));
-        }
-        // Within the text, tokens that a shift of the context keeps are decoded: without a bar, but Ctrl-C ends it.
-        if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let request = Request { on_prompt_token: Some(&update), ..request.clone() };
-    let summary = decoder.generate(&request, &mut |token| {
-        if let Some(bar) = bar {
-            bar.finish();
-        }
+    let summary = decoder.generate(request, bar, |token| {
         interrupt::defer_first();
-        streaming.set(true);
-        printer.token(token)?;
-        Ok(if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        printer.token(token)
     })?;
-    if let Some(bar) = bar {
-        bar.finish();
-    }
     printer.end(&summary)?;
     Ok(summary)
 }

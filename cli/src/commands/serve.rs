@@ -149,8 +149,8 @@ pub fn execute(args: &ServeArgs) -> miette::Result<()> {
     let options = args.slots.options(args.parallel, args.decode.options(&model, context)?);
     let options = EngineOptions { sampling, ..options };
     let Engines { mut engine, mut draft } = args.speculation.load(device, &model, &args.decode, options)?;
-    let steps = Slots::new(&mut engine).map_err(engine_error)?;
-    let draft = draft.as_mut().map(Slots::new).transpose().map_err(engine_error)?;
+    let steps = Slots::loaded(&mut engine).map_err(engine_error)?;
+    let draft = draft.as_mut().map(Slots::loaded).transpose().map_err(engine_error)?;
     let draft = draft.map(|steps| Box::new(steps) as Box<dyn Steps + '_>);
     let handle = server.handle();
     let lost = handle.clone();

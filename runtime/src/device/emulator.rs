@@ -179,6 +179,10 @@ impl Device for EmulatorDevice {
         self.state.memory.fill(to.0, bytes, value).map_err(access)
     }
 
+    fn store(&self, to: Address, word: u32) -> Result<()> {
+        self.upload(to, &word.to_le_bytes())
+    }
+
     fn load_source(&self, &ModuleSource { name, ptx, .. }: &ModuleSource<'_>) -> Result<Module> {
         let refused = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
         let parsed = emulator::Module::parse(ptx).map_err(|error| refused(parse_message(&error, ptx)))?;
@@ -227,9 +231,6 @@ impl Device for EmulatorDevice {
 
     fn busy(&self) -> Result<bool> {
         Ok(false)
-    }
-    fn is_synchronous(&self) -> bool {
-        true
     }
 }
 

@@ -284,6 +284,9 @@ pub trait Device: Send + Sync {
     /// Sets `bytes` bytes of device or host-visible memory to `value`, ordered after all enqueued work. Does not block.
     fn fill(&self, to: Address, bytes: u64, value: u8) -> Result<()>;
 
+    /// Writes a word of device memory, aligned to 4 bytes, ordered after all enqueued work. Does not block.
+    fn store(&self, to: Address, word: u32) -> Result<()>;
+
     /// Loads a module: from the machine code in `source` if the code matches the device, else from the PTX.
     fn load_source(&self, source: &ModuleSource<'_>) -> Result<Module>;
 
@@ -303,11 +306,6 @@ pub trait Device: Send + Sync {
 
     /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
     fn busy(&self) -> Result<bool>;
-
-    /// Whether work is complete when the call that enqueues it returns.
-    fn is_synchronous(&self) -> bool {
-        false
-    }
 
     /// Gives up a device on which a kernel hangs. Every later call fails with [`Error::Abandoned`], and dropping the
     /// device and its resources frees nothing, because that would wait for the kernel. The end of the process frees

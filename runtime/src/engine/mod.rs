@@ -1,9 +1,10 @@
 //! Decode engine: a plan bound to a device, with a model's weights.
 //!
 //! [`Engine::load`] plans for the model's shape, allocates the plan's buffers, uploads the weights and captures a step
-//! as a graph. Each token is then one [`Engine::step`]: one graph launch, without allocation, look-up or blocking. The
-//! position and the tokens of the sequence are in device memory. Chosen tokens are also written to host-visible memory,
-//! which [`Tokens`] polls while later steps run.
+//! as a graph. [`Slots`] are the steps for a [scheduler](crate::scheduler), which decodes requests. The engine also has a sequence of
+//! its own, for measurements and for logits: each [`Engine::step`] is one graph launch, without allocation, look-up or blocking.
+//! The position and the tokens of a sequence are in device memory. Chosen tokens are also written to host-visible memory, which the
+//! scheduler polls while later steps run.
 
 pub mod bind;
 mod error;
@@ -14,14 +15,13 @@ mod measure;
 mod memory_needs;
 mod non_finite;
 mod options;
-mod queue;
 mod sampling;
 mod slots;
 mod start;
 mod step;
+mod wait;
 
 use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use bespoke_gguf::Gguf;
@@ -40,13 +40,13 @@ pub use measure::{
 pub use memory_needs::MemoryNeeds;
 pub use non_finite::{NonFiniteLogits, NonFiniteOutput};
 pub use options::{DEFAULT_CONTEXT, EngineOptions, STEP_LIMIT};
-pub(crate) use queue::{Backoff, Pause};
-pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
 pub use sampling::{SamplingError, SamplingParams};
 pub use slots::Slots;
 pub use start::check_prompt;
 pub(crate) use start::prefilled_tokens;
 use step::{LoadedStep, ONE_ROW, Step};
+pub use wait::MAX_STEPS_AHEAD;
+pub(crate) use wait::{Backoff, Pause};
 
 /// Durations of the phases of loading.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,11 +74,21 @@ impl LoadTimes {
     }
 }
 
-/// Plan bound to a device, with the model's weights and one sequence.
+/// Progress of the engine's own sequence, in positions.
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    /// Length of the prompt: tokens at smaller positions are given, not chosen.
+    prompt: u32,
+    /// Number of positions that enqueued steps process; the next step processes this position.
+    enqueued: u32,
+    /// Number of positions whose steps are known to be complete.
+    complete: u32,
+}
+
+/// Plan bound to a device, with the model's weights and a sequence of its own.
 ///
 /// If the device fails, the call returns the error and the sequence is lost: steps are refused
-/// ([`EngineError::NotStarted`]) until the next start, which reuses nothing from before. A device that does not recover
-/// refuses that start.
+/// ([`EngineError::NotStarted`]) until the next start. A device that does not recover refuses that start.
 pub struct Engine {
     /// All steps; the first is the decode step of one row. Declared first and so dropped first: dropping a step waits for its kernels,
     /// which use the buffers.
@@ -89,7 +99,7 @@ pub struct Engine {
     device: Box<dyn Device>,
     kernels: KernelCounts,
     times: LoadTimes,
-    cursor: DecodeCursor,
+    cursor: Cursor,
     /// Whether the device holds the sequence that `cursor` describes. Set by a start, cleared by a failure.
     started: Cell<bool>,
     options: EngineOptions,
@@ -98,10 +108,6 @@ pub struct Engine {
     step_limit: Duration,
     /// Whether the page table is that of the engine, not one that [`Slots`] left behind.
     own_pages: bool,
-    /// The sequence's prompt; empty if the cache does not hold the tokens of a sequence.
-    prompt: Vec<u32>,
-    /// Number of the sequence's first positions whose keys and values are those of prefill steps in all layers.
-    prefilled: u32,
 }
 
 /// Marks a host token that the device has not written yet. No vocabulary has this token.
@@ -109,9 +115,6 @@ const NOT_WRITTEN: u32 = u32::MAX;
 
 /// Progress callback of loading: bytes of weights uploaded, and their total.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
-
-/// Callback with the position of a processed prompt token; a break ends generation.
-pub type OnPromptToken<'a> = dyn Fn(u32) -> ControlFlow<()> + 'a;
 
 impl Engine {
     /// Loads the model `gguf` of shape `shape` onto `device`.
@@ -166,13 +169,11 @@ impl Engine {
             device,
             kernels,
             times,
-            cursor: DecodeCursor::default(),
+            cursor: Cursor::default(),
             started: Cell::new(false),
             sampling_set: false,
             own_pages: true,
             step_limit: options.step_limit.unwrap_or(STEP_LIMIT),
-            prompt: Vec::new(),
-            prefilled: 0,
         };
         engine.load_one_row(loaded)?;
         engine.times.capture = start.elapsed();
@@ -211,7 +212,7 @@ impl Engine {
     }
 
     /// The launches of the decode step of one row, for timing after a start. They end the sequence: the next step needs another
-    /// start, which reuses nothing of the cache.
+    /// start.
     pub fn launches(&mut self) -> &mut dyn LaunchSequence {
         self.started.set(false);
         &mut *self.loaded_step(ONE_ROW).launches
@@ -233,8 +234,8 @@ impl Engine {
         if busy && waited > limit {
             self.device.abandon();
             let what = match self.own_pages {
-                true => format!("a step after position {}", self.cursor.read),
-                false => "a step of several sequences".to_owned(),
+                true => format!("a step after position {}", self.cursor.complete),
+                false => "a step".to_owned(),
             };
             return self.end_sequence_on_error(Err(device::Error::Hung { what, seconds: limit.as_secs() }));
         }
@@ -264,31 +265,6 @@ impl Engine {
         self.require_positions(u64::from(self.cursor.enqueued) + steps)
     }
 
-    /// Iterator over the next `n` chosen tokens, after the prompt or after the last token read. The iterator enqueues
-    /// steps ahead of the token that it returns.
-    ///
-    /// # Errors
-    /// If the cache has no room for `n` tokens.
-    pub fn generate(
-        &mut self,
-        n: u32,
-    ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + '_, EngineError> {
-        self.generate_with_progress(n, None)
-    }
-
-    /// As [`Engine::generate`]; calls `on_prompt_token` with the position of each prompt token except the first, once
-    /// the token is processed. If the callback breaks, the iterator ends.
-    pub fn generate_with_progress<'a>(
-        &'a mut self,
-        n: u32,
-        on_prompt_token: Option<&'a OnPromptToken<'a>>,
-    ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + 'a, EngineError> {
-        let first = u64::from(self.cursor.prompt.max(self.cursor.read + 1));
-        self.require_positions((first + u64::from(n)).saturating_sub(1))?;
-        let n = if self.prefill(on_prompt_token)?.is_break() { 0 } else { n };
-        Ok(Tokens::new(Stepping { engine: self, on_prompt_token }, n))
-    }
-
     /// Enqueues one step: processes the token at the current position and chooses the next one.
     ///
     /// # Errors
@@ -315,7 +291,9 @@ impl Engine {
 
     /// Waits for all enqueued steps.
     pub fn wait(&mut self) -> Result<(), EngineError> {
-        self.wait_for_steps(self.cursor.enqueued - self.cursor.read)
+        self.wait_for_steps(self.cursor.enqueued - self.cursor.complete)?;
+        self.cursor.complete = self.cursor.enqueued;
+        Ok(())
     }
 
     /// Position that the next step processes: the number of tokens in the cache.
@@ -329,11 +307,7 @@ impl Engine {
     /// # Errors
     /// If the token is not there, or the logits that it would be chosen from are not finite.
     pub fn token(&self, position: u32) -> Result<u32, EngineError> {
-        self.token_at(position)?.ok_or(EngineError::NoToken { position })
-    }
-
-    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        self.token_of(0, position)
+        self.token_of(0, position)?.ok_or(EngineError::NoToken { position })
     }
 
     /// Token of a slot at a position; none if the device has not written it yet.
@@ -360,7 +334,8 @@ impl Engine {
     /// # Errors
     /// If a logit is NaN or infinite; the error names the first launch of the step with such an output.
     pub fn logits(&mut self) -> Result<Vec<f32>, EngineError> {
-        let logits = self.logits_of(0, self.cursor.enqueued - self.cursor.read)?;
+        self.wait()?;
+        let logits = self.logits_of(0, 1)?;
         if are_finite(&logits) {
             return Ok(logits);
         }
@@ -387,42 +362,4 @@ impl Engine {
 fn are_finite(logits: &[f32]) -> bool {
     // Without a branch for each logit, so that the loop vectorises.
     logits.iter().fold(true, |finite, logit| finite & logit.is_finite())
-}
-
-/// Adapter that lets [`Tokens`] enqueue steps of an engine.
-struct Stepping<'a> {
-    engine: &'a mut Engine,
-    on_prompt_token: Option<&'a OnPromptToken<'a>>,
-}
-
-impl StepQueue for Stepping<'_> {
-    fn cursor(&mut self) -> &mut DecodeCursor {
-        &mut self.engine.cursor
-    }
-    fn enqueue(&mut self) -> Result<(), EngineError> {
-        self.engine.step()
-    }
-    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        self.engine.token_at(position)
-    }
-    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
-        self.engine.busy(waited, 1)
-    }
-    fn most_ahead(&self) -> u32 {
-        if self.engine.device.is_synchronous() { 1 } else { MAX_STEPS_AHEAD }
-    }
-    fn token_lost(&mut self) {
-        self.engine.started.set(false);
-    }
-    fn explain(&mut self, error: EngineError) -> EngineError {
-        match error {
-            EngineError::NonFinite(NonFiniteLogits { position, first: None }) => {
-                self.engine.non_finite(position)
-            }
-            error => error,
-        }
-    }
-    fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
-        self.on_prompt_token.map_or(ControlFlow::Continue(()), |on_prompt_token| on_prompt_token(position))
-    }
 }

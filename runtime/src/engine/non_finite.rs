@@ -5,7 +5,7 @@ use std::fmt;
 use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{Argument, ArgumentAccess, BufferKind, BufferName, LaunchLabel};
 
-use super::{DecodeCursor, Engine, EngineError, bind};
+use super::{Cursor, Engine, EngineError, bind};
 use crate::device;
 
 /// A step whose logits are not finite.
@@ -48,13 +48,11 @@ impl fmt::Display for NonFiniteLogits {
 
 impl Engine {
     /// Runs the step at `position` again, launch by launch, and returns the error that names the first launch whose
-    /// output is not finite. Afterwards the engine must be started again; the cache is not reused.
+    /// output is not finite. Afterwards the engine must be started again.
     pub(super) fn non_finite(&mut self, position: u32) -> EngineError {
         let row = self.row(0, position, self.cursor.prompt, true);
         let first = self.first_non_finite(row);
-        // Keys and values of the cache may be NaN, too.
-        self.prompt.clear();
-        self.cursor = DecodeCursor::default();
+        self.cursor = Cursor::default();
         self.started.set(false);
         match first {
             Ok(first) => NonFiniteLogits { position, first }.into(),

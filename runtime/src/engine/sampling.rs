@@ -206,12 +206,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes which tokens the next step of the engine's sequence may choose, as bits.
-    pub(crate) fn set_mask(&mut self, mask: &[u32]) -> Result<(), EngineError> {
-        self.wait()?;
-        self.write_mask(0, mask)
-    }
-
     /// Writes which tokens a slot may choose, as bits. The steps that choose by an earlier mask are complete.
     pub(super) fn write_mask(&self, slot: u32, mask: &[u32]) -> Result<(), EngineError> {
         let buffers = self.buffers.sampling().ok_or(EngineError::OnlyGreedy)?;

@@ -6,9 +6,7 @@ use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{BufferKind, Sampling, StepKind};
 
 use super::step::ONE_ROW;
-use super::{
-    DecodeCursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, NonFiniteLogits, SamplingParams,
-};
+use super::{Cursor, Engine, EngineError, MAX_STEPS_AHEAD, NOT_WRITTEN, NonFiniteLogits, SamplingParams};
 use crate::device::Address;
 use crate::scheduler::{Draft, Limits, PageEntry, ROW_GROUP, StepRow, Steps};
 
@@ -25,12 +23,16 @@ pub struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Ends the engine's sequence, and takes over its KV cache. Loads the kernels of all steps.
+    /// As [`Slots::new`], with the kernels of all steps loaded, so that no step has to wait for its own.
+    pub fn loaded(engine: &'a mut Engine) -> Result<Slots<'a>, EngineError> {
+        engine.load_steps(0..engine.steps.len())?;
+        Slots::new(engine)
+    }
+
+    /// Ends the engine's sequence, and takes over its KV cache. The kernels of a step are loaded when it is first needed.
     pub fn new(engine: &'a mut Engine) -> Result<Slots<'a>, EngineError> {
         engine.end_sequence()?;
-        engine.prompt.clear();
         engine.own_pages = false;
-        engine.load_steps(0..engine.steps.len())?;
         let (plan, page_table) = (&engine.plan, engine.page_table());
         let of_kind = |kind| engine.step_params().filter(move |params| params.kind == kind);
         let mut prefill: Vec<u32> = of_kind(StepKind::Prefill).map(|params| params.rows).collect();
@@ -76,11 +78,6 @@ impl<'a> Slots<'a> {
             .into_iter()
             .try_for_each(|(slot, first, count)| self.engine.forget_tokens(slot, first, count))
     }
-
-    fn upload_page(&self, entry: u32, page: u32) -> Result<(), EngineError> {
-        let (engine, at) = (&self.engine, self.page_table.offset(u64::from(entry) * 4));
-        engine.end_sequence_on_error(engine.device.upload(at, &page.to_le_bytes()))
-    }
 }
 
 /// Slot, first position and number of the tokens from the position after each slot's first row up to the slot's end in
@@ -115,11 +112,22 @@ impl Steps for Slots<'_> {
     }
 
     fn set_pages(&mut self, entries: &[PageEntry]) -> Result<(), EngineError> {
-        self.wait_for_steps()?;
         let slot_pages = self.engine.plan.params.slot_pages();
-        entries
-            .iter()
-            .try_for_each(|entry| self.upload_page(entry.slot * slot_pages + entry.index, entry.page))
+        let follows = |a: &PageEntry, b: &PageEntry| (b.slot, b.index) == (a.slot, a.index + 1);
+        entries.chunk_by(follows).try_for_each(|run| {
+            let first = run[0].slot * slot_pages + run[0].index;
+            let to = self.page_table.offset(u64::from(first) * 4);
+            let device = &self.engine.device;
+            self.engine.end_sequence_on_error(match run {
+                // The page of a sequence that decodes: the steps in flight go on meanwhile.
+                [entry] => device.store(to, entry.page),
+                run => {
+                    self.wait_for_steps()?;
+                    let bytes: Vec<u8> = run.iter().flat_map(|entry| entry.page.to_le_bytes()).collect();
+                    device.upload(to, &bytes)
+                }
+            })
+        })
     }
 
     fn clear_pages(&mut self, pages: &[u32]) -> Result<(), EngineError> {
@@ -257,7 +265,7 @@ impl Drop for Slots<'_> {
     fn drop(&mut self) {
         // The next start waits for the steps in flight.
         self.engine.started.set(false);
-        self.engine.cursor = DecodeCursor::default();
+        self.engine.cursor = Cursor::default();
     }
 }
 

@@ -66,7 +66,8 @@ pub(super) fn plans(
     let mut steps = decode.chain(verify).map(tuned).collect::<Result<Vec<Step>, EngineError>>()?;
     if options.prefill {
         let prefill = prefill_sizes(&base.params).iter().map(with(PlanParams::prefill));
-        let first_token = decode_sizes.iter().map(with(PlanParams::first_token));
+        let first_token = decode_sizes.iter().filter(|&&rows| rows >= least_rows(options.arithmetic));
+        let first_token = first_token.map(with(PlanParams::first_token));
         let prefill: Result<Vec<Step>, EngineError> = prefill.chain(first_token).map(tuned).collect();
         match prefill {
             Ok(prefill) => steps.extend(prefill),

@@ -1,6 +1,4 @@
 //! The answer of one sequence: tokens and text so far, and whether a token ends it.
-//!
-//! [`Generation`](super::Generation) and the [scheduler](crate::scheduler) both accept tokens through this module.
 
 use std::time::Instant;
 

@@ -104,16 +104,6 @@ impl Guide {
     }
 }
 
-/// The words of a mask with the bits of some tokens set.
-pub(crate) fn mask_of(tokens: impl IntoIterator<Item = u32>, vocab: u32) -> Vec<u32> {
-    let mut mask = vec![0; vocab.div_ceil(32) as usize];
-    tokens
-        .into_iter()
-        .filter(|&token| token < vocab)
-        .for_each(|token| mask[token as usize / 32] |= 1 << (token % 32));
-    mask
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

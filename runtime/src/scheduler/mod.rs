@@ -3,7 +3,7 @@
 //! A request becomes a sequence ([`Scheduler::add`]). It waits until a slot and pages for its prompt are free; its prompt is
 //! then processed in chunks, together with the prompts of other sequences. The last chunk chooses the sequence's first
 //! token, and each decode step after that another one. [`Scheduler::step`] enqueues steps, waits for the next tokens, and returns
-//! events. Tokens are the same as those of the sequence alone.
+//! events. Tokens are the same as those of the sequence alone. [`Scheduler::generate`] decodes one request to its end.
 //!
 //! - **Policy**: a decode step, then a chunk of prompts, and so on. Prompts are processed in the order of arrival. Up to
 //!   [`MAX_STEPS_AHEAD`] steps are in flight; fewer while sequences wait for a slot, so that slots become free sooner.
@@ -27,6 +27,7 @@
 //!   become free when the steps in flight that write to them are complete; the tokens of these steps are discarded.
 
 mod draft_model;
+mod generate;
 mod history;
 mod pages;
 mod policy;
@@ -68,7 +69,8 @@ impl fmt::Display for SequenceId {
 /// What happened to a sequence. Events of a sequence are in order.
 #[derive(Debug)]
 pub enum Event {
-    /// Prompt tokens were processed.
+    /// Prompt tokens were processed. If the context was shifted, or the sequence gave its pages to others, the tokens that are
+    /// processed again are its prompt.
     Prompt {
         /// The sequence.
         id: SequenceId,
@@ -227,8 +229,7 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         Answer::new(request, self.tokenizer, self.limits.context)
     }
 
-    /// Adds a sequence with the request's prompt; it waits until a slot is free. [`Request::on_prompt_token`] is not
-    /// called: [`Event::Prompt`] tells the progress.
+    /// Adds a sequence with the request's prompt; it waits until a slot is free.
     ///
     /// # Errors
     /// If [`Scheduler::check`] finds an error. Other sequences are not affected.
@@ -379,10 +380,9 @@ impl<'t, S: Steps> Scheduler<'t, S> {
         if self.running.len() == 1 {
             return self.finish(id, FinishReason::OutOfPages);
         }
-        let Some(sequence) = self.sequences.get_mut(&id) else { return };
-        let slot = sequence.slot.take();
+        let Some(sequence) = self.sequences.get(&id) else { return };
         tracing::debug!("sequence {id} gives its pages to others, after {} tokens", sequence.tokens.len());
-        self.leave_slot(id, slot);
+        self.leave_slot(id);
         self.waiting.push_front(id);
         self.step_counts.preemptions += 1;
     }
@@ -404,24 +404,26 @@ impl<'t, S: Steps> Scheduler<'t, S> {
 
     /// Removes a sequence. Its slot stays in use until [`Scheduler::release_slots`].
     fn remove(&mut self, id: SequenceId) -> Option<Sequence<'t>> {
-        let sequence = self.sequences.remove(&id)?;
-        self.waiting.retain(|&waiting| waiting != id);
+        let sequence = self.sequences.get(&id)?;
         if let Some(slot) = sequence.slot.and_then(|slot| self.slots[slot as usize].as_ref()) {
             slot.remember(&sequence.tokens, &mut self.pool);
         }
-        self.leave_slot(id, sequence.slot);
-        Some(sequence)
+        self.waiting.retain(|&waiting| waiting != id);
+        self.leave_slot(id);
+        self.sequences.remove(&id)
     }
 
     /// Ends a sequence's use of its slot.
-    fn leave_slot(&mut self, id: SequenceId, index: Option<u32>) {
+    fn leave_slot(&mut self, id: SequenceId) {
         self.running.retain(|&running| running != id);
         self.paused.retain(|&paused| paused != id);
-        if let Some(slot) = index.and_then(|index| self.slots[index as usize].as_mut()) {
-            slot.sequence = None;
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        let Some(index) = sequence.slot.take() else { return };
+        if let Some(slot) = &mut self.slots[index as usize] {
+            slot.leave(sequence);
         }
-        if let (Some(model), Some(slot)) = (&mut self.draft_model, index) {
-            model.release(slot);
+        if let Some(model) = &mut self.draft_model {
+            model.release(index);
         }
     }
 

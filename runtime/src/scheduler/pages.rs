@@ -3,6 +3,8 @@
 //! A page is free, in use by one or more sequences, or cached: in use by none, but with keys and values of known tokens.
 //! The index finds a full page by its tokens and all tokens before it: its key is the id of the prefix that ends with the
 //! page before, and the page's own tokens. Keys are compared whole, so that equal hashes cannot mix up two prefixes.
+//!
+//! A page that a prompt has filled in part is cached, too. Since a sequence that continues it writes to it, one sequence takes it over.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -49,12 +51,17 @@ struct Page {
 /// Capacity of the [`History`], in entries per page of the pool.
 const REMEMBERED: usize = 4;
 
+/// Maximum number of cached pages, filled in part, after the same prefix: each of them is compared with a new prompt.
+const MOST_PARTS: usize = 16;
+
 /// Pages of the key-value cache.
 pub(super) struct PagePool {
     pages: Vec<Page>,
     free: Vec<u32>,
-    /// Pages by key, with the prefix that ends with the page.
+    /// Full pages by key, with the prefix that ends with the page.
     index: HashMap<Key, (u32, Prefix)>,
+    /// Cached pages that are filled in part, by the prefix before them.
+    parts: HashMap<Prefix, Vec<u32>>,
     /// Cached pages by the time of their release. The pages of a sequence are released from the last to the first, so
     /// that a page is older here than the pages before it, and is evicted before them.
     cached: BTreeMap<u64, u32>,
@@ -72,6 +79,7 @@ impl PagePool {
             pages: (0..pages).map(|_| Page::default()).collect(),
             free: (0..pages).rev().collect(),
             index: HashMap::new(),
+            parts: HashMap::new(),
             cached: BTreeMap::new(),
             unclean: Vec::new(),
             history: History::new(REMEMBERED * pages as usize),
@@ -97,8 +105,9 @@ impl PagePool {
             Some(page) => page,
             None => {
                 let (_, page) = self.cached.pop_first()?;
-                self.history.add(self.pages[page as usize].chain, Miss::Evicted);
-                self.remove_from_index(page);
+                if self.remove_from_index(page) {
+                    self.history.add(self.pages[page as usize].chain, Miss::Evicted);
+                }
                 page
             }
         };
@@ -132,6 +141,53 @@ impl PagePool {
         self.pages[page as usize].chain = chain;
         self.index.insert(key, (page, prefix));
         prefix
+    }
+
+    /// Finds the page, filled in part, that begins with most of `tokens` after the prefix `before`, and takes it for a sequence.
+    /// Returns the page and the number of these tokens, which is at least one.
+    pub fn take_part(&mut self, before: Prefix, tokens: &[u32]) -> Option<(u32, u32)> {
+        let common =
+            |page: &u32| self.part(*page).iter().zip(tokens).take_while(|(own, token)| own == token).count();
+        let pages = self.parts.get(&before)?;
+        let (page, count) = pages.iter().map(|page| (*page, common(page))).max_by_key(|&(_, count)| count)?;
+        if count == 0 {
+            return None;
+        }
+        self.uncache(page);
+        self.pages[page as usize] = Page { references: 1, ..Page::default() };
+        Some((page, count as u32))
+    }
+
+    /// Ends a sequence's use of a page that its prompt has filled in part, with `part` after the prefix `before`; see
+    /// [`PagePool::release`] for `finite`. The page is cached unless another one begins with the same tokens. Of a prefix,
+    /// [`MOST_PARTS`] such pages are cached.
+    pub fn release_part(&mut self, page: u32, finite: bool, before: Prefix, part: &[u32]) {
+        let others = self.parts.get(&before).map_or(&[][..], |pages| pages);
+        if finite && !others.iter().any(|&other| self.part(other).starts_with(part)) {
+            let is_shorter = |&other: &u32| part.starts_with(self.part(other));
+            let oldest = others.first().copied().filter(|_| others.len() == MOST_PARTS);
+            let superfluous: Vec<u32> = others.iter().copied().filter(is_shorter).chain(oldest).collect();
+            for other in superfluous {
+                if self.pages[other as usize].key.is_some() {
+                    self.uncache(other);
+                    self.free.push(other);
+                }
+            }
+            self.pages[page as usize].key = Some((before, part.into()));
+            self.parts.entry(before).or_default().push(page);
+        }
+        self.release(page, finite);
+    }
+
+    /// Tokens of a page that is filled in part.
+    fn part(&self, page: u32) -> &[u32] {
+        self.pages[page as usize].key.as_ref().map_or(&[], |(_, part)| part)
+    }
+
+    /// Removes a cached page from the cache.
+    fn uncache(&mut self, page: u32) {
+        self.cached.remove(&self.pages[page as usize].released);
+        self.remove_from_index(page);
     }
 
     /// Ends a sequence's use of a page. `finite` tells that all keys and values that the sequence wrote or read there are
@@ -182,10 +238,16 @@ impl PagePool {
         self.pages[page as usize].references
     }
 
-    fn remove_from_index(&mut self, page: u32) {
-        if let Some(key) = self.pages[page as usize].key.take() {
-            self.index.remove(&key);
+    /// Removes a page from the index, or from the pages that are filled in part. Returns whether it was in the index.
+    fn remove_from_index(&mut self, page: u32) -> bool {
+        let Some(key) = self.pages[page as usize].key.take() else { return false };
+        if let Some(pages) = self.parts.get_mut(&key.0) {
+            pages.retain(|&other| other != page);
+            if pages.is_empty() {
+                self.parts.remove(&key.0);
+            }
         }
+        self.index.remove(&key).is_some()
     }
 }
 
@@ -262,5 +324,33 @@ mod tests {
         assert_eq!(pool.counts(), counts(1, 1, 0));
         let (_, prefix) = pool.share(Prefix::EMPTY, &tokens(0)).unwrap();
         assert!(pool.share(prefix, &tokens(100)).is_none());
+    }
+
+    #[test]
+    fn of_pages_filled_in_part_the_longest_is_kept_and_the_best_is_taken() {
+        let mut pool = PagePool::new(4);
+        let long = tokens(0)[..20].to_vec();
+        let other = [&long[..9], &[70, 71]].concat();
+        for part in [&long[..10], &long[..], &long[..15], &other[..]] {
+            let page = pool.allocate().unwrap();
+            pool.release_part(page, true, Prefix::EMPTY, part);
+        }
+        assert_eq!(pool.counts(), counts(2, 2, 0));
+        // Those that may not be finite are not kept.
+        let page = pool.allocate().unwrap();
+        pool.release_part(page, false, Prefix::EMPTY, &tokens(90)[..5]);
+        assert_eq!(pool.take_unclean(), [page]);
+        pool.cleared(vec![page]);
+        let take = |pool: &mut PagePool, tokens: &[u32]| pool.take_part(Prefix::EMPTY, tokens).map(|it| it.1);
+        assert_eq!(take(&mut pool, &tokens(90)), None);
+        assert_eq!(take(&mut pool, &tokens(0)), Some(20));
+        assert_eq!(take(&mut pool, &tokens(0)), Some(9));
+        assert_eq!(take(&mut pool, &tokens(0)), None);
+        assert_eq!(pool.counts(), counts(2, 0, 2));
+        // One that is evicted is not found.
+        pool.release_part(0, true, Prefix::EMPTY, &long);
+        let pages = (0..3).map(|_| pool.allocate().unwrap());
+        assert_eq!(pages.count(), 3);
+        assert_eq!(take(&mut pool, &tokens(0)), None);
     }
 }

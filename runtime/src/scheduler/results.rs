@@ -124,8 +124,7 @@ impl<S: Steps> Scheduler<'_, S> {
         self.completed += count as u64;
         for (slot, processed) in self.flights.drain(..count).flat_map(|step| step.prompts) {
             let id = self.slots[slot as usize].as_ref().and_then(|slot| slot.sequence);
-            let sequence = id.and_then(|id| Some((id, self.sequences.get(&id)?)));
-            if let Some((id, sequence)) = sequence.filter(|(_, sequence)| sequence.is_new()) {
+            if let Some((id, sequence)) = id.and_then(|id| Some((id, self.sequences.get(&id)?))) {
                 self.events.push(Event::Prompt { id, processed, total: sequence.prompt });
             }
         }
@@ -197,23 +196,20 @@ impl<S: Steps> Scheduler<'_, S> {
     /// sequence continues with the tokens that stay, as the first one that waits for a slot.
     fn end_or_shift(&mut self, id: SequenceId) -> Result<(), EngineError> {
         let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
-        match sequence.answer.shift_context()? {
-            None => {
-                if let Some(sequence) = self.remove(id) {
-                    self.events.push(Event::Finished { id, summary: sequence.answer.finish() });
-                }
+        let Some(kept) = sequence.answer.shift_context()?.map(<[u32]>::to_vec) else {
+            if let Some(sequence) = self.remove(id) {
+                self.events.push(Event::Finished { id, summary: sequence.answer.finish() });
             }
-            Some(kept) => {
-                sequence.tokens = kept.to_vec();
-                sequence.prompt = kept.len() as u32;
-                if let Some(speculator) = &mut sequence.speculator {
-                    speculator.restart(kept);
-                }
-                let slot = sequence.slot.take();
-                self.leave_slot(id, slot);
-                self.waiting.push_front(id);
-            }
+            return Ok(());
+        };
+        self.leave_slot(id);
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
+        if let Some(speculator) = &mut sequence.speculator {
+            speculator.restart(&kept);
         }
+        sequence.prompt = kept.len() as u32;
+        sequence.tokens = kept;
+        self.waiting.push_front(id);
         Ok(())
     }
 }

@@ -94,6 +94,8 @@ pub(super) struct Slot {
     prefixes: Vec<Prefix>,
     /// Hash of the tokens of these pages.
     chain: Chain,
+    /// The tokens after these pages that prefill steps have processed, fewer than a page; set when the sequence leaves the slot.
+    part: Vec<u32>,
     /// Number of the sequence's first tokens that the host gave to the device: the prompt, the tokens that were chosen before
     /// a pre-emption, and those that a grammar leaves no choice for.
     pub given: u32,
@@ -119,6 +121,7 @@ impl Slot {
             pages: Vec::new(),
             prefixes: Vec::new(),
             chain: Chain::default(),
+            part: Vec::new(),
             given: sequence.tokens.len() as u32,
             entries: 0,
             enqueued: 0,
@@ -127,33 +130,58 @@ impl Slot {
             failed: false,
             last_step: 0,
         };
-        slot.reuse(sequence, pool);
+        slot.share_pages(sequence, pool);
         let missing = slot.given.div_ceil(PAGE) - slot.pages.len() as u32;
         if pool.available() < missing {
             slot.release(pool);
             return None;
         }
         slot.pages.extend((0..missing).filter_map(|_| pool.allocate()));
+        slot.take_part(sequence, pool);
         Some(slot)
     }
 
-    /// Skips pages of the prompt that other sequences have processed or are about to process, and shares their pages. The
-    /// last prompt token is never skipped, because its logits choose the first token. Returns the number of tokens skipped.
+    /// Skips tokens of the prompt that other sequences have processed or are about to process, and uses their pages. The last prompt
+    /// token is never skipped, because its logits choose the first token. Returns the number of tokens skipped.
     pub fn reuse(&mut self, sequence: &Sequence<'_>, pool: &mut PagePool) -> u32 {
         let before = self.enqueued;
+        self.share_pages(sequence, pool);
+        self.take_part(sequence, pool);
+        self.enqueued - before
+    }
+
+    /// Skips full pages of the prompt, and shares them.
+    fn share_pages(&mut self, sequence: &Sequence<'_>, pool: &mut PagePool) {
         while self.enqueued.is_multiple_of(PAGE) && self.enqueued + PAGE < sequence.prompt {
             let tokens = &sequence.tokens[self.enqueued as usize..][..PAGE as usize];
             let Some((page, prefix)) = pool.share(self.prefix(), tokens) else { break };
-            match self.pages.get_mut((self.enqueued / PAGE) as usize) {
-                // The slot's own page for these tokens has not been written.
-                Some(own) => pool.release(std::mem::replace(own, page), true),
-                None => self.pages.push(page),
-            }
+            self.place(page, pool);
             self.prefixes.push(prefix);
             self.chain = self.chain.with(tokens);
             self.enqueued += PAGE;
         }
-        self.enqueued - before
+    }
+
+    /// Skips the first tokens of a page, and takes over a page that has them.
+    fn take_part(&mut self, sequence: &Sequence<'_>, pool: &mut PagePool) {
+        let tokens = sequence.prefilled().get(self.enqueued as usize..).unwrap_or_default();
+        let tokens = &tokens[..tokens.len().min(PAGE as usize)];
+        if !self.enqueued.is_multiple_of(PAGE) || tokens.is_empty() {
+            return;
+        }
+        if let Some((page, count)) = pool.take_part(self.prefix(), tokens) {
+            self.place(page, pool);
+            self.enqueued += count;
+        }
+    }
+
+    /// Makes `page` the page of the next position, which is the first one of a page.
+    fn place(&mut self, page: u32, pool: &mut PagePool) {
+        match self.pages.get_mut((self.enqueued / PAGE) as usize) {
+            // The slot's own page has not been written.
+            Some(own) => pool.release(std::mem::replace(own, page), true),
+            None => self.pages.push(page),
+        }
     }
 
     /// Adds the pages that are full of `tokens`, see [`Sequence::prefilled`], to the pool's index. Returns why they
@@ -173,6 +201,13 @@ impl Slot {
             self.prefixes.push(prefix);
         }
         missed
+    }
+
+    /// Ends the slot's use by a sequence; steps in flight may still have rows of it.
+    pub fn leave(&mut self, sequence: &Sequence<'_>) {
+        self.sequence = None;
+        let processed = &sequence.prefilled()[..(self.enqueued as usize).min(sequence.prompt as usize - 1)];
+        self.part = processed.get(self.prefixes.len() * PAGE as usize..).unwrap_or_default().to_vec();
     }
 
     /// Remembers the full pages of a sequence that contain chosen tokens as [`Miss::Generated`].
@@ -240,7 +275,11 @@ impl Slot {
             let written = self.written.max(self.enqueued);
             // A page that was not written is as finite as it was when it was free.
             let is_finite = written <= start || written.min(start + PAGE) <= self.finite;
-            pool.release(page, is_finite);
+            if index == self.prefixes.len() && !self.part.is_empty() {
+                pool.release_part(page, is_finite, self.prefix(), &self.part);
+            } else {
+                pool.release(page, is_finite);
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod device;
 mod serve;
 
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use bespoke::device::{Checks, Device, Selector, open_with};
 use bespoke::engine::{
     Engine, EngineError, EngineOptions, SamplingParams, Slots, Variants, read_bandwidth, tensor_throughput,
 };
-use bespoke::generation::{Generation, Request};
+use bespoke::generation::Request;
 use bespoke::scheduler::{Event, Scheduler};
 use bespoke::speculation::{DraftCounts, Speculation};
 use bespoke_bench::{MeasuredStep, Subject, Workload, matrix_ceilings, measure, profile, timeline};
@@ -145,45 +146,45 @@ type Outcome = Result<String, Box<dyn Error>>;
 /// A request to a loaded engine.
 type Run = fn(&mut Model) -> Outcome;
 
-fn generated(engine: &mut Engine, request: &Request<'_>) -> Result<Vec<u32>, EngineError> {
-    let mut generation = Generation::start(engine, None, request)?;
+/// The tokens of requests one after another, which share pages.
+fn generated<const N: usize>(model: &mut Model, requests: [Request<'_>; N]) -> Outcome {
+    let mut scheduler = Scheduler::new(Slots::new(&mut model.subject.engine)?, None);
     let mut text = String::new();
-    for token in &mut generation {
-        text += &format!("{:?}", token?);
+    for request in &requests {
+        let summary = scheduler.generate(request, |event| {
+            if let Event::Token { token, .. } = event {
+                text += &format!("{token:?}");
+            }
+            ControlFlow::Continue(())
+        })?;
+        text += &format!("{:?} {}\n", summary.reason, summary.reused);
     }
-    let summary = generation.finish();
-    assert!(!text.is_empty());
-    Ok(summary.tokens)
+    Ok(text)
 }
 
 fn decode(model: &mut Model) -> Outcome {
-    let tokens = generated(&mut model.subject.engine, &Request { max_tokens: 5, ..Request::new(&PROMPT) })?;
-    Ok(format!("{tokens:?}"))
+    generated(model, [Request { max_tokens: 5, ..Request::new(&PROMPT) }])
 }
 
 /// A turn, and the next one, which reuses its keys and values.
 fn turns(model: &mut Model) -> Outcome {
-    let first = generated(&mut model.subject.engine, &Request { max_tokens: 2, ..Request::new(&PROMPT) })?;
-    let prompt = [&PROMPT[..], &first, &[40]].concat();
-    let second = generated(&mut model.subject.engine, &Request { max_tokens: 2, ..Request::new(&prompt) })?;
-    Ok(format!("{first:?} {second:?}"))
+    let next = [&PROMPT[..], &[40, 41, 42]].concat();
+    let turn = |prompt| Request { max_tokens: 2, ..Request::new(prompt) };
+    generated(model, [turn(&PROMPT), turn(&next)])
 }
 
 fn sample(model: &mut Model) -> Outcome {
     let request = |seed| Request { max_tokens: 4, sampling: sampling(seed), ..Request::new(&PROMPT) };
-    let first = generated(&mut model.subject.engine, &request(1))?;
-    Ok(format!("{first:?} {:?}", generated(&mut model.subject.engine, &request(2))?))
+    generated(model, [request(1), request(2)])
 }
 
 fn logprobs(model: &mut Model) -> Outcome {
-    let request = Request { max_tokens: 3, logprobs: Some(2), ..Request::new(&PROMPT) };
-    Ok(format!("{:?}", generated(&mut model.subject.engine, &request)?))
+    generated(model, [Request { max_tokens: 3, logprobs: Some(2), ..Request::new(&PROMPT) }])
 }
 
 /// More tokens than the context has room for.
 fn shift(model: &mut Model) -> Outcome {
-    let request = Request { max_tokens: 7, keep: Some(2), ..Request::new(&PROMPT) };
-    Ok(format!("{:?}", generated(&mut model.subject.engine, &request)?))
+    generated(model, [Request { max_tokens: 7, keep: Some(2), ..Request::new(&PROMPT) }])
 }
 
 fn logits(model: &mut Model) -> Outcome {
@@ -387,7 +388,7 @@ cases! {
 fn loading_the_steps_of_a_batch_survives_faults() {
     let mut whole = model(&pair());
     whole.faults.arm(None);
-    drop(Slots::new(&mut whole.subject.engine).unwrap());
+    drop(Slots::loaded(&mut whole.subject.engine).unwrap());
     let counts = whole.faults.counts();
     assert!(counts[&Operation::Load] > 0 && counts[&Operation::Capture] > 0, "{counts:?}");
     let outcome = batch(&mut whole).unwrap();
@@ -400,7 +401,7 @@ fn loading_the_steps_of_a_batch_survives_faults() {
     for fault in injected {
         let mut model = model(&pair());
         model.faults.arm(Some(fault));
-        let text = Slots::new(&mut model.subject.engine).err().expect("an error").to_string();
+        let text = Slots::loaded(&mut model.subject.engine).err().expect("an error").to_string();
         assert!(expected(fault).iter().all(|words| text.contains(words)), "{fault:?}: {text}");
         model.faults.arm(None);
         assert_eq!(batch(&mut model).unwrap(), outcome, "after {fault:?}");
@@ -413,7 +414,6 @@ fn steps_without_a_sequence_are_refused() {
     let refused = |engine: &mut Engine| {
         let error = engine.step().unwrap_err();
         assert!(matches!(error, EngineError::NotStarted), "{error}");
-        assert!(engine.cached_tokens().unwrap().is_empty());
     };
     refused(&mut engine);
     engine.start(&PROMPT).unwrap();

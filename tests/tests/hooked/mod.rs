@@ -185,6 +185,10 @@ impl<H: Hooks + 'static> Device for Hooked<H> {
         let half = || device.fill(to, bytes / 2, value);
         self.0.call(Call::unnamed(Operation::Fill), half, || device.fill(to, bytes, value))
     }
+    fn store(&self, to: Address, word: u32) -> device::Result<()> {
+        let store = || self.0.device.store(to, word);
+        self.0.call(Call::unnamed(Operation::Fill), || Ok(()), store)
+    }
     fn load_source(&self, source: &ModuleSource<'_>) -> device::Result<Module> {
         let ptx = self.0.hooks.ptx(source.ptx);
         self.0.make(Call { operation: Operation::Load, name: source.name, bytes: 0 }, || {

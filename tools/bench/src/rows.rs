@@ -1,8 +1,10 @@
 //! Speed of steps of several rows: decoding of many sequences, and the processing of prompts.
 
-use std::time::Instant;
+use std::ops::ControlFlow;
 
-use bespoke::engine::{EngineError, StepRows, median};
+use bespoke::engine::{EngineError, Slots, StepRows, median};
+use bespoke::generation::Request;
+use bespoke::scheduler::Scheduler;
 use bespoke_kernels::plan::{LaunchRole, Plan};
 use bespoke_kernels::spec::KernelSpec;
 use serde::Serialize;
@@ -103,13 +105,12 @@ pub fn measure_prompt(
     let prompt: Vec<u32> = (0..length).map(|i| i.wrapping_mul(7919) % vocab).collect();
     let mut times = Vec::new();
     for repetition in 0..=repetitions {
-        engine.start(&prompt)?;
-        let start = Instant::now();
-        for token in engine.generate(1)? {
-            token?;
-        }
+        // Without pages of the run before.
+        let mut scheduler = Scheduler::new(Slots::new(engine)?, None);
+        let request = Request { max_tokens: 1, ..Request::new(&prompt) };
+        let summary = scheduler.generate(&request, |_| ControlFlow::Continue(()))?;
         if repetition > 0 {
-            times.push(start.elapsed().as_secs_f64() * 1e3);
+            times.push(summary.prompt_time.as_secs_f64() * 1e3);
         }
     }
     let mut bytes = 0;

@@ -90,10 +90,10 @@ pub fn measure_speculation(
 ) -> Result<Vec<SpeculationMeasurement>, SpeculationError> {
     let vocab = subject.engine.plan().shape.dimensions.vocab;
     let prompt: Vec<u32> = (0..workload.prompt.max(1)).map(|i| i.wrapping_mul(7919) % vocab).collect();
-    let mut scheduler = Scheduler::new(Slots::new(&mut subject.engine)?, None);
+    let mut scheduler = Scheduler::new(Slots::loaded(&mut subject.engine)?, None);
     let name = draft.as_ref().map(|(name, _)| (*name).to_owned());
     if let Some((_, engine)) = draft {
-        scheduler = scheduler.with_draft_model(Box::new(Slots::new(engine)?));
+        scheduler = scheduler.with_draft_model(Box::new(Slots::loaded(engine)?));
     }
     let mut runs = Runs { scheduler, prompt, workload, done: 0, tell };
     let plain = runs.measure(Speculation::default(), None)?;

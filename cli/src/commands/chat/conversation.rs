@@ -1,7 +1,5 @@
 //! A conversation, and the engine that answers.
 
-use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use bespoke::engine::SamplingParams;
@@ -180,31 +178,16 @@ impl<'a> Conversation<'a> {
         let prompt = self.fitting_prompt()?;
         let bar = DelayedBar::new("prompt", prompt.len() as u64);
         interrupt::defer_first();
-        // Within the answer, tokens that a shift of the context keeps are decoded.
-        let streaming = Cell::new(false);
-        let update = |position: u32| {
-            if !streaming.get() {
-                bar.update(u64::from(position));
-            }
-            if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
         let request = Request {
             sampling: self.sampling.clone(),
             max_tokens: self.max_tokens,
             keep: self.keep,
             stop_tokens: self.tokenizer.end_tokens(),
             stop_strings: self.stop,
-            on_prompt_token: Some(&update),
             ..Request::new(&prompt)
         };
         let mut out = TextStream::new();
-        let summary = self.decoder.generate(&request, &mut |token| {
-            bar.finish();
-            streaming.set(true);
-            out.write(&token.text)?;
-            Ok(if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        bar.finish();
+        let summary = self.decoder.generate(&request, Some(&bar), |token| out.write(&token.text))?;
         if !summary.tokens.is_empty() {
             out.write(&format!("{}\n", summary.rest))?;
         }

@@ -94,6 +94,7 @@ entry_points! {
         cuMemcpyHtoDAsync_v2(sys::CUdeviceptr, *const c_void, usize, sys::CUstream);
         cuMemcpyDtoHAsync_v2(*mut c_void, sys::CUdeviceptr, usize, sys::CUstream);
         cuMemsetD8Async(sys::CUdeviceptr, c_uchar, usize, sys::CUstream);
+        cuMemsetD32Async(sys::CUdeviceptr, c_uint, usize, sys::CUstream);
 
         cuModuleLoadDataEx(*mut sys::CUmodule, *const c_void, c_uint, *mut sys::CUjit_option, *mut *mut c_void);
         cuModuleUnload(sys::CUmodule);

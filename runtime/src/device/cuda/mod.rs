@@ -144,6 +144,16 @@ impl Device for CudaDevice {
         )
     }
 
+    fn store(&self, to: Address, word: u32) -> Result<()> {
+        self.context.enter()?;
+        let stream = self.context.stream();
+        call!(
+            self.context.driver,
+            cuMemsetD32Async(to.0, word, 1, stream.raw()),
+            "writing a word at {to} on the GPU"
+        )
+    }
+
     fn load_source(&self, source: &ModuleSource<'_>) -> Result<Module> {
         module::load(&self.context, &self.loader, source)
     }

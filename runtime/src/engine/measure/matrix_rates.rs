@@ -210,7 +210,9 @@ mod tests {
         // The copies are freed, and the model decodes as before.
         assert_eq!(engine.device().memory().unwrap().free, free);
         engine.start(&[1, 2, 3]).unwrap();
-        let tokens: Vec<u32> = engine.generate(4).unwrap().map(Result::unwrap).collect();
+        (0..6).for_each(|_| engine.step().unwrap());
+        engine.wait().unwrap();
+        let tokens: Vec<u32> = (3..7).map(|position| engine.token(position).unwrap()).collect();
         assert_eq!(tokens, [471, 239, 117, 404]);
     }
 

@@ -4,7 +4,7 @@ use bespoke_kernels::kernels::state::Row;
 use bespoke_kernels::plan::{BufferName, Plan, PlanParams, StepKind};
 
 use crate::engine::step::LoadedStep;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, prefilled_tokens};
 
 /// Rows of a step to be timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +62,12 @@ impl Engine {
     /// Steps of a prompt of `length` tokens in an empty cache, in order: prefill steps, and a first-token step. None in an
     /// engine without prefill steps.
     pub fn prompt_steps(&self, length: u32) -> Vec<StepRows> {
-        let mut steps = Vec::new();
-        let mut depth = 0;
-        while let Some((_, tokens)) = self.prefill_step(depth, length) {
-            steps.push(StepRows::Prompt { tokens, depth });
-            depth += tokens;
-        }
+        let sizes = self.step_params().filter(|params| params.kind == StepKind::Prefill);
+        let Some(largest) = sizes.map(|params| params.rows).max() else { return Vec::new() };
+        let prefilled = prefilled_tokens(length);
+        let firsts = (0..prefilled).step_by(largest as usize);
+        let mut steps: Vec<StepRows> =
+            firsts.map(|depth| StepRows::Prompt { tokens: largest.min(prefilled - depth), depth }).collect();
         if !steps.is_empty() {
             steps.push(StepRows::FirstToken { depth: length - 1 });
         }
@@ -98,8 +98,7 @@ impl Engine {
         let found = match rows {
             StepRows::Decode { sequences, .. } => self.decode_step_for(sequences),
             StepRows::Prompt { tokens, .. } => self.step_for(StepKind::Prefill, tokens),
-            // As one sequence's, which multiplies integers.
-            StepRows::FirstToken { .. } => self.step_for(StepKind::FirstToken, 1),
+            StepRows::FirstToken { .. } => self.first_token_step_for(1),
         };
         found.ok_or(EngineError::NoStep { rows: rows.count() })
     }

@@ -144,20 +144,45 @@ fn steps_run_ahead_unless_sequences_wait() {
 }
 
 #[test]
-fn the_next_turn_of_a_chat_reuses_full_pages_of_the_prompt() {
+fn the_next_turn_of_a_chat_reuses_the_prompt() {
     let mut scheduler = scheduler(fake());
     let first = prompt(0, 150);
     add(&mut scheduler, &first, 60);
     let summary = finish(&mut scheduler).remove(0).1;
     assert_eq!(summary.reused, 0);
-    // Two pages of the prompt are full; the third one has generated tokens, too.
+    // Two pages of the prompt are full. The third one, with generated tokens behind the prompt's, is taken over; the prompt's last
+    // token has the bits of a first-token step.
     let turn: Vec<u32> = [&first[..], &summary.tokens, &prompt(20, 10)].concat();
     add(&mut scheduler, &turn, 5);
     let summary = finish(&mut scheduler).remove(0).1;
-    assert_eq!((summary.reused, summary.tokens), (2 * PAGE, alone(&turn, 0, 5)));
+    assert_eq!((summary.reused, summary.tokens), (149, alone(&turn, 0, 5)));
     // The last prompt token is processed again, and with it its page.
     add(&mut scheduler, &first[..128], 1);
     assert_eq!(finish(&mut scheduler)[0].1.reused, PAGE);
+}
+
+/// A page that is filled in part is used by one sequence; others process its tokens themselves.
+#[test]
+fn the_end_of_a_prompt_is_reused_up_to_the_first_other_token() {
+    let mut scheduler = scheduler(fake().with_speed(3));
+    let first = prompt(0, 100);
+    add(&mut scheduler, &first, 3);
+    finish(&mut scheduler);
+    let other = [&first[..80], &prompt(40, 30)].concat();
+    for tokens in [&other, &first, &other] {
+        add(&mut scheduler, tokens, 3);
+        let summary = finish(&mut scheduler).remove(0).1;
+        assert_eq!((summary.reused, summary.tokens), (80, alone(tokens, 0, 3)), "{} tokens", tokens.len());
+    }
+    for tokens in [&first, &first] {
+        add(&mut scheduler, tokens, 3);
+    }
+    let mut reused: Vec<u32> = finish(&mut scheduler).iter().map(|(_, summary)| summary.reused).collect();
+    reused.sort_unstable();
+    assert_eq!(reused, [64, 80]);
+    add(&mut scheduler, &[&first[..], &prompt(20, 30)].concat(), 3);
+    assert_eq!(finish(&mut scheduler)[0].1.reused, 99);
+    assert_eq!(scheduler.pages().used, 0);
 }
 
 #[test]
@@ -320,10 +345,10 @@ fn missed_pages_have_a_reason() {
     let first = prompt(0, 200);
     let (reasons, reused, answer) = missed(&mut scheduler, &first);
     assert_eq!((reasons, reused), (pages(3, 0, 0), 0));
-    // The next turn: the fourth page has the end of the prompt and the answer.
+    // The next turn: the fourth page has the end of the prompt, which is reused, and the answer.
     let turn: Vec<u32> = [&first[..], &answer, &prompt(20, 20)].concat();
     let (reasons, reused, _) = missed(&mut scheduler, &turn);
-    assert_eq!((reasons, reused), (pages(0, 0, 1), 3 * PAGE));
+    assert_eq!((reasons, reused), (pages(0, 0, 1), 199));
     // Another text takes all pages but one.
     assert_eq!(missed(&mut scheduler, &prompt(31, 240)).0, pages(3, 0, 0));
     let (reasons, reused, _) = missed(&mut scheduler, &first);

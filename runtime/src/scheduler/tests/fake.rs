@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::device;
 use crate::engine::{EngineError, NonFiniteLogits, SamplingParams};
-use crate::generation::{Grammar, GrammarState, Next, mask_of};
+use crate::generation::{Grammar, GrammarState, Next};
 use crate::scheduler::{Draft, Limits, PAGE, PageEntry, ROW_GROUP, StepRow, Steps};
 
 /// Size of the vocabulary.
@@ -42,6 +42,13 @@ fn choose_of(mask: &[u32], free: u32) -> u32 {
     let word = |token: u32| mask.get(token as usize / 32).copied().unwrap_or(0);
     let allowed = |&token: &u32| word(token) >> (token % 32) & 1 == 1;
     (free..BAD).chain(0..free).find(allowed).expect("a token is allowed")
+}
+
+/// The words of a mask with the bits of some tokens set.
+fn mask_of(tokens: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut mask = vec![0; VOCAB.div_ceil(32) as usize];
+    tokens.for_each(|token| mask[token as usize / 32] |= 1 << (token % 32));
+    mask
 }
 
 /// The first `count` tokens that the model chooses after a prompt without bad tokens.
@@ -88,7 +95,7 @@ impl GrammarState for ToyState {
             return Ok(Next::Only(CERTAIN.to_vec()));
         }
         let allowed = |token: &u32| *token as usize % 3 == self.count % 3;
-        Ok(Next::Any(mask_of((0..BAD).filter(allowed), VOCAB)))
+        Ok(Next::Any(mask_of((0..BAD).filter(allowed))))
     }
 
     fn accept(&mut self, token: u32) -> Result<(), String> {
