@@ -5,8 +5,9 @@
 //! token, and each decode step after that another one. [`Scheduler::step`] enqueues steps, waits for the next tokens, and returns
 //! events. Tokens are the same as those of the sequence alone. [`Scheduler::generate`] decodes one request to its end.
 //!
-//! - **Policy**: a decode step, then a chunk of prompts, and so on. Prompts are processed in the order of arrival. Up to
-//!   [`MAX_STEPS_AHEAD`] steps are in flight; fewer while sequences wait for a slot, so that slots become free sooner.
+//! - **Policy**: a decode step, then a chunk of prompts, and so on. Prompts are processed in the order of arrival; while sequences wait
+//!   for a slot, several prompts share a prefill step. Up to [`MAX_STEPS_AHEAD`] steps are in flight; fewer while sequences wait
+//!   for a slot, so that slots become free sooner.
 //! - **Pages**: the keys and values of a sequence are in pages of [`PAGE`] positions. Sequences whose prompts begin with the
 //!   same tokens share the full pages of these tokens. Pages of ended sequences are kept for prompts that begin with the
 //!   same tokens, until other sequences need them. Pages with chosen tokens or the
@@ -360,7 +361,8 @@ impl<'t, S: Steps> Scheduler<'t, S> {
             let Some(&id) = self.waiting.front() else { break };
             let Some(free) = self.slots.iter().position(Option::is_none) else { break };
             let Some(sequence) = self.sequences.get_mut(&id) else { break };
-            let Some(slot) = Slot::occupy(id, sequence, &mut self.pool) else { break };
+            let Some(mut slot) = Slot::occupy(id, sequence, &mut self.pool) else { break };
+            slot.occupied_at = self.step_counts.decode_steps;
             let index = free as u32;
             if sequence.is_new() {
                 sequence.answer.reused += slot.enqueued;

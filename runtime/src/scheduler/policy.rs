@@ -18,6 +18,13 @@ const FEW_STEPS_AHEAD: usize = 2;
 /// Maximum number of tokens of a prefill step while sequences decode: more would delay their next tokens.
 const PREFILL_BETWEEN_DECODES: u32 = 512;
 
+/// Number of slots for each prompt that is awaited before a prefill step, see [`Scheduler::defers_prompts`]. Near the optimum for 64
+/// sequences of Llama-3.1-8B with answers of 160 tokens, by calculation.
+const SLOTS_PER_PROMPT: usize = 8;
+
+/// Maximum number of decode steps for which a prompt waits for others.
+const MOST_DEFERRED: u64 = 16;
+
 /// Rows of a sequence in the next step besides the first one.
 #[derive(Clone, Copy, Default)]
 struct FurtherRows {
@@ -48,8 +55,36 @@ impl<S: Steps> Scheduler<'_, S> {
     /// Enqueues a step: a decode step and a chunk of prompts in turn, where there are both. Returns whether there was
     /// something to enqueue.
     pub(super) fn enqueue(&mut self) -> Result<bool, EngineError> {
-        let prefilled = self.after_decode && self.enqueue_prefill()?;
-        Ok(prefilled || self.enqueue_decode()? || self.enqueue_prefill()?)
+        let defers = self.defers_prompts();
+        let prefilled = self.after_decode && !defers && self.enqueue_prefill()?;
+        let enqueued = prefilled || self.enqueue_decode()?;
+        Ok(enqueued || (!defers || self.flights.is_empty()) && self.enqueue_prefill()?)
+    }
+
+    /// Whether prompts wait for further prompts, to share a prefill step. They do while sequences wait for a slot, until there is a
+    /// prompt for every [`SLOTS_PER_PROMPT`] slots, or [`PREFILL_BETWEEN_DECODES`] tokens, or [`MOST_DEFERRED`] decode steps have
+    /// passed. A prefill step of one short prompt takes as long as a decode step of 64 sequences, whereas a slot that waits costs
+    /// its share of the decode steps.
+    fn defers_prompts(&self) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let (mut prompts, mut tokens, mut longest) = (0, 0, 0);
+        for id in &self.running {
+            let sequence = &self.sequences[id];
+            let Some(slot) = sequence.slot.and_then(|index| self.slots[index as usize].as_ref()) else {
+                continue;
+            };
+            let left = sequence.prefill_tokens().saturating_sub(slot.enqueued);
+            if left > 0 {
+                prompts += 1;
+                tokens += left;
+                longest = longest.max(self.step_counts.decode_steps - slot.occupied_at);
+            }
+        }
+        prompts * SLOTS_PER_PROMPT < self.slots.len()
+            && tokens < PREFILL_BETWEEN_DECODES
+            && longest < MOST_DEFERRED
     }
 
     /// Rows of each running sequence in the next step besides its first one, for given or drafted tokens. None if results of

@@ -111,6 +111,8 @@ pub(super) struct Slot {
     pub failed: bool,
     /// Number of the last step with a row of the slot.
     pub last_step: u64,
+    /// Number of decode steps before the sequence got the slot.
+    pub occupied_at: u64,
 }
 
 impl Slot {
@@ -129,6 +131,7 @@ impl Slot {
             finite: 0,
             failed: false,
             last_step: 0,
+            occupied_at: 0,
         };
         slot.share_pages(sequence, pool);
         let missing = slot.given.div_ceil(PAGE) - slot.pages.len() as u32;

@@ -118,6 +118,62 @@ fn prompts_are_packed_and_decode_steps_come_between_chunks() {
     finish(&mut scheduler);
 }
 
+/// Sixteen slots, so that two prompts share a prefill step.
+fn many_slots() -> Scheduler<'static, Fake> {
+    scheduler(Fake::new(16, 64, 300, &[16, 64]).with_decode_steps_of(16).with_speed(1))
+}
+
+#[test]
+fn while_sequences_wait_prompts_share_prefill_steps() {
+    let mut scheduler = many_slots();
+    let prompts: Vec<Vec<u32>> = (0..80).map(|base| prompt(base, 5)).collect();
+    for (i, prompt) in prompts.iter().enumerate() {
+        add(&mut scheduler, prompt, 10 + (i as u32 * 7) % 40);
+    }
+    let mut summaries = finish(&mut scheduler);
+    summaries.sort_by_key(|(id, _)| *id);
+    for (prompt, (_, summary)) in prompts.iter().zip(&summaries) {
+        assert_eq!(summary.tokens, alone(prompt, 0, summary.tokens.len()));
+    }
+    // Four chunks for the first sixteen prompts, whose groups of 16 rows fill a step of 64; then two or more at a time.
+    let steps = scheduler.step_counts().prefill_steps;
+    assert!((4..=4 + 64 / 2).contains(&steps), "{steps} prefill steps");
+}
+
+#[test]
+fn a_prompt_waits_for_others_for_a_bounded_number_of_steps() {
+    let mut scheduler = many_slots();
+    add(&mut scheduler, &prompt(0, 5), 6);
+    for base in 1..16 {
+        add(&mut scheduler, &prompt(base, 5), 150);
+    }
+    let next = add(&mut scheduler, &prompt(20, 5), 3);
+    let last = add(&mut scheduler, &prompt(21, 5), 3);
+    let (mut begun, mut first) = (None, None);
+    while first.is_none() {
+        begun = begun.or((scheduler.waiting() == 1).then(|| scheduler.step_counts().decode_steps));
+        let is_first = |event: &Event| matches!(event, Event::Token { id, .. } if *id == next);
+        if scheduler.step().unwrap().iter().any(is_first) {
+            first = Some(scheduler.step_counts().decode_steps);
+        }
+    }
+    let waited = first.unwrap() - begun.unwrap();
+    assert!((16..=20).contains(&waited), "{waited} decode steps");
+    // Nothing waits behind the last one.
+    while scheduler.waiting() > 0 {
+        scheduler.step().unwrap();
+    }
+    let begun = scheduler.step_counts().decode_steps;
+    while !scheduler
+        .step()
+        .unwrap()
+        .iter()
+        .any(|event| matches!(event, Event::Token { id, .. } if *id == last))
+    {}
+    assert!(scheduler.step_counts().decode_steps - begun <= 10);
+    finish(&mut scheduler);
+}
+
 #[test]
 fn steps_run_ahead_unless_sequences_wait() {
     let mut alone = scheduler(fake().with_speed(1));

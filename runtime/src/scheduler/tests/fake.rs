@@ -232,6 +232,11 @@ impl Fake {
         self
     }
 
+    pub fn with_decode_steps_of(mut self, rows: u32) -> Fake {
+        self.limits.decode.push(rows);
+        self
+    }
+
     pub fn greedy_only(mut self) -> Fake {
         self.limits.sampling = false;
         self
@@ -454,7 +459,8 @@ impl Steps for Fake {
     }
 
     fn decode(&mut self, rows: &[StepRow]) -> Result<(), EngineError> {
-        assert!(!rows.is_empty() && rows.len() <= 8);
+        let most = self.limits.decode.last().copied().unwrap_or(0) as usize;
+        assert!(!rows.is_empty() && rows.len() <= most);
         assert!(rows.iter().all(|row| row.chooses));
         let slots: HashSet<u32> = rows.iter().map(|row| row.slot).collect();
         assert_eq!(slots.len(), rows.len(), "two rows have the same slot");

@@ -114,9 +114,10 @@ fn draft_engine() -> impl Strategy<Value = DraftEngine> {
 fn schedule() -> impl Strategy<Value = Schedule> {
     let prefill = prop_oneof![Just(vec![16, 64]), Just(vec![1]), Just(vec![7]), Just(vec![512]),];
     let speed = prop_oneof![Just(None), Just(Some(1)), Just(Some(3)), Just(Some(20))];
-    // Five pages hold the longest prompt.
-    let sizes = (1u32..7, 5u32..20, prefill, speed, any::<bool>(), prop::option::of(draft_engine()));
-    (sizes, prop::collection::vec(sequence(), 1..12)).prop_map(
+    // With more than eight slots prompts wait for others. Five pages hold the longest prompt.
+    let slots = prop_oneof![4 => 1u32..7, 1 => Just(12)];
+    let sizes = (slots, 5u32..20, prefill, speed, any::<bool>(), prop::option::of(draft_engine()));
+    (sizes, prop::collection::vec(sequence(), 1..16)).prop_map(
         |((slots, pages, prefill, speed, verifies, draft_model), sequences)| Schedule {
             slots,
             pages,
@@ -161,7 +162,8 @@ fn check_pages(scheduler: &Scheduler<'_, Fake>) {
 }
 
 fn run(schedule: &Schedule) -> Vec<Outcome> {
-    let mut fake = Fake::new(schedule.slots, schedule.pages, CONTEXT, &schedule.prefill);
+    let mut fake =
+        Fake::new(schedule.slots, schedule.pages, CONTEXT, &schedule.prefill).with_decode_steps_of(16);
     if let Some(speed) = schedule.speed {
         fake = fake.with_speed(speed);
     }
@@ -170,8 +172,9 @@ fn run(schedule: &Schedule) -> Vec<Outcome> {
     }
     let mut scheduler = Scheduler::new(fake, None);
     if let Some(DraftEngine { pages, context, speed, verifies }) = schedule.draft_model {
-        let mut draft =
-            Fake::new(schedule.slots, pages, context.min(CONTEXT), &schedule.prefill).greedy_only();
+        let mut draft = Fake::new(schedule.slots, pages, context.min(CONTEXT), &schedule.prefill)
+            .with_decode_steps_of(16)
+            .greedy_only();
         if let Some(speed) = speed {
             draft = draft.with_speed(speed);
         }
