@@ -18,9 +18,8 @@ const FEW_STEPS_AHEAD: usize = 2;
 /// Maximum number of tokens of a prefill step while sequences decode: more would delay their next tokens.
 const PREFILL_BETWEEN_DECODES: u32 = 512;
 
-/// Number of slots for each prompt that is awaited before a prefill step, see [`Scheduler::defers_prompts`]. Near the optimum for 64
-/// sequences of Llama-3.1-8B with answers of 160 tokens, by calculation.
-const SLOTS_PER_PROMPT: usize = 8;
+/// Minimum number of slots of an engine whose prompts wait for others; see [`Scheduler::defers_prompts`].
+const LEAST_DEFERRING_SLOTS: usize = 16;
 
 /// Maximum number of decode steps for which a prompt waits for others.
 const MOST_DEFERRED: u64 = 16;
@@ -61,15 +60,16 @@ impl<S: Steps> Scheduler<'_, S> {
         Ok(enqueued || (!defers || self.flights.is_empty()) && self.enqueue_prefill()?)
     }
 
-    /// Whether prompts wait for further prompts, to share a prefill step. They do while sequences wait for a slot, until there is a
-    /// prompt for every [`SLOTS_PER_PROMPT`] slots, or [`PREFILL_BETWEEN_DECODES`] tokens, or [`MOST_DEFERRED`] decode steps have
-    /// passed. A prefill step of one short prompt takes as long as a decode step of 64 sequences, whereas a slot that waits costs
-    /// its share of the decode steps.
+    /// Whether prompts wait for further prompts, to share a prefill step. While sequences wait for a slot, further prompts will come.
+    ///
+    /// A prefill step of a short prompt takes about as long as a decode step of all slots. So prompts wait until they have missed as
+    /// many tokens together as a decode step chooses. If prompts come one by one, that is the best number of them; if none
+    /// comes, the wait costs as much as the prefill step.
     fn defers_prompts(&self) -> bool {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() || self.slots.len() < LEAST_DEFERRING_SLOTS {
             return false;
         }
-        let (mut prompts, mut tokens, mut longest) = (0, 0, 0);
+        let (mut tokens, mut missed, mut longest) = (0, 0, 0);
         for id in &self.running {
             let sequence = &self.sequences[id];
             let Some(slot) = sequence.slot.and_then(|index| self.slots[index as usize].as_ref()) else {
@@ -77,14 +77,13 @@ impl<S: Steps> Scheduler<'_, S> {
             };
             let left = sequence.prefill_tokens().saturating_sub(slot.enqueued);
             if left > 0 {
-                prompts += 1;
+                let waited = self.step_counts.decode_steps - slot.occupied_at;
                 tokens += left;
-                longest = longest.max(self.step_counts.decode_steps - slot.occupied_at);
+                missed += waited;
+                longest = longest.max(waited);
             }
         }
-        prompts * SLOTS_PER_PROMPT < self.slots.len()
-            && tokens < PREFILL_BETWEEN_DECODES
-            && longest < MOST_DEFERRED
+        tokens < PREFILL_BETWEEN_DECODES && missed < self.slots.len() as u64 && longest < MOST_DEFERRED
     }
 
     /// Rows of each running sequence in the next step besides its first one, for given or drafted tokens. None if results of

@@ -134,13 +134,15 @@ impl Slot {
             occupied_at: 0,
         };
         slot.share_pages(sequence, pool);
-        let missing = slot.given.div_ceil(PAGE) - slot.pages.len() as u32;
-        if pool.available() < missing {
+        let pages = slot.given.div_ceil(PAGE);
+        if pool.available() < pages - slot.pages.len() as u32 {
             slot.release(pool);
             return None;
         }
-        slot.pages.extend((0..missing).filter_map(|_| pool.allocate()));
+        // Before an allocation could evict the page that it takes over.
         slot.take_part(sequence, pool);
+        let missing = pages - slot.pages.len() as u32;
+        slot.pages.extend((0..missing).filter_map(|_| pool.allocate()));
         Some(slot)
     }
 

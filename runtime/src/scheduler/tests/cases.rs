@@ -118,7 +118,7 @@ fn prompts_are_packed_and_decode_steps_come_between_chunks() {
     finish(&mut scheduler);
 }
 
-/// Sixteen slots, so that two prompts share a prefill step.
+/// Sixteen slots, so that prompts share prefill steps.
 fn many_slots() -> Scheduler<'static, Fake> {
     scheduler(Fake::new(16, 64, 300, &[16, 64]).with_decode_steps_of(16).with_speed(1))
 }
