@@ -20,7 +20,7 @@ pub struct Decoder<'a> {
     device: String,
     context: u32,
     /// Number of positions of the context that the last answer has used.
-    position: u32,
+    context_used: u32,
 }
 
 impl<'a> Decoder<'a> {
@@ -39,7 +39,7 @@ impl<'a> Decoder<'a> {
         if let Some(draft) = draft {
             scheduler = scheduler.with_draft_model(Box::new(Slots::loaded(draft)?));
         }
-        Ok(Decoder { scheduler, device, context, position: 0 })
+        Ok(Decoder { scheduler, device, context, context_used: 0 })
     }
 
     /// Name of the device.
@@ -53,8 +53,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Number of positions of the context that the last answer has used.
-    pub fn position(&self) -> u32 {
-        self.position
+    pub fn context_used(&self) -> u32 {
+        self.context_used
     }
 
     /// Generates the answer to a request, and prints each token, until generation ends, printing fails, or Ctrl-C requests a
@@ -97,7 +97,7 @@ impl<'a> Decoder<'a> {
             return Err(error.into());
         }
         let summary = outcome.map_err(engine_error)?;
-        self.position = summary.context_used;
+        self.context_used = summary.context_used;
         Ok(summary)
     }
 }

@@ -10,8 +10,9 @@
 //!   for a slot, so that slots become free sooner.
 //! - **Pages**: the keys and values of a sequence are in pages of [`PAGE`] positions. Sequences whose prompts begin with the
 //!   same tokens share the full pages of these tokens. Pages of ended sequences are kept for prompts that begin with the
-//!   same tokens, until other sequences need them. Pages with chosen tokens or the
-//!   last token of a prompt are not shared, since decode and first-token steps give keys and values other bits than prefill steps.
+//!   same tokens, until other sequences need them. The last page of a prompt, filled in part, is taken over by the next sequence that
+//!   begins with its tokens. Keys and values of chosen tokens and of a prompt's last token are not reused, since decode and
+//!   first-token steps give them other bits than prefill steps.
 //! - **Out of pages**: a sequence that needs a page when none can be had pauses until another sequence ends. If all
 //!   sequences pause, the youngest gives its slot and its pages back and waits for new ones. Its prompt is then processed
 //!   again in prefill steps, and the tokens that were chosen in decode steps, so that it goes on with the same bits. A

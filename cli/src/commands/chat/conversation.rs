@@ -229,7 +229,7 @@ impl<'a> Conversation<'a> {
     fn stats(&self) -> String {
         let context = self.decoder.context();
         // The cache may still have the tokens of a conversation that was dropped.
-        let used = if self.messages.is_empty() { 0 } else { self.decoder.position() };
+        let used = if self.messages.is_empty() { 0 } else { self.decoder.context_used() };
         let mut lines = vec![
             format!("messages   {}", self.all_messages().len()),
             format!(
