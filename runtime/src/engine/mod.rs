@@ -296,6 +296,16 @@ impl Engine {
         Ok(())
     }
 
+    /// As [`Engine::wait`], without pauses between polls, for timing.
+    pub fn wait_without_pauses(&mut self) -> Result<(), EngineError> {
+        let since = Instant::now();
+        while self.busy(since.elapsed(), (self.cursor.enqueued - self.cursor.complete).max(1))? {
+            std::hint::spin_loop();
+        }
+        self.cursor.complete = self.cursor.enqueued;
+        Ok(())
+    }
+
     /// Position that the next step processes: the number of tokens in the cache.
     pub fn position(&self) -> u32 {
         self.cursor.enqueued

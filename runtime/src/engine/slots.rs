@@ -1,5 +1,6 @@
 //! The engine's steps for the scheduler: many sequences in slots, over one pool of pages.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use bespoke_kernels::kernels::state::Row;
@@ -18,6 +19,8 @@ pub struct Slots<'a> {
     page_table: Address,
     /// Index of the last decode step, unless another step followed it.
     last: Option<usize>,
+    /// Number of steps enqueued since the last wait for all of them.
+    unfinished: Cell<u32>,
     /// Position after the last token of each slot that a verify step has written; 0 if a decode step followed it.
     verified: Vec<u32>,
 }
@@ -50,7 +53,7 @@ impl<'a> Slots<'a> {
             prefill,
         };
         let verified = vec![0; limits.slots as usize];
-        Ok(Slots { engine, limits, page_table, last: None, verified })
+        Ok(Slots { engine, limits, page_table, last: None, unfinished: Cell::new(0), verified })
     }
 
     /// The record of a row.
@@ -62,7 +65,15 @@ impl<'a> Slots<'a> {
     /// Waits for earlier steps before an upload, up to the step limit: the upload itself would wait for them without
     /// a limit, and never return if a kernel hangs.
     fn wait_for_steps(&self) -> Result<(), EngineError> {
-        self.engine.wait_for_steps(MAX_STEPS_AHEAD)
+        self.engine.wait_for_steps(self.unfinished.get().min(MAX_STEPS_AHEAD))?;
+        self.unfinished.set(0);
+        Ok(())
+    }
+
+    /// Enqueues a step over the records on the device.
+    fn enqueue(&mut self, step: usize) -> Result<(), EngineError> {
+        self.unfinished.update(|count| count.saturating_add(1));
+        self.engine.enqueue_step(step)
     }
 
     fn write_rows(&self, rows: &[StepRow], size: u32) -> Result<(), EngineError> {
@@ -184,6 +195,7 @@ impl Steps for Slots<'_> {
                     return Err(EngineError::NoStep { rows: count });
                 }
                 self.wait_for_steps()?;
+                self.unfinished.set(2);
                 self.engine.enqueue_prompt(index, records, first_token, choosing)
             }
             None if self.engine.step_for(StepKind::Prefill, 1).is_some() => {
@@ -192,7 +204,7 @@ impl Steps for Slots<'_> {
             // Without prefill steps, a decode step of one row processes a prompt token.
             None => rows.iter().try_for_each(|row| {
                 self.write_rows(std::slice::from_ref(row), 1)?;
-                self.engine.enqueue_step(ONE_ROW)
+                self.enqueue(ONE_ROW)
             }),
         }
     }
@@ -204,7 +216,7 @@ impl Steps for Slots<'_> {
         self.forget_discarded(rows)?;
         self.write_rows(rows, size)?;
         self.last = Some(step);
-        self.engine.enqueue_step(step)
+        self.enqueue(step)
     }
 
     fn verify(&mut self, rows: &[StepRow], drafts: &[Draft]) -> Result<(), EngineError> {
@@ -222,11 +234,11 @@ impl Steps for Slots<'_> {
             self.verified[row.slot as usize] = row.position + 2;
         }
         self.last = None;
-        self.engine.enqueue_step(step)
+        self.enqueue(step)
     }
 
     fn decode_again(&mut self) -> Result<(), EngineError> {
-        self.last.map_or(Err(EngineError::NotStarted), |step| self.engine.enqueue_step(step))
+        self.last.map_or(Err(EngineError::NotStarted), |step| self.enqueue(step))
     }
 
     fn token(&self, slot: u32, position: u32) -> Result<Option<u32>, EngineError> {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::steps::Steps;
-use super::{Event, Scheduler};
+use super::{Event, Scheduler, SequenceId};
 use crate::engine::EngineError;
 #[cfg(doc)]
 use crate::generation::FinishReason;
@@ -22,17 +22,29 @@ impl<S: Steps> Scheduler<'_, S> {
         mut on_event: impl FnMut(&Event) -> ControlFlow<()>,
     ) -> Result<Summary, EngineError> {
         let id = self.add(request)?;
+        let mut of_others = Vec::new();
+        let outcome = self.run_to_end(id, &mut of_others, &mut on_event);
+        self.events.splice(0..0, of_others);
+        outcome
+    }
+
+    /// Decodes until sequence `id` ends. Adds the events of other sequences to `of_others`.
+    fn run_to_end(
+        &mut self,
+        id: SequenceId,
+        of_others: &mut Vec<Event>,
+        on_event: &mut dyn FnMut(&Event) -> ControlFlow<()>,
+    ) -> Result<Summary, EngineError> {
         loop {
-            let (mut others, mut end, mut is_cancelled) = (Vec::new(), None, false);
+            let (mut end, mut is_cancelled) = (None, false);
             for event in self.step()? {
                 match event {
-                    event if event.id() != id => others.push(event),
+                    event if event.id() != id => of_others.push(event),
                     Event::Finished { summary, .. } => end = Some(Ok(summary)),
                     Event::Failed { error, .. } => end = Some(Err(error)),
                     event => is_cancelled |= on_event(&event).is_break(),
                 }
             }
-            self.events.extend(others);
             if is_cancelled && end.is_none() {
                 end = self.cancel(id).map(Ok);
             }

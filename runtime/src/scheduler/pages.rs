@@ -144,13 +144,14 @@ impl PagePool {
     }
 
     /// Finds the page, filled in part, that begins with most of `tokens` after the prefix `before`, and takes it for a sequence.
-    /// Returns the page and the number of these tokens, which is at least one.
+    /// Returns the page and the number of these tokens, which is at least one. While pages are free, a page is left to others of
+    /// whose tokens more than half are different.
     pub fn take_part(&mut self, before: Prefix, tokens: &[u32]) -> Option<(u32, u32)> {
         let common =
             |page: &u32| self.part(*page).iter().zip(tokens).take_while(|(own, token)| own == token).count();
         let pages = self.parts.get(&before)?;
         let (page, count) = pages.iter().map(|page| (*page, common(page))).max_by_key(|&(_, count)| count)?;
-        if count == 0 {
+        if count == 0 || 2 * count < self.part(page).len() && !self.free.is_empty() {
             return None;
         }
         self.uncache(page);
@@ -347,6 +348,14 @@ mod tests {
         assert_eq!(take(&mut pool, &tokens(0)), Some(9));
         assert_eq!(take(&mut pool, &tokens(0)), None);
         assert_eq!(pool.counts(), counts(2, 0, 2));
+        // Of many the first ones are not kept.
+        let mut large = PagePool::new(40);
+        for first in 0..20 {
+            let page = large.allocate().unwrap();
+            large.release_part(page, true, Prefix::EMPTY, &tokens(first)[..5]);
+        }
+        assert_eq!(large.counts(), counts(24, 16, 0));
+        assert_eq!((take(&mut large, &tokens(3)), take(&mut large, &tokens(4))), (None, Some(5)));
         // One that is evicted is not found.
         pool.release_part(0, true, Prefix::EMPTY, &long);
         let pages = (0..3).map(|_| pool.allocate().unwrap());

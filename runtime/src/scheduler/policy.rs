@@ -42,13 +42,26 @@ impl<S: Steps> Scheduler<'_, S> {
         };
         let lockstep = |sequence: &Sequence<'_>| sequence.logprobs.is_some() || waits(sequence);
         let running = || self.running.iter().map(|id| &self.sequences[id]);
-        if running().any(lockstep) {
+        if running().any(lockstep) || self.only_prefills() {
             1
         } else if self.waiting.is_empty() && running().all(|sequence| sequence.speculator.is_none()) {
             MAX_STEPS_AHEAD as usize
         } else {
             FEW_STEPS_AHEAD
         }
+    }
+
+    /// Number of prompt tokens of a running sequence that prefill steps have not processed yet.
+    fn prefill_tokens_left(&self, id: &SequenceId) -> u32 {
+        let sequence = &self.sequences[id];
+        let slot = sequence.slot.and_then(|index| self.slots[index as usize].as_ref());
+        slot.map_or(0, |slot| sequence.prefill_tokens().saturating_sub(slot.enqueued))
+    }
+
+    /// Whether every running sequence has prompt tokens left. A prefill step waits for the one before it anyway, and a caller that
+    /// is told about each step can show the progress and cancel.
+    fn only_prefills(&self) -> bool {
+        self.running.iter().all(|id| self.prefill_tokens_left(id) > 0)
     }
 
     /// Enqueues a step: a decode step and a chunk of prompts in turn, where there are both. Returns whether there was
@@ -62,28 +75,28 @@ impl<S: Steps> Scheduler<'_, S> {
 
     /// Whether prompts wait for further prompts, to share a prefill step. While sequences wait for a slot, further prompts will come.
     ///
-    /// A prefill step of a short prompt takes about as long as a decode step of all slots. So prompts wait until they have missed as
-    /// many tokens together as a decode step chooses. If prompts come one by one, that is the best number of them; if none
+    /// A prefill step of a short prompt takes about as long as a decode step of many sequences. So prompts wait until they have missed
+    /// as many tokens together as a decode step chooses. If prompts come one by one, that is the best number of them; if none
     /// comes, the wait costs as much as the prefill step.
     fn defers_prompts(&self) -> bool {
-        if self.waiting.is_empty() || self.slots.len() < LEAST_DEFERRING_SLOTS {
+        let all_in_use = self.slots.iter().all(Option::is_some);
+        if self.waiting.is_empty() || !all_in_use || self.slots.len() < LEAST_DEFERRING_SLOTS {
             return false;
         }
-        let (mut tokens, mut missed, mut longest) = (0, 0, 0);
+        let (mut tokens, mut missed, mut longest, mut decoding) = (0, 0, 0, 0);
         for id in &self.running {
-            let sequence = &self.sequences[id];
-            let Some(slot) = sequence.slot.and_then(|index| self.slots[index as usize].as_ref()) else {
-                continue;
-            };
-            let left = sequence.prefill_tokens().saturating_sub(slot.enqueued);
-            if left > 0 {
-                let waited = self.step_counts.decode_steps - slot.occupied_at;
-                tokens += left;
-                missed += waited;
-                longest = longest.max(waited);
+            match self.prefill_tokens_left(id) {
+                0 => decoding += 1,
+                left => {
+                    let slot = self.sequences[id].slot.and_then(|index| self.slots[index as usize].as_ref());
+                    let waited = slot.map_or(0, |slot| self.step_counts.decode_steps - slot.occupied_at);
+                    tokens += left;
+                    missed += waited;
+                    longest = longest.max(waited);
+                }
             }
         }
-        tokens < PREFILL_BETWEEN_DECODES && missed < self.slots.len() as u64 && longest < MOST_DEFERRED
+        tokens < PREFILL_BETWEEN_DECODES && missed < decoding && longest < MOST_DEFERRED
     }
 
     /// Rows of each running sequence in the next step besides its first one, for given or drafted tokens. None if results of

@@ -103,10 +103,8 @@ pub fn measure(
                 count(1);
             }
         }
-        // Without the pauses of `Engine::wait`.
-        engine.device().wait()?;
+        engine.wait_without_pauses()?;
         rates.push(f64::from(workload.tokens) / start.elapsed().as_secs_f64());
-        engine.wait()?;
         if !every_token {
             count(workload.tokens);
         }
