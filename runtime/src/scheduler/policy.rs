@@ -18,11 +18,12 @@ const FEW_STEPS_AHEAD: usize = 2;
 /// Maximum number of tokens of a prefill step while sequences decode: more would delay their next tokens.
 const PREFILL_BETWEEN_DECODES: u32 = 512;
 
-/// Minimum number of slots of an engine whose prompts wait for others; see [`Scheduler::defers_prompts`].
-const LEAST_DEFERRING_SLOTS: usize = 16;
+/// Divisor: the share of a decode step's tokens that prompts may miss together while they wait for others; see
+/// [`Scheduler::defers_prompts`].
+const MISSED_SHARE: u64 = 4;
 
-/// Maximum number of decode steps for which a prompt waits for others.
-const MOST_DEFERRED: u64 = 16;
+/// Number of tokens from which on prompts do not wait for others: a further prompt might not fit into the step.
+const ENOUGH_TOKENS: u32 = PREFILL_BETWEEN_DECODES / 4 * 3;
 
 /// Rows of a sequence in the next step besides the first one.
 #[derive(Clone, Copy, Default)]
@@ -76,27 +77,25 @@ impl<S: Steps> Scheduler<'_, S> {
     /// Whether prompts wait for further prompts, to share a prefill step. While sequences wait for a slot, further prompts will come.
     ///
     /// A prefill step of a short prompt takes about as long as a decode step of many sequences. So prompts wait until they have missed
-    /// as many tokens together as a decode step chooses. If prompts come one by one, that is the best number of them; if none
-    /// comes, the wait costs as much as the prefill step.
+    /// a share of the tokens that a decode step chooses, all together: the faster prompts come, the more of them share a step.
+    /// `benches/prefill_wait.py` simulates other shares: longer waits gain little, and cost more where the ends of answers come together.
     fn defers_prompts(&self) -> bool {
         let all_in_use = self.slots.iter().all(Option::is_some);
-        if self.waiting.is_empty() || !all_in_use || self.slots.len() < LEAST_DEFERRING_SLOTS {
+        if self.waiting.is_empty() || !all_in_use {
             return false;
         }
-        let (mut tokens, mut missed, mut longest, mut decoding) = (0, 0, 0, 0);
+        let (mut tokens, mut missed, mut decoding) = (0, 0, 0);
         for id in &self.running {
             match self.prefill_tokens_left(id) {
                 0 => decoding += 1,
                 left => {
                     let slot = self.sequences[id].slot.and_then(|index| self.slots[index as usize].as_ref());
-                    let waited = slot.map_or(0, |slot| self.step_counts.decode_steps - slot.occupied_at);
                     tokens += left;
-                    missed += waited;
-                    longest = longest.max(waited);
+                    missed += slot.map_or(0, |slot| self.step_counts.decode_steps - slot.occupied_at);
                 }
             }
         }
-        tokens < PREFILL_BETWEEN_DECODES && missed < decoding && longest < MOST_DEFERRED
+        tokens < ENOUGH_TOKENS && MISSED_SHARE * missed < decoding
     }
 
     /// Rows of each running sequence in the next step besides its first one, for given or drafted tokens. None if results of

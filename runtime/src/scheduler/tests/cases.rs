@@ -137,7 +137,7 @@ fn while_sequences_wait_prompts_share_prefill_steps() {
     for (prompt, (_, summary)) in prompts.iter().zip(&summaries) {
         assert_eq!(summary.tokens, alone(prompt, 0, summary.tokens.len()));
     }
-    // Four chunks for the first sixteen prompts, whose groups of 16 rows fill a step of 64; then two or more at a time.
+    // Four chunks for the first sixteen prompts, whose groups of 16 rows fill a step of 64; then mostly several at a time.
     let steps = scheduler.step_counts().prefill_steps;
     assert!((4..=4 + 64 / 2).contains(&steps), "{steps} prefill steps");
 }
@@ -160,8 +160,8 @@ fn a_prompt_waits_for_others_for_a_bounded_number_of_steps() {
         }
     }
     let waited = first.unwrap() - begun.unwrap();
-    // It misses as many tokens as the 15 others get in a step.
-    assert!((14..=19).contains(&waited), "{waited} decode steps");
+    // It misses a quarter of the tokens that the 15 others get in a step.
+    assert!((4..=7).contains(&waited), "{waited} decode steps");
     // Nothing waits behind the last one.
     while scheduler.waiting() > 0 {
         scheduler.step().unwrap();

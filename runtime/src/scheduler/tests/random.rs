@@ -114,7 +114,7 @@ fn draft_engine() -> impl Strategy<Value = DraftEngine> {
 fn schedule() -> impl Strategy<Value = Schedule> {
     let prefill = prop_oneof![Just(vec![16, 64]), Just(vec![1]), Just(vec![7]), Just(vec![512]),];
     let speed = prop_oneof![Just(None), Just(Some(1)), Just(Some(3)), Just(Some(20))];
-    // With sixteen slots prompts wait for others. Five pages hold the longest prompt.
+    // With sixteen slots prompts wait for others for some steps. Five pages hold the longest prompt.
     let slots = prop_oneof![4 => 1u32..7, 1 => Just(16)];
     let sizes = (slots, 5u32..20, prefill, speed, any::<bool>(), prop::option::of(draft_engine()));
     (sizes, prop::collection::vec(sequence(), 1..20)).prop_map(
