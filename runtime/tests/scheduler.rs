@@ -1,4 +1,4 @@
-//! The scheduler over an engine on the emulator: sequences beside others have the tokens that they have alone. The optional checks of the emulator are off;
+//! The scheduler over an engine on the emulator: a sequence has the same tokens alone and beside others. The optional checks of the emulator are off;
 //! `schedules` runs the same kernels with all of them.
 
 use std::ops::ControlFlow;

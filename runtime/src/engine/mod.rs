@@ -88,7 +88,7 @@ struct Cursor {
 /// Plan bound to a device, with the model's weights and a sequence of its own.
 ///
 /// If the device fails, the call returns the error and the sequence is lost: steps are refused
-/// ([`EngineError::NotStarted`]) until the next start. A device that does not recover refuses that start.
+/// ([`EngineError::NotStarted`]) until the next start, which fails if the device has not recovered.
 pub struct Engine {
     /// All steps; the first is the decode step of one row. Declared first and so dropped first: dropping a step waits for its kernels,
     /// which use the buffers.
@@ -297,6 +297,9 @@ impl Engine {
     }
 
     /// As [`Engine::wait`], without pauses between polls, for timing.
+    ///
+    /// # Errors
+    /// If a kernel faulted, or the steps take longer than their limit.
     pub fn wait_without_pauses(&mut self) -> Result<(), EngineError> {
         let since = Instant::now();
         while self.busy(since.elapsed(), (self.cursor.enqueued - self.cursor.complete).max(1))? {

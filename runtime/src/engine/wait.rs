@@ -1,4 +1,4 @@
-//! Waits for the device: the pauses between two polls.
+//! Back-off between polls of the device, and the largest number of steps in flight.
 
 use std::hint::spin_loop;
 use std::thread;
@@ -38,7 +38,7 @@ impl Backoff {
         self.since.elapsed()
     }
 
-    /// Pauses, for longer the longer the loop has waited.
+    /// Pauses between two polls; pauses grow with the time since the loop began.
     pub fn pause(&self) -> Pause {
         let waited = self.waited();
         if waited < Backoff::SPIN {

@@ -18,7 +18,7 @@ const FEW_STEPS_AHEAD: usize = 2;
 /// Maximum number of tokens of a prefill step while sequences decode: more would delay their next tokens.
 const PREFILL_BETWEEN_DECODES: u32 = 512;
 
-/// Divisor: the share of a decode step's tokens that prompts may miss together while they wait for others; see
+/// Prompts wait for others until together they have missed one in so many of the tokens of a decode step; see
 /// [`Scheduler::defers_prompts`].
 const MISSED_SHARE: u64 = 4;
 

@@ -330,7 +330,7 @@ fn check(name: &str, options: EngineOptions, run: Run) {
     assert_eq!(run(&mut model).unwrap(), outcome, "{name}: the result changes without a fault");
     let injected = Fault::chosen(&counts);
     for &fault in &injected {
-        // A step before it, so that every run makes the same calls.
+        // Each run begins from the same state, so that it makes the same device calls.
         model.faults.arm(None);
         model.subject.engine.start_at_depth(0).unwrap();
         model.faults.arm(Some(fault));

@@ -105,6 +105,8 @@ pub fn measure(
         }
         engine.wait_without_pauses()?;
         rates.push(f64::from(workload.tokens) / start.elapsed().as_secs_f64());
+        // An error if the last token is missing, or its logits are not finite.
+        engine.token(engine.position())?;
         if !every_token {
             count(workload.tokens);
         }

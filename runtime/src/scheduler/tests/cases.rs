@@ -137,7 +137,8 @@ fn while_sequences_wait_prompts_share_prefill_steps() {
     for (prompt, (_, summary)) in prompts.iter().zip(&summaries) {
         assert_eq!(summary.tokens, alone(prompt, 0, summary.tokens.len()));
     }
-    // Four chunks for the first sixteen prompts, whose groups of 16 rows fill a step of 64; then mostly several at a time.
+    // Four steps for the first sixteen prompts: each prompt takes 16 rows of a step of 64. Later steps have two prompts on average,
+    // or more.
     let steps = scheduler.step_counts().prefill_steps;
     assert!((4..=4 + 64 / 2).contains(&steps), "{steps} prefill steps");
 }

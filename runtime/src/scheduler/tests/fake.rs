@@ -44,7 +44,7 @@ fn choose_of(mask: &[u32], free: u32) -> u32 {
     (free..BAD).chain(0..free).find(allowed).expect("a token is allowed")
 }
 
-/// The words of a mask with the bits of some tokens set.
+/// Bit mask of tokens: bit i of word w is that of token 32w + i.
 fn mask_of(tokens: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut mask = vec![0; VOCAB.div_ceil(32) as usize];
     tokens.for_each(|token| mask[token as usize / 32] |= 1 << (token % 32));
